@@ -1,0 +1,188 @@
+"""Interval bounds of index expressions, and the simplifications that need them.
+
+An interval is `(lowest, highest)`, both included, None where unbounded.  Everything here is linear
+in the size of the expression; what intervals cannot decide is left to `sets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias, assert_never
+
+from graphflow.arith.expr import (
+    Const,
+    Extremum,
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    Sum,
+    Term,
+    Var,
+    const,
+    floor_div,
+    floor_mod,
+    linear,
+    maximum,
+    minimum,
+    terms_of,
+)
+from graphflow.arith.predicate import (
+    FALSE,
+    TRUE,
+    And,
+    AtLeastZero,
+    IsZero,
+    Not,
+    Or,
+    Predicate,
+    Truth,
+    at_least_zero,
+    conjunction,
+    disjunction,
+    equal,
+    negation,
+)
+
+Interval: TypeAlias = "tuple[int | None, int | None]"
+Ranges: TypeAlias = Mapping[Var, Interval]
+
+
+def _scale(interval: Interval, k: int) -> Interval:
+    low, high = interval if k > 0 else (interval[1], interval[0])
+    return (None if low is None else low * k, None if high is None else high * k)
+
+
+def bounds(expr: IndexExpr, ranges: Ranges) -> Interval:
+    """The smallest interval that interval arithmetic proves `expr` to stay in."""
+    match expr:
+        case Const():
+            return expr.value, expr.value
+        case Var():
+            return ranges.get(expr, (None, None))
+        case Sum():
+            low: int | None = expr.constant
+            high: int | None = expr.constant
+            for atom, k in expr.terms:
+                a, b = _scale(bounds(atom, ranges), k)
+                low = None if low is None or a is None else low + a
+                high = None if high is None or b is None else high + b
+            return low, high
+        case FloorDiv():
+            low, high = bounds(expr.numerator, ranges)
+            c = expr.divisor
+            return (None if low is None else low // c, None if high is None else high // c)
+        case FloorMod():
+            low, high = bounds(expr.numerator, ranges)
+            c = expr.divisor
+            if low is not None and high is not None and low // c == high // c:
+                return low % c, high % c
+            return 0, c - 1
+        case Extremum():
+            return _extremum_bounds(expr, ranges)
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _extremum_bounds(expr: Extremum, ranges: Ranges) -> Interval:
+    (a_low, a_high), (b_low, b_high) = (bounds(operand, ranges) for operand in expr.operands)
+    lows = [value for value in (a_low, b_low) if value is not None]
+    highs = [value for value in (a_high, b_high) if value is not None]
+    if expr.kind == "min":
+        return (min(lows) if len(lows) == 2 else None, min(highs) if highs else None)
+    return (max(lows) if lows else None, max(highs) if len(highs) == 2 else None)
+
+
+def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
+    """`expr` in the fewest terms that these ranges allow; floors and mods keep their constants."""
+    match expr:
+        case Const() | Var():
+            return _pinned(expr, ranges)
+        case Sum():
+            collected: list[Term] = []
+            constant = expr.constant
+            for atom, k in expr.terms:
+                terms, extra = terms_of(simplify(atom, ranges))
+                collected += [(a, c * k) for a, c in terms]
+                constant += extra * k
+            return linear(collected, constant)
+        case FloorDiv():
+            return _simplify_floor(simplify(expr.numerator, ranges), expr.divisor, ranges)
+        case FloorMod():
+            return _simplify_mod(simplify(expr.numerator, ranges), expr.divisor, ranges)
+        case Extremum():
+            return _simplify_extremum(expr, ranges)
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _pinned(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
+    low, high = bounds(expr, ranges)
+    return const(low) if low is not None and low == high else expr
+
+
+def _simplify_floor(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
+    low, high = bounds(numerator, ranges)
+    if low is not None and high is not None and low // c == high // c:
+        return const(low // c)
+    whole, rest = _split_multiples(numerator, c, ranges)
+    if rest is not None:
+        return whole
+    return floor_div(numerator, c)
+
+
+def _simplify_mod(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
+    low, high = bounds(numerator, ranges)
+    if low is not None and high is not None and low // c == high // c:
+        return numerator - (low // c) * c
+    _, rest = _split_multiples(numerator, c, ranges)
+    if rest is not None:
+        return rest
+    return floor_mod(numerator, c)
+
+
+def _split_multiples(
+    numerator: IndexExpr, c: int, ranges: Ranges
+) -> tuple[IndexExpr, IndexExpr | None]:
+    """`numerator = c·whole + rest` with `0 <= rest < c`, where the coefficients show it."""
+    terms, constant = terms_of(numerator)
+    whole = [(atom, k // c) for atom, k in terms if k % c == 0]
+    rest = linear([(atom, k) for atom, k in terms if k % c], constant)
+    low, high = bounds(rest, ranges)
+    if low is None or high is None or low // c != high // c:
+        return const(0), None
+    shift = low // c
+    return linear(whole, shift), rest - shift * c
+
+
+def _simplify_extremum(expr: Extremum, ranges: Ranges) -> IndexExpr:
+    a, b = (simplify(operand, ranges) for operand in expr.operands)
+    low, high = bounds(a - b, ranges)
+    if high is not None and high <= 0:
+        return a if expr.kind == "min" else b
+    if low is not None and low >= 0:
+        return b if expr.kind == "min" else a
+    return minimum(a, b) if expr.kind == "min" else maximum(a, b)
+
+
+def simplify_predicate(predicate: Predicate, ranges: Ranges) -> Predicate:
+    """`predicate` with what these ranges decide taken out."""
+    match predicate:
+        case Truth():
+            return predicate
+        case AtLeastZero():
+            expr = simplify(predicate.expr, ranges)
+            low, high = bounds(expr, ranges)
+            if low is not None and low >= 0:
+                return TRUE
+            return FALSE if high is not None and high < 0 else at_least_zero(expr)
+        case IsZero():
+            expr = simplify(predicate.expr, ranges)
+            low, high = bounds(expr, ranges)
+            if (low is not None and low > 0) or (high is not None and high < 0):
+                return FALSE
+            return equal(expr, 0)
+        case Not():
+            return negation(simplify_predicate(predicate.member, ranges))
+        case And():
+            return conjunction(simplify_predicate(m, ranges) for m in predicate.members)
+        case Or():
+            return disjunction(simplify_predicate(m, ranges) for m in predicate.members)
+    assert_never(predicate)

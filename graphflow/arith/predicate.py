@@ -1,0 +1,247 @@
+"""Predicates over index expressions: comparisons with zero, and, or, not.
+
+A predicate never contains a load.  Comparisons are kept as `expr >= 0` and `expr == 0`; the
+functions `less_than`, `at_most`, `equal` … build them.  `conjunction` and `disjunction` flatten,
+drop duplicates and neutral members; nothing here needs the ranges of variables (see `bounds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from graphflow.arith.expr import (
+    IndexExpr,
+    IndexLike,
+    Var,
+    as_index,
+    constant_value,
+    evaluate,
+    linear,
+    substitute,
+    terms_of,
+    variables,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A predicate that always, or never, holds."""
+
+    value: bool
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastZero:
+    """`expr >= 0`."""
+
+    expr: IndexExpr
+
+    def __str__(self) -> str:
+        return _comparison_text(self.expr, "<=")
+
+
+@dataclass(frozen=True, slots=True)
+class IsZero:
+    """`expr == 0`."""
+
+    expr: IndexExpr
+
+    def __str__(self) -> str:
+        return _comparison_text(self.expr, "==")
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All members hold."""
+
+    members: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(_member_text(member) for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one member holds."""
+
+    members: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(_member_text(member) for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The member does not hold; built by `negation` only around `IsZero`."""
+
+    member: IsZero
+
+    def __str__(self) -> str:
+        return _comparison_text(self.member.expr, "!=")
+
+
+Predicate: TypeAlias = Truth | AtLeastZero | IsZero | And | Or | Not
+TRUE, FALSE = Truth(True), Truth(False)
+
+
+def _member_text(member: Predicate) -> str:
+    return f"({member})" if isinstance(member, And | Or) else str(member)
+
+
+def _comparison_text(expr: IndexExpr, sign: str) -> str:
+    """`13 - 4*i - j >= 0` reads `4*i + j < 14`: negative terms go to the left."""
+    terms, constant = terms_of(expr)
+    left = linear([(atom, -k) for atom, k in terms if k < 0])
+    right = linear([(atom, k) for atom, k in terms if k > 0])
+    if constant_value(right) == 0:
+        if sign == "<=":
+            return f"{left} < {constant + 1}"
+        return f"{left} {sign} {constant}"
+    if constant_value(left) == 0:
+        if sign == "<=":
+            return f"{right} >= {-constant}"
+        return f"{right} {sign} {-constant}"
+    return f"{left} {sign} {right + constant}"
+
+
+def at_least_zero(expr: IndexLike) -> Predicate:
+    """`expr >= 0`."""
+    index = as_index(expr)
+    value = constant_value(index)
+    return AtLeastZero(index) if value is None else Truth(value >= 0)
+
+
+def at_most(left: IndexLike, right: IndexLike) -> Predicate:
+    """`left <= right`."""
+    return at_least_zero(as_index(right) - left)
+
+
+def less_than(left: IndexLike, right: IndexLike) -> Predicate:
+    """`left < right`."""
+    return at_least_zero(as_index(right) - left - 1)
+
+
+def equal(left: IndexLike, right: IndexLike) -> Predicate:
+    """`left == right`."""
+    difference = as_index(left) - right
+    value = constant_value(difference)
+    if value is not None:
+        return Truth(value == 0)
+    negative = terms_of(difference)[0][0][1] < 0
+    return IsZero(-difference if negative else difference)
+
+
+def within(expr: IndexLike, start: IndexLike, stop: IndexLike) -> Predicate:
+    """`start <= expr < stop`."""
+    return conjunction((at_most(start, expr), less_than(expr, stop)))
+
+
+def negation(predicate: Predicate) -> Predicate:
+    """`not predicate`, with the negation pushed to the comparisons."""
+    match predicate:
+        case Truth():
+            return Truth(not predicate.value)
+        case AtLeastZero():
+            return at_least_zero(-predicate.expr - 1)
+        case IsZero():
+            return Not(predicate)
+        case Not():
+            return predicate.member
+        case And():
+            return disjunction(negation(member) for member in predicate.members)
+        case Or():
+            return conjunction(negation(member) for member in predicate.members)
+    assert_never(predicate)
+
+
+def conjunction(members: Iterable[Predicate]) -> Predicate:
+    """All of `members`; no member is `TRUE`."""
+    flat: dict[Predicate, None] = {}
+    for member in members:
+        if member == FALSE:
+            return FALSE
+        if member != TRUE:
+            flat |= dict.fromkeys(conjuncts(member))
+    if len(flat) == 1:
+        return next(iter(flat))
+    return And(tuple(flat)) if flat else TRUE
+
+
+def disjunction(members: Iterable[Predicate]) -> Predicate:
+    """At least one of `members`; none is `FALSE`."""
+    flat: dict[Predicate, None] = {}
+    for member in members:
+        if member == TRUE:
+            return TRUE
+        if member != FALSE:
+            inner = member.members if isinstance(member, Or) else (member,)
+            flat |= dict.fromkeys(inner)
+    if len(flat) == 1:
+        return next(iter(flat))
+    return Or(tuple(flat)) if flat else FALSE
+
+
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The members of a conjunction, or the predicate alone; `TRUE` has none."""
+    if isinstance(predicate, And):
+        return predicate.members
+    return () if predicate == TRUE else (predicate,)
+
+
+def substitute_in(predicate: Predicate, values: Mapping[Var, IndexExpr]) -> Predicate:
+    """`predicate` with each variable replaced by its value; the same object if none occurs."""
+    match predicate:
+        case Truth():
+            return predicate
+        case AtLeastZero():
+            inner = substitute(predicate.expr, values)
+            return predicate if inner is predicate.expr else at_least_zero(inner)
+        case IsZero():
+            inner = substitute(predicate.expr, values)
+            return predicate if inner is predicate.expr else equal(inner, 0)
+        case Not():
+            member = substitute_in(predicate.member, values)
+            return predicate if member is predicate.member else negation(member)
+        case And() | Or():
+            members = tuple(substitute_in(member, values) for member in predicate.members)
+            if all(new is old for new, old in zip(members, predicate.members, strict=True)):
+                return predicate
+            return conjunction(members) if isinstance(predicate, And) else disjunction(members)
+    assert_never(predicate)
+
+
+def predicate_variables(predicate: Predicate) -> frozenset[Var]:
+    """The variables that occur in `predicate`."""
+    match predicate:
+        case Truth():
+            return frozenset()
+        case AtLeastZero() | IsZero():
+            return variables(predicate.expr)
+        case Not():
+            return variables(predicate.member.expr)
+        case And() | Or():
+            return frozenset().union(*(predicate_variables(m) for m in predicate.members))
+    assert_never(predicate)
+
+
+def holds(predicate: Predicate, values: Mapping[Var, int]) -> bool:
+    """Whether `predicate` holds when its variables have these values."""
+    match predicate:
+        case Truth():
+            return predicate.value
+        case AtLeastZero():
+            return evaluate(predicate.expr, values) >= 0
+        case IsZero():
+            return evaluate(predicate.expr, values) == 0
+        case Not():
+            return not holds(predicate.member, values)
+        case And():
+            return all(holds(member, values) for member in predicate.members)
+        case Or():
+            return any(holds(member, values) for member in predicate.members)
+    assert_never(predicate)

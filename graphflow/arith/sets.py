@@ -1,0 +1,278 @@
+"""Exact reasoning about integer points, behind one small face over isl.
+
+In: a `Domain` (loop variables with bounds, and what is known of them) and a predicate or a tuple
+of index expressions over it.  Out: a `Proof`, or an `Image`.  Intervals are tried first; what they
+leave open is decided by isl under an operation budget, past which the answer is UNKNOWN with that
+reason.  Proofs are memoized by structure.  No expression is ever read back out of isl: it decides,
+it does not write code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, assert_never
+
+import islpy as isl
+
+from graphflow.arith.bounds import Interval, bounds, simplify_predicate
+from graphflow.arith.expr import (
+    Const,
+    Extremum,
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    IndexLike,
+    Sum,
+    Var,
+    as_index,
+    substitute,
+)
+from graphflow.arith.predicate import (
+    FALSE,
+    TRUE,
+    And,
+    AtLeastZero,
+    IsZero,
+    Not,
+    Or,
+    Predicate,
+    Truth,
+    conjunction,
+    disjunction,
+    equal,
+    negation,
+    substitute_in,
+    within,
+)
+from graphflow.arith.proof import Proof, Verdict
+
+OPERATION_BUDGET = 200_000
+"""isl operations that one question may take, some tens of milliseconds; past it UNKNOWN."""
+
+_threads = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A variable that takes each integer value with `start <= var < stop`."""
+
+    var: Var
+    start: IndexExpr
+    stop: IndexExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Integer points: axes from the outermost in, bounds may use outer axes; `where` must hold."""
+
+    axes: tuple[Axis, ...] = ()
+    where: Predicate = TRUE
+
+    def ranges(self) -> dict[Var, Interval]:
+        """An interval for each variable, from the bounds of the axes."""
+        found: dict[Var, Interval] = {}
+        for axis in self.axes:
+            low = bounds(axis.start, found)[0]
+            high = bounds(axis.stop, found)[1]
+            found[axis.var] = (low, None if high is None else high - 1)
+        return found
+
+    def given(self, condition: Predicate) -> Domain:
+        """The points of this domain for which `condition` holds too."""
+        if condition == TRUE:
+            return self
+        return Domain(self.axes, conjunction((self.where, condition)))
+
+    def inside(self, var: Var, start: IndexLike, stop: IndexLike) -> Domain:
+        """This domain with one more axis, innermost."""
+        return Domain((*self.axes, Axis(var, as_index(start), as_index(stop))), self.where)
+
+    def renamed(self, suffix: str) -> tuple[Domain, dict[Var, IndexExpr]]:
+        """A copy over fresh variables `name + suffix`, and the map from old to new."""
+        fresh: dict[Var, IndexExpr] = {a.var: Var(a.var.name + suffix) for a in self.axes}
+        axes = tuple(
+            Axis(
+                Var(axis.var.name + suffix),
+                substitute(axis.start, fresh),
+                substitute(axis.stop, fresh),
+            )
+            for axis in self.axes
+        )
+        return Domain(axes, substitute_in(self.where, fresh)), fresh
+
+    def __str__(self) -> str:
+        axes = ", ".join(f"{a.start} <= {a.var} < {a.stop}" for a in self.axes)
+        return axes if self.where == TRUE else f"{axes}, {self.where}"
+
+
+def box(names: Sequence[Var], shape: Sequence[int]) -> Domain:
+    """All points of `shape`, one variable an axis."""
+    axes = tuple(Axis(v, as_index(0), as_index(n)) for v, n in zip(names, shape, strict=True))
+    return Domain(axes)
+
+
+def joined(left: Domain, right: Domain) -> Domain:
+    """Pairs of points of two domains over different variables."""
+    return Domain((*left.axes, *right.axes), conjunction((left.where, right.where)))
+
+
+@lru_cache(maxsize=100_000)
+def prove(claim: Predicate, domain: Domain = Domain()) -> Proof:
+    """Whether `claim` holds at every point of `domain`."""
+    text = f"{claim} for {domain}" if domain.axes or domain.where != TRUE else str(claim)
+    ranges = domain.ranges()
+    simplified = simplify_predicate(claim, ranges)
+    if simplified == TRUE:
+        return Proof(Verdict.PROVEN, text, "intervals")
+    where = simplify_predicate(domain.where, ranges)
+    if where == FALSE:
+        return Proof(Verdict.PROVEN, text, "intervals", "no such point")
+    return _prove_exactly(simplified, Domain(domain.axes, where), text)
+
+
+def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
+    try:
+        with _Budget() as context:
+            counterexamples = _read(context, domain.given(negation(claim)))
+            if counterexamples.is_empty():
+                return Proof(Verdict.PROVEN, text, "integer sets")
+            point = _describe(counterexamples, domain)
+    except isl.Error as error:
+        if "maximal number of operations" not in str(error):
+            raise
+        reason = f"not decided within {OPERATION_BUDGET} operations"
+        return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
+    return Proof(Verdict.REFUTED, text, "integer sets", f"fails at {point}")
+
+
+def prove_empty(domain: Domain, claim: str = "") -> Proof:
+    """Whether `domain` has no point; `claim` names in words what that would mean."""
+    proof = prove(FALSE, domain)
+    return Proof(proof.verdict, claim or proof.claim, proof.method, proof.reason)
+
+
+def prove_injective(indices: Sequence[IndexExpr], domain: Domain) -> Proof:
+    """Whether two different points of `domain` always give different `indices`."""
+    other, fresh = domain.renamed("'")
+    same = [equal(index, substitute(index, fresh)) for index in indices]
+    differ = disjunction(negation(equal(a.var, fresh[a.var])) for a in domain.axes)
+    both = joined(domain, other).given(conjunction((*same, differ)))
+    return prove_empty(both, f"({', '.join(map(str, indices))}) is injective for {domain}")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The set of index tuples that `indices` reaches over `domain`."""
+
+    domain: Domain
+    indices: tuple[IndexExpr, ...]
+
+    def inside(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
+        """Whether every tuple lies in the box `shape` and in `region`, stated over `names`."""
+        values = dict(zip(names, self.indices, strict=True))
+        in_box = (within(e, 0, n) for e, n in zip(self.indices, shape, strict=True))
+        return prove(conjunction((*in_box, substitute_in(region, values))), self.domain)
+
+    def covers(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
+        """Whether every tuple of the box `shape` in `region` is reached."""
+        text = f"({', '.join(map(str, self.indices))}) for {self.domain} covers {list(shape)}"
+        try:
+            with _Budget() as context:
+                wanted = _read(context, box(names, shape).given(region))
+                reached = self._range(context)
+                missing = wanted.subtract(reached)
+                if missing.is_empty():
+                    return Proof(Verdict.PROVEN, text, "integer sets")
+                point = missing.sample_point()
+        except isl.Error as error:
+            if "maximal number of operations" not in str(error):
+                raise
+            reason = f"not decided within {OPERATION_BUDGET} operations"
+            return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
+        return Proof(Verdict.REFUTED, text, "integer sets", f"misses {point}")
+
+    def _range(self, context: Any) -> Any:
+        inputs = ", ".join(_name(axis.var) for axis in self.domain.axes)
+        outputs = ", ".join(_expr(index) for index in self.indices)
+        text = f"{{ [{inputs}] -> [{outputs}] : {_constraints(self.domain)} }}"
+        return isl.Map.read_from_str(context, text).range()
+
+
+class _Budget:
+    """One isl context per thread, whose operations are counted from here on."""
+
+    def __enter__(self) -> Any:
+        context = getattr(_threads, "context", None)
+        if context is None:
+            context = _threads.context = isl.Context()
+        context.reset_operations()
+        context.set_max_operations(OPERATION_BUDGET)
+        return context
+
+    def __exit__(self, *_: object) -> None:
+        _threads.context.set_max_operations(0)
+        _threads.context.reset_operations()
+
+
+def _read(context: Any, domain: Domain) -> Any:
+    inputs = ", ".join(_name(axis.var) for axis in domain.axes)
+    return isl.Set.read_from_str(context, f"{{ [{inputs}] : {_constraints(domain)} }}")
+
+
+def _describe(points: Any, domain: Domain) -> str:
+    point = points.sample_point()
+    space = isl.dim_type.set
+    values = [point.get_coordinate_val(space, i).to_python() for i in range(len(domain.axes))]
+    return ", ".join(f"{a.var}={v}" for a, v in zip(domain.axes, values, strict=True)) or "()"
+
+
+def _constraints(domain: Domain) -> str:
+    parts: list[Predicate] = [within(a.var, a.start, a.stop) for a in domain.axes]
+    return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
+
+
+def _name(var: Var) -> str:
+    return "v_" + var.name.replace(".", "_dot_")
+
+
+def _expr(expr: IndexExpr) -> str:
+    match expr:
+        case Const():
+            return str(expr.value)
+        case Var():
+            return _name(expr)
+        case Sum():
+            terms = [f"{k}*({_expr(atom)})" for atom, k in expr.terms]
+            return " + ".join((*terms, str(expr.constant)))
+        case FloorDiv():
+            return f"floor(({_expr(expr.numerator)})/{expr.divisor})"
+        case FloorMod():
+            return f"(({_expr(expr.numerator)}) mod {expr.divisor})"
+        case Extremum():
+            return f"{expr.kind}({_expr(expr.operands[0])}, {_expr(expr.operands[1])})"
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _predicate(predicate: Predicate) -> str:
+    match predicate:
+        case Truth():
+            return "true" if predicate.value else "false"
+        case AtLeastZero():
+            return f"{_expr(predicate.expr)} >= 0"
+        case IsZero():
+            return f"{_expr(predicate.expr)} = 0"
+        case Not():
+            return f"not ({_expr(predicate.member.expr)} = 0)"
+        case And():
+            return _joined(predicate.members, "and")
+        case Or():
+            return _joined(predicate.members, "or")
+    assert_never(predicate)
+
+
+def _joined(members: Iterable[Predicate], word: str) -> str:
+    return f" {word} ".join(f"({_predicate(member)})" for member in members)
+

@@ -1,0 +1,31 @@
+"""The one tree of errors. A message says what is wrong, where, why, and what to do about it."""
+
+from __future__ import annotations
+
+
+class GraphflowError(Exception):
+    """Base of every error that graphflow raises on purpose."""
+
+
+class UnsupportedOp(GraphflowError):
+    """A model uses an operator, or an attribute of one, that is not built yet."""
+
+
+class InvalidModel(GraphflowError):
+    """The input is not a valid ONNX model, or a run was given inputs that do not fit it."""
+
+
+class ScheduleError(GraphflowError):
+    """A scheduling primitive refused, because its safety condition was not proven."""
+
+
+class LayoutConflict(GraphflowError):
+    """The layout constraints of a graph cannot be met together; the message lists their origins."""
+
+
+class VerifyError(GraphflowError):
+    """An invariant of the compiler does not hold; always a bug or a damaged input."""
+
+
+class CodegenError(GraphflowError):
+    """A kernel cannot be turned into native code for the target."""

@@ -1,0 +1,199 @@
+"""Buffers and the scalar expressions over their elements.
+
+Scalar expressions have a dtype and may load; index expressions (`graphflow.arith`) are integers and
+may not.  `IndexValue` embeds an index in a scalar expression.  A condition is an index predicate
+or a bool-typed scalar expression, never a mixture.
+
+Meaning of the operators (also in `interpret` and in the emitter): float arithmetic is IEEE in the
+operands' dtype; `max` and `min` propagate NaN and order −0.0 below +0.0; `div` of integers
+truncates; comparisons with NaN are false except `ne`; a `Select` evaluates only the side it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from graphflow.arith import IndexExpr, Predicate
+
+DTYPES: dict[str, np.dtype[np.generic]] = {
+    name: np.dtype(name)
+    for name in ("float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+}
+FLOATS = ("float32", "float64")
+
+UNARY = (
+    "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round", "not",
+)  # fmt: skip
+BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "and", "or")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+SCOPES = ("global", "scratch", "register")
+"""Where a buffer lives: in memory that others see, in a thread's own memory, in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense array.  `shape` is physical, in elements; strides are those of row-major order.
+
+    `separators` are the positions between axes where flattening starts a new axis; a buffer with
+    n separators has n + 1 axes after flattening.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    scope: str = "global"
+    separators: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise ValueError(f"buffer {self.name}: dtype {self.dtype} is not one of {known}")
+        if self.scope not in SCOPES:
+            raise ValueError(f"buffer {self.name}: scope {self.scope} is not one of {SCOPES}")
+        if any(n < 0 for n in self.shape):
+            raise ValueError(f"buffer {self.name}: negative extent in shape {self.shape}")
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours along each axis."""
+        strides: list[int] = []
+        step = 1
+        for extent in reversed(self.shape):
+            strides.append(step)
+            step *= extent
+        return tuple(reversed(strides))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.size * DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; compared by bits, so that −0.0 is not 0.0 and NaN equals itself."""
+
+    value: float | int | bool
+    dtype: str
+
+    def bits(self) -> bytes:
+        """The value's bytes in its dtype."""
+        return np.asarray(self.value, DTYPES[self.dtype]).tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Literal):
+            return NotImplemented
+        return self.dtype == other.dtype and self.bits() == other.bits()
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.bits()))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The element of `buffer` at `indices` (physical, one an axis)."""
+
+    buffer: Buffer
+    indices: tuple[IndexExpr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index expression as a number."""
+
+    index: IndexExpr
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """One of `UNARY`; `sigmoid`, `erf` … are operators so that each has one tested expansion."""
+
+    op: str
+    operand: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """One of `BINARY` on operands of the same dtype."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.left.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One of `COMPARISONS` on operands of the same dtype; the result is bool."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+    @property
+    def dtype(self) -> str:
+        return "bool"
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`if_true` where the condition holds, else `if_false`; only the side taken is evaluated."""
+
+    condition: Condition
+    if_true: Expr
+    if_false: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.if_true.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`operand` converted to `dtype`: float to integer truncates, integer to bool is `!= 0`."""
+
+    operand: Expr
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undef:
+    """Poison: any value, different at each use; see the rules in `docs/semantics.md`."""
+
+    dtype: str
+
+
+Expr: TypeAlias = Literal | Load | IndexValue | Unary | Binary | Comparison | Select | Cast | Undef
+Condition: TypeAlias = Predicate | Expr
+EXPRESSIONS = (Literal, Load, IndexValue, Unary, Binary, Comparison, Select, Cast, Undef)
+
+
+def is_predicate(condition: Condition) -> bool:
+    """Whether a condition is decided by indices alone."""
+    return not isinstance(condition, EXPRESSIONS)
+
+
+def float32(value: float) -> Literal:
+    """A float32 constant."""
+    return Literal(value, "float32")

@@ -1,0 +1,149 @@
+"""Statements and kernels.
+
+A body is a tuple of statements.  Loop variables, block names and buffer names are unique within a
+kernel: they are the names by which scheduling primitives find their places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from graphflow.arith import IndexExpr, Var, constant_value
+from graphflow.tir.expr import Buffer, Condition, Expr
+
+
+class LoopKind(Enum):
+    """How a loop runs; vectorized and unrolled loops stay loops until the emitter."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    VECTORIZED = "vectorized"
+    UNROLLED = "unrolled"
+
+
+class ReduceOp(Enum):
+    """Associative, commutative operators of a reduction (float: up to reassociation)."""
+
+    ADD = "add"
+    MUL = "mul"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[indices] = value`."""
+
+    buffer: Buffer
+    indices: tuple[IndexExpr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`buffer[indices] ⊕= value`; iterations of it commute by declaration."""
+
+    op: ReduceOp
+    buffer: Buffer
+    indices: tuple[IndexExpr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` for each `start <= var < stop`; the bounds may use outer variables."""
+
+    var: Var
+    start: IndexExpr
+    stop: IndexExpr
+    kind: LoopKind
+    body: Body
+
+    @property
+    def extent(self) -> int | None:
+        """The number of iterations where it is a constant."""
+        return constant_value(self.stop - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`then` where the condition holds, else `orelse`."""
+
+    condition: Condition
+    then: Body
+    orelse: Body = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`buffer` exists from here to the end of the enclosing body; its contents start undefined."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A name and annotations on statements; reads and writes are computed, never stored."""
+
+    name: str
+    body: Body
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assume:
+    """Taken as true: `unless` holds, or else `claim` does.
+
+    A claim of `Comparison("eq", load, Undef)` says only that the element may be read.
+    """
+
+    unless: Condition
+    claim: Expr
+
+
+Stmt: TypeAlias = Store | Reduce | For | If | Allocate | Block | Assume
+Body: TypeAlias = "tuple[Stmt, ...]"
+
+
+class Role(Enum):
+    """What a kernel does with a parameter."""
+
+    INPUT = "in"
+    OUTPUT = "out"
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A buffer handed in by the caller."""
+
+    buffer: Buffer
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class PrimFunc:
+    """A kernel: named parameters and a body."""
+
+    name: str
+    params: tuple[Param, ...]
+    body: Body
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The parameters that the kernel reads."""
+        return tuple(p.buffer for p in self.params if p.role is Role.INPUT)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The parameters that the kernel writes."""
+        return tuple(p.buffer for p in self.params if p.role is Role.OUTPUT)
+
+    def param(self, name: str) -> Buffer:
+        """The parameter called `name`; `KeyError` names those there are."""
+        for p in self.params:
+            if p.buffer.name == name:
+                return p.buffer
+        names = ", ".join(p.buffer.name for p in self.params)
+        raise KeyError(f"{self.name} has no parameter {name}; it has {names}")
