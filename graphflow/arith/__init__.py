@@ -48,6 +48,7 @@ from graphflow.arith.predicate import (
 )
 from graphflow.arith.proof import Proof, Verdict
 from graphflow.arith.sets import (
+    ANYWHERE,
     Axis,
     Domain,
     Image,
@@ -59,6 +60,7 @@ from graphflow.arith.sets import (
 )
 
 __all__ = [
+    "ANYWHERE",
     "FALSE",
     "TRUE",
     "And",

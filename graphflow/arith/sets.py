@@ -108,6 +108,10 @@ class Domain:
         return axes if self.where == TRUE else f"{axes}, {self.where}"
 
 
+ANYWHERE = Domain()
+"""The domain without axes: one point, nothing known."""
+
+
 def box(names: Sequence[Var], shape: Sequence[int]) -> Domain:
     """All points of `shape`, one variable an axis."""
     axes = tuple(Axis(v, as_index(0), as_index(n)) for v, n in zip(names, shape, strict=True))
@@ -120,7 +124,7 @@ def joined(left: Domain, right: Domain) -> Domain:
 
 
 @lru_cache(maxsize=100_000)
-def prove(claim: Predicate, domain: Domain = Domain()) -> Proof:
+def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
     """Whether `claim` holds at every point of `domain`."""
     text = f"{claim} for {domain}" if domain.axes or domain.where != TRUE else str(claim)
     ranges = domain.ranges()
@@ -275,4 +279,3 @@ def _predicate(predicate: Predicate) -> str:
 
 def _joined(members: Iterable[Predicate], word: str) -> str:
     return f" {word} ".join(f"({_predicate(member)})" for member in members)
-

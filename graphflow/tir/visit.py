@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never, cast
 
 from graphflow.arith import (
+    ANYWHERE,
     Domain,
     IndexExpr,
     Predicate,
@@ -290,7 +291,7 @@ class Site:
     guards: tuple[Expr, ...] = ()
 
 
-def sites(body: Body, domain: Domain = Domain(), guards: tuple[Expr, ...] = ()) -> Iterator[Site]:
+def sites(body: Body, domain: Domain = ANYWHERE, guards: tuple[Expr, ...] = ()) -> Iterator[Site]:
     """Every statement with its iteration domain, parents before children, in program order."""
     for stmt in body:
         yield Site(stmt, domain, guards)
@@ -329,7 +330,7 @@ class Access:
     """False under a data condition: then it may happen, and must not be relied upon."""
 
 
-def accesses(body: Body, domain: Domain = Domain()) -> tuple[Access, ...]:
+def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
     found: list[Access] = []
     for site in sites(body, domain):
