@@ -1,0 +1,219 @@
+"""Elementwise kernels with numpy's broadcasting.
+
+In: logical shapes, dtypes, a function from operand expressions to a value.  Out: a PrimFunc of one
+stage over the broadcast shape.  An operand is read at exactly the loop variables where its extents
+are those of the output, at 0 along the axes it is broadcast over, and its rank may be lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    kernel,
+    literal,
+    loops_over,
+)
+
+from graphflow.arith import IndexExpr, const
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.tir import (
+    FLOATS,
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    Expr,
+    Literal,
+    Load,
+    PrimFunc,
+    Select,
+    Unary,
+)
+
+
+def elementwise(
+    name: str,
+    operands: Mapping[str, tuple[Shape, str]],
+    value: Callable[..., Expr],
+    dtype: str | None = None,
+) -> PrimFunc:
+    """`y[i…] = value(operands at i…)`.
+
+    `operands` gives (shape, dtype) by parameter name; `dtype` is that of the value, the first
+    operand's unless given.
+    """
+    buffers = [Buffer(key, shape, kind) for key, (shape, kind) in operands.items()]
+    y = Buffer("y", broadcast([b.shape for b in buffers]), dtype or buffers[0].dtype)
+    loops = loops_over("i", y.shape)
+    loads = [Load(buffer, broadcast_indices(buffer.shape, loops)) for buffer in buffers]
+    return kernel(name, buffers, (y,), (elementwise_stage(name, y, loops, value(*loads)),))
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape that `shapes` have together, aligned at the last axis."""
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*shapes))
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        raise InvalidModel(
+            f"shapes {listed} do not broadcast: aligned at the last axis, extents must match or be 1"
+        ) from None
+
+
+def broadcast_indices(shape: Shape, loops: Sequence[Loop]) -> tuple[IndexExpr, ...]:
+    """Where an operand of `shape` is read inside `loops` over the broadcast shape."""
+    inner = loops[len(loops) - len(shape) :]
+    return tuple(
+        var if extent == own else const(0) for own, (var, extent) in zip(shape, inner, strict=True)
+    )
+
+
+def unary(
+    op: str, shape: Shape, dtype: str = "float32", attributes: Mapping[str, float] | None = None
+) -> PrimFunc:
+    """`y = op(x)`, op one of `UNARY_VALUES`; `attributes` are those the op names, e.g. alpha."""
+    make = UNARY_VALUES[op]
+    extra = dict(attributes or {})
+    return elementwise(op, {"x": (shape, dtype)}, lambda x: make(x, **extra))
+
+
+def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y = a op b` with broadcasting; op is add, sub, mul, div, max or min."""
+    operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
+    return elementwise(op, operands, lambda a, b: Binary(op, a, b))
+
+
+def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFunc:
+    """`y = a0 op a1 op …`, from the left, with broadcasting."""
+    operands = {f"a{i}": (shape, dtype) for i, shape in enumerate(shapes)}
+
+    def value(first: Expr, *rest: Expr) -> Expr:
+        for operand in rest:
+            first = Binary(op, first, operand)
+        return first
+
+    return elementwise(op, operands, value)
+
+
+def cast(shape: Shape, source: str, target: str) -> PrimFunc:
+    """`y = x` converted to `target`; to bool it is `x != 0`."""
+
+    def value(x: Expr) -> Expr:
+        if source == target:
+            return x
+        return Comparison("ne", x, literal(0, source)) if target == "bool" else Cast(x, target)
+
+    return elementwise("cast", {"x": (shape, source)}, value, target)
+
+
+def clip(
+    shape: Shape,
+    low: float | Shape | None = None,
+    high: float | Shape | None = None,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y = min(max(x, low), high)`, NaN kept; where low > high the result is high.
+
+    A bound is a number, None for none, or a shape: then it is a parameter `low` or `high`.
+    """
+    operands: dict[str, tuple[Shape, str]] = {"x": (shape, dtype)}
+    if isinstance(low, tuple):
+        operands["low"] = (low, dtype)
+    if isinstance(high, tuple):
+        operands["high"] = (high, dtype)
+
+    def value(*loads: Expr) -> Expr:
+        found = dict(zip(operands, loads, strict=True))
+        below = found.get("low", _bound(low, dtype))
+        above = found.get("high", _bound(high, dtype))
+        return clipped(found["x"], below, above)
+
+    return elementwise("clip", operands, value)
+
+
+def _bound(bound: float | Shape | None, dtype: str) -> Literal | None:
+    return None if bound is None or isinstance(bound, tuple) else literal(bound, dtype)
+
+
+def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    """`min(max(x, low), high)` as selects, which let a NaN in x pass."""
+    if isinstance(low, Literal) and isinstance(high, Literal) and low.value > high.value:
+        low = high
+    if low is None:
+        return x if high is None else Select(Comparison("gt", x, high), high, x)
+    raised = Select(Comparison("lt", x, low), low, x)
+    if high is None:
+        return raised
+    if isinstance(low, Literal) and isinstance(high, Literal):
+        return Select(Comparison("lt", x, low), low, Select(Comparison("gt", x, high), high, x))
+    # Bounds known only at run time may cross, and then the upper one has the last word.
+    return Select(Comparison("gt", raised, high), high, raised)
+
+
+def normalization_scale(channels: int, epsilon: float, dtype: str = "float32") -> PrimFunc:
+    """`y[c] = gamma[c] / sqrt(variance[c] + epsilon)`: a batch normalization's factor."""
+
+    def value(gamma: Expr, variance: Expr) -> Expr:
+        spread = Binary("add", variance, literal(epsilon, dtype))
+        return Binary("div", gamma, Unary("sqrt", spread))
+
+    operands = {"gamma": ((channels,), dtype), "variance": ((channels,), dtype)}
+    return elementwise("normalization_scale", operands, value)
+
+
+def normalization_shift(channels: int, dtype: str = "float32") -> PrimFunc:
+    """`y[c] = beta[c] − mean[c] · scale[c]`: a batch normalization's summand."""
+
+    def value(beta: Expr, mean: Expr, scale: Expr) -> Expr:
+        return Binary("sub", beta, Binary("mul", mean, scale))
+
+    operands = dict.fromkeys(("beta", "mean", "scale"), ((channels,), dtype))
+    return elementwise("normalization_shift", operands, value)
+
+
+def scale_and_shift(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y[n, c, …] = x[n, c, …] · scale[c] + shift[c]`: batch normalization at inference."""
+    if len(x_shape) < 2:
+        raise InvalidModel(f"input {x_shape} has no channel axis; it needs a rank of at least 2")
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    scale, shift = (Buffer(key, (x_shape[1],), dtype) for key in ("scale", "shift"))
+    loops = loops_over("i", x_shape)
+    channel = (loops[1][0],)
+    scaled = Binary("mul", Load(x, tuple(var for var, _ in loops)), Load(scale, channel))
+    value = Binary("add", scaled, Load(shift, channel))
+    stage = elementwise_stage("scale_and_shift", y, loops, value)
+    return kernel("scale_and_shift", (x, scale, shift), (y,), (stage,))
+
+
+def _relu(x: Expr) -> Expr:
+    zero = literal(0, x.dtype)
+    return Select(Comparison("lt", x, zero), zero, x)
+
+
+def _leaky_relu(x: Expr, alpha: float) -> Expr:
+    scaled = Binary("mul", x, literal(alpha, x.dtype))
+    return Select(Comparison("lt", x, literal(0, x.dtype)), scaled, x)
+
+
+def _plain(op: str, floats_only: bool = True) -> Callable[[Expr], Expr]:
+    def make(x: Expr) -> Expr:
+        if floats_only and x.dtype not in FLOATS:
+            raise UnsupportedOp(f"{op} of {x.dtype} is not built; cast the input to float32")
+        return Unary(op, x)
+
+    return make
+
+
+UNARY_VALUES: dict[str, Callable[..., Expr]] = {
+    "relu": _relu,
+    "leaky_relu": _leaky_relu,
+    "neg": _plain("neg", floats_only=False),
+    "abs": _plain("abs", floats_only=False),
+    **{op: _plain(op) for op in ("exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil")},
+}
+"""The value of each unary op, from its operand and its attributes."""

@@ -1,0 +1,106 @@
+"""Matrix products.
+
+In: logical shapes and attributes.  Out: a PrimFunc with one reduction stage, and one more where the
+product is scaled before something is added.
+"""
+
+from __future__ import annotations
+
+from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    indices_of,
+    intermediate,
+    kernel,
+    literal,
+    reduction_stage,
+)
+
+from graphflow.arith import Var
+from graphflow.errors import InvalidModel
+from graphflow.tir import Binary, Buffer, Expr, Load, PrimFunc, ReduceOp
+
+
+def gemm(
+    a_shape: Shape,
+    b_shape: Shape,
+    c_shape: Shape | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[i, j] = alpha · Σ_k A[i, k] · B[k, j] + beta · c`, c broadcast to (M, N).
+
+    A is `a` or its transpose, B likewise.  With alpha 1 the sum starts from `beta · c`.
+    """
+    if len(a_shape) != 2 or len(b_shape) != 2:
+        raise InvalidModel(f"Gemm needs two matrices, not shapes {a_shape} and {b_shape}")
+    rows, depth = reversed(a_shape) if transpose_a else a_shape
+    depth_b, columns = reversed(b_shape) if transpose_b else b_shape
+    if depth != depth_b:
+        raise InvalidModel(f"inner extents differ: {depth} of {a_shape}, {depth_b} of {b_shape}")
+    if c_shape is not None and broadcast([(rows, columns), c_shape]) != (rows, columns):
+        raise InvalidModel(f"shape {c_shape} does not broadcast to ({rows}, {columns})")
+    a, b, y = (
+        Buffer("a", a_shape, dtype),
+        Buffer("b", b_shape, dtype),
+        Buffer("y", (rows, columns), dtype),
+    )
+    c = None if c_shape is None else Buffer("c", c_shape, dtype)
+    inputs = (a, b) if c is None else (a, b, c)
+    i, j, k = Var("i"), Var("j"), Var("k")
+    loops: tuple[Loop, ...] = ((i, rows), (j, columns))
+    product = Binary(
+        "mul",
+        Load(a, (k, i) if transpose_a else (i, k)),
+        Load(b, (j, k) if transpose_b else (k, j)),
+    )
+    if alpha == 1.0:
+        init = None if c is None else _summand(c, loops, beta)
+        stage = reduction_stage(
+            "gemm", ReduceOp.ADD, y, loops, (i, j), ((k, depth),), product, init
+        )
+        return kernel("gemm", inputs, (y,), (stage,))
+    total, allocate = intermediate("total", y.shape, dtype)
+    stage = reduction_stage("gemm", ReduceOp.ADD, total, loops, (i, j), ((k, depth),), product)
+    outer: tuple[Loop, ...] = ((Var("p"), rows), (Var("q"), columns))
+    value: Expr = Binary("mul", literal(alpha, dtype), Load(total, indices_of(outer)))
+    if c is not None:
+        value = Binary("add", value, _summand(c, outer, beta))
+    scale = elementwise_stage("gemm_scale", y, outer, value)
+    return kernel("gemm", inputs, (y,), (allocate, stage, scale))
+
+
+def _summand(c: Buffer, loops: tuple[Loop, ...], beta: float) -> Expr:
+    value = Load(c, broadcast_indices(c.shape, loops))
+    return value if beta == 1.0 else Binary("mul", literal(beta, c.dtype), value)
+
+
+def matmul(a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """numpy's `matmul`: leading axes broadcast, a vector has its axis left out of the result."""
+    if not a_shape or not b_shape:
+        raise InvalidModel(f"MatMul of a scalar (shapes {a_shape} and {b_shape}); use Mul")
+    row_axis, column_axis = len(a_shape) > 1, len(b_shape) > 1
+    depth, depth_b = a_shape[-1], b_shape[-2] if column_axis else b_shape[0]
+    if depth != depth_b:
+        raise InvalidModel(f"inner extents differ: {depth} of {a_shape}, {depth_b} of {b_shape}")
+    batch = broadcast([a_shape[:-2], b_shape[:-2]])
+    lead: tuple[Loop, ...] = tuple((Var(f"n{axis}"), extent) for axis, extent in enumerate(batch))
+    row: tuple[Loop, ...] = ((Var("i"), a_shape[-2]),) if row_axis else ()
+    column: tuple[Loop, ...] = ((Var("j"), b_shape[-1]),) if column_axis else ()
+    loops = (*lead, *row, *column)
+    a, b = Buffer("a", a_shape, dtype), Buffer("b", b_shape, dtype)
+    y = Buffer("y", tuple(extent for _, extent in loops), dtype)
+    k = Var("k")
+    at_a = (*broadcast_indices(a_shape[:-2], lead), *indices_of(row), k)
+    at_b = (*broadcast_indices(b_shape[:-2], lead), k, *indices_of(column))
+    product = Binary("mul", Load(a, at_a), Load(b, at_b))
+    stage = reduction_stage(
+        "matmul", ReduceOp.ADD, y, loops, indices_of(loops), ((k, depth),), product
+    )
+    return kernel("matmul", (a, b), (y,), (stage,))

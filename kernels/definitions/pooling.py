@@ -1,0 +1,118 @@
+"""Pooling: the largest or the mean of a window, or of all spatial positions.
+
+In: logical shapes and attributes.  Out: a PrimFunc with parameters x and y.  Padding never takes
+part: maximum starts from the neutral element, averages divide by a count made from indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce as fold
+
+from graphflow.kernels.definitions.reduction import reduce
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    indices_of,
+    intermediate,
+    kernel,
+    literal,
+    loops_over,
+    reduction_stage,
+)
+from graphflow.kernels.definitions.window import Window, spatial_names
+
+from graphflow.arith import const, constant_value
+from graphflow.tir import Binary, Block, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp
+
+
+def max_pool(
+    x_shape: Shape,
+    kernel_shape: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    dtype: str = "float32",
+    name: str = "max_pool",
+) -> PrimFunc:
+    """`y[n, c, o…] = max over taps inside x`; −inf where none is inside, NaN where one is NaN."""
+    window = Window.of(kernel_shape, strides, pads, dilations)
+    x = Buffer("x", x_shape, dtype)
+    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    loops = _loops("o", y.shape)
+    return kernel(name, (x,), (y,), (_window_stage(name, ReduceOp.MAX, window, x, y, loops),))
+
+
+def average_pool(
+    x_shape: Shape,
+    kernel_shape: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    dtype: str = "float32",
+    name: str = "average_pool",
+) -> PrimFunc:
+    """`y[n, c, o…] = Σ taps inside x / count`, the count with or without the pads.
+
+    Two stages: a sum into an intermediate, then the division by a product of index expressions.
+    """
+    window = Window.of(kernel_shape, strides, pads, dilations)
+    x = Buffer("x", x_shape, dtype)
+    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    total, allocate = intermediate("total", y.shape, dtype)
+    gather = _window_stage(f"{name}_sum", ReduceOp.ADD, window, x, total, _loops("o", y.shape))
+    loops = _loops("p", y.shape)
+    count = _count(window, loops[2:], x_shape[2:], count_include_pad, dtype)
+    mean = Binary("div", Load(total, indices_of(loops)), count)
+    divide = elementwise_stage(f"{name}_divide", y, loops, mean)
+    return kernel(name, (x,), (y,), (allocate, gather, divide))
+
+
+def global_average_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y[n, c, 0…] = mean of x[n, c, …]`; y has shape (N, C, 1…)."""
+    axes = range(2, len(x_shape))
+    return reduce("mean", x_shape, axes, True, dtype, name="global_average_pool")
+
+
+def global_max_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y[n, c, 0…] = max of x[n, c, …]`; y has shape (N, C, 1…)."""
+    axes = range(2, len(x_shape))
+    return reduce("max", x_shape, axes, True, dtype, name="global_max_pool")
+
+
+def _loops(prefix: str, shape: Shape) -> tuple[Loop, ...]:
+    lead = ("n", "c") if prefix == "o" else (f"{prefix}n", f"{prefix}c")
+    return loops_over((*lead, *spatial_names(prefix, len(shape) - 2)), shape)
+
+
+def _window_stage(
+    name: str, op: ReduceOp, window: Window, x: Buffer, out: Buffer, loops: tuple[Loop, ...]
+) -> Block:
+    taps = loops_over(spatial_names("k", window.rank), window.kernel)
+    places = window.positions(loops[2:], taps)
+    lead = indices_of(loops[:2])
+    where = window.inside(places, x.shape[2:])
+    value = Load(x, (*lead, *places))
+    return reduction_stage(name, op, out, loops, indices_of(loops), taps, value, where=where)
+
+
+def _count(
+    window: Window, loops: Sequence[Loop], spatial: Shape, include_pads: bool, dtype: str
+) -> Expr:
+    factors = window.counts(loops, spatial, include_pads)
+    whole = fold(lambda k, f: k * (constant_value(f) or 1), factors, 1)
+    varying = [f for f in factors if constant_value(f) is None]
+    if any(f is const(0) for f in factors):
+        return literal(0, dtype)
+    start: Expr | None = literal(whole, dtype) if whole != 1 or not varying else None
+    for factor in varying:
+        value = IndexValue(factor, dtype)
+        start = value if start is None else Binary("mul", start, value)
+    assert start is not None
+    return start

@@ -1,0 +1,206 @@
+"""The one shape that every compute definition has: a sequence of named stages.
+
+In: buffers, loop variables, scalar expressions.  Out: `Block`s.  A stage is one loop nest over the
+axes of the buffer it writes, in axis order; a reduction stage stores its initial value inside those
+loops and then runs the reduction loops.  Loop variables and block names must be chosen unique by
+the caller.  Nothing here knows an operator, a layout or a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import gcd
+from typing import TypeAlias
+
+import numpy as np
+
+from graphflow.arith import (
+    TRUE,
+    IndexExpr,
+    IndexLike,
+    Interval,
+    Predicate,
+    Ranges,
+    Var,
+    as_index,
+    bounds,
+    const,
+    floor_div,
+    linear,
+    simplify,
+    simplify_predicate,
+    terms_of,
+)
+from graphflow.errors import InvalidModel
+from graphflow.tir import (
+    FLOATS,
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Literal,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Stmt,
+    Store,
+)
+
+Shape: TypeAlias = tuple[int, ...]
+Loop: TypeAlias = tuple[Var, int]
+"""A loop variable and its extent; it runs from 0."""
+
+
+def loops_over(names: str | Sequence[str], shape: Sequence[int]) -> tuple[Loop, ...]:
+    """One loop an axis: `names` are the variables, or a prefix that is numbered from 0."""
+    if isinstance(names, str):
+        names = [f"{names}{axis}" for axis in range(len(shape))]
+    return tuple((Var(name), extent) for name, extent in zip(names, shape, strict=True))
+
+
+def indices_of(loops: Iterable[Loop]) -> tuple[IndexExpr, ...]:
+    """The loop variables as indices."""
+    return tuple(var for var, _ in loops)
+
+
+def ranges_of(loops: Iterable[Loop]) -> dict[Var, Interval]:
+    """The interval of each loop variable; an empty loop is taken to run once."""
+    return {var: (0, max(extent, 1) - 1) for var, extent in loops}
+
+
+def nest(loops: Sequence[Loop], body: Body) -> Body:
+    """`body` inside serial loops, the first one outermost."""
+    for var, extent in reversed(loops):
+        body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
+    return body
+
+
+def elementwise_stage(name: str, out: Buffer, loops: Sequence[Loop], value: Expr) -> Block:
+    """`for loops: out[loops] = value`; the loops are the axes of `out`."""
+    return store_stage(name, out, loops, indices_of(loops), value)
+
+
+def store_stage(
+    name: str, out: Buffer, loops: Sequence[Loop], indices: Sequence[IndexLike], value: Expr
+) -> Block:
+    """`for loops: out[indices] = value`."""
+    where = tuple(as_index(index) for index in indices)
+    return Block(name, nest(loops, (Store(out, where, value),)))
+
+
+def reduction_stage(
+    name: str,
+    op: ReduceOp,
+    out: Buffer,
+    loops: Sequence[Loop],
+    indices: Sequence[IndexLike],
+    reduce_loops: Sequence[Loop],
+    value: Expr,
+    init: Expr | None = None,
+    where: Predicate = TRUE,
+) -> Block:
+    """`for loops: out[indices] = init; for reduce_loops: if where: out[indices] ⊕= value`.
+
+    `init` is the neutral element unless given.  What the extents decide of `where` is taken out.
+    """
+    target = tuple(as_index(index) for index in indices)
+    update: Stmt = Reduce(op, out, target, value)
+    guard = simplify_predicate(where, ranges_of((*loops, *reduce_loops)))
+    if guard != TRUE:
+        update = If(guard, (update,))
+    start = Store(out, target, neutral(op, out.dtype) if init is None else init)
+    return Block(name, nest(loops, (start, *nest(reduce_loops, (update,)))))
+
+
+def neutral(op: ReduceOp, dtype: str) -> Literal:
+    """The element `e` with `e ⊕ x = x` for each `x` of `dtype`."""
+    if op is ReduceOp.ADD:
+        return literal(0, dtype)
+    if op is ReduceOp.MUL:
+        return literal(1, dtype)
+    if dtype in FLOATS:
+        return Literal(float("inf") if op is ReduceOp.MIN else float("-inf"), dtype)
+    if dtype == "bool":
+        return Literal(op is ReduceOp.MIN, dtype)
+    limits = np.iinfo(dtype)
+    return Literal(int(limits.max if op is ReduceOp.MIN else limits.min), dtype)
+
+
+def literal(value: float, dtype: str) -> Literal:
+    """`value` as a constant of `dtype`."""
+    if dtype in FLOATS:
+        return Literal(float(value), dtype)
+    return Literal(bool(value) if dtype == "bool" else int(value), dtype)
+
+
+def kernel(
+    name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], body: Sequence[Stmt]
+) -> PrimFunc:
+    """A PrimFunc whose parameters are the inputs, then the outputs."""
+    params = [Param(buffer, Role.INPUT) for buffer in inputs]
+    params += [Param(buffer, Role.OUTPUT) for buffer in outputs]
+    return PrimFunc(name, tuple(params), tuple(body))
+
+
+def intermediate(name: str, shape: Shape, dtype: str) -> tuple[Buffer, Allocate]:
+    """A buffer between two stages, and the statement that makes it."""
+    buffer = Buffer(name, shape, dtype)
+    return buffer, Allocate(buffer)
+
+
+def linearize(indices: Sequence[IndexExpr], shape: Sequence[int]) -> IndexExpr:
+    """The row-major position of `indices` in `shape`."""
+    position: IndexExpr = const(0)
+    for index, extent in zip(indices, shape, strict=True):
+        position = position * extent + index
+    return position
+
+
+def delinearize(
+    position: IndexExpr, shape: Sequence[int], loops: Sequence[Loop]
+) -> tuple[IndexExpr, ...]:
+    """The indices in `shape` of a row-major `position`, in the fewest terms the loops allow.
+
+    `position` must lie inside `shape` for every point of `loops`.
+    """
+    ranges = ranges_of(loops)
+    indices: list[IndexExpr] = []
+    step = 1
+    for axis in reversed(range(len(shape))):
+        extent = max(shape[axis], 1)
+        index = _quotient(position, step, ranges)
+        # The outermost index needs no remainder: the position is inside the shape.
+        if any(n != 1 for n in shape[:axis]):
+            index = index % extent
+        indices.append(simplify(index, ranges) if extent > 1 else const(0))
+        step *= extent
+    return tuple(reversed(indices))
+
+
+def _quotient(position: IndexExpr, divisor: int, ranges: Ranges) -> IndexExpr:
+    """`position // divisor`; `(g·a + r) // (g·b)` with `0 <= r < g` becomes `a // b`."""
+    terms, constant = terms_of(position)
+    for step in sorted({gcd(divisor, k) for _, k in terms}, reverse=True):
+        rest = linear([(atom, k) for atom, k in terms if k % step], constant)
+        low, high = bounds(rest, ranges)
+        if low is not None and high is not None and low >= 0 and high < step:
+            whole = linear([(atom, k // step) for atom, k in terms if k % step == 0])
+            return floor_div(whole, divisor // step)
+    return floor_div(position, divisor)
+
+
+def normalized_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """`axes` counted from the front, ascending; `InvalidModel` if one is out of range or double."""
+    wanted = list(axes)
+    found = sorted(axis + rank if axis < 0 else axis for axis in wanted)
+    if any(not 0 <= axis < rank for axis in found):
+        raise InvalidModel(f"axes {wanted} do not all exist: the tensor has rank {rank}")
+    if len(set(found)) != len(found):
+        raise InvalidModel(f"axes {wanted} name an axis twice (rank {rank})")
+    return tuple(found)

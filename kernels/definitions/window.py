@@ -1,0 +1,132 @@
+"""Sliding windows: which input positions an output position sees.
+
+In: kernel, strides, pads, dilations, one number a spatial axis.  Out: output extents, index
+expressions for the taps, the predicate that a tap lies inside, and how many taps do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphflow.kernels.definitions.stages import Loop, Shape, ranges_of
+
+from graphflow.arith import (
+    IndexExpr,
+    Predicate,
+    conjunction,
+    floor_div,
+    maximum,
+    minimum,
+    simplify,
+    within,
+)
+from graphflow.errors import InvalidModel
+
+
+def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
+    """Variables for spatial axes: `ow`; `oh, ow`; `od, oh, ow`; numbered above three."""
+    if rank <= 3:
+        return tuple(prefix + letter for letter in "dhw"[3 - rank :])
+    return tuple(f"{prefix}{axis}" for axis in range(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over spatial axes; every field has one number an axis."""
+
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    pads_begin: Shape
+    pads_end: Shape
+
+    @staticmethod
+    def of(
+        kernel: Sequence[int],
+        strides: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        dilations: Sequence[int] | None = None,
+    ) -> Window:
+        """A window with ONNX's defaults; `pads` lists all begins, then all ends."""
+        rank = len(kernel)
+        strides = (1,) * rank if strides is None else strides
+        dilations = (1,) * rank if dilations is None else dilations
+        pads = (0,) * (2 * rank) if pads is None else pads
+        if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
+            raise InvalidModel(
+                f"a kernel of {rank} axes needs {rank} strides and dilations and {2 * rank} pads, "
+                f"not {len(strides)}, {len(dilations)} and {len(pads)}"
+            )
+        if min((*kernel, *strides, *dilations), default=1) < 1:
+            raise InvalidModel(
+                f"kernel {tuple(kernel)}, strides {tuple(strides)} and dilations "
+                f"{tuple(dilations)} must all be at least 1"
+            )
+        if min(pads, default=0) < 0:
+            raise InvalidModel(f"pads {tuple(pads)} must not be negative; crop before the window")
+        return Window(
+            tuple(kernel), tuple(strides), tuple(dilations), tuple(pads[:rank]), tuple(pads[rank:])
+        )
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial axes."""
+        return len(self.kernel)
+
+    @property
+    def reach(self) -> Shape:
+        """The extent of the dilated kernel."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    def output_shape(self, spatial: Sequence[int], ceil_mode: bool = False) -> Shape:
+        """Output extents; in ceil mode a last window that starts in the end padding is dropped."""
+        if len(spatial) != self.rank:
+            raise InvalidModel(f"kernel {self.kernel} does not fit spatial axes {tuple(spatial)}")
+        out: list[int] = []
+        for axis, extent in enumerate(spatial):
+            begin, stride = self.pads_begin[axis], self.strides[axis]
+            room = extent + begin + self.pads_end[axis] - self.reach[axis]
+            if room < 0:
+                raise InvalidModel(
+                    f"kernel {self.kernel} with dilations {self.dilations} is larger than the "
+                    f"padded input {tuple(spatial)} on spatial axis {axis}"
+                )
+            count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+            if ceil_mode and (count - 1) * stride >= extent + begin:
+                count -= 1
+            out.append(count)
+        return tuple(out)
+
+    def positions(self, outer: Sequence[Loop], taps: Sequence[Loop]) -> tuple[IndexExpr, ...]:
+        """The input index of each tap, an axis each; it may lie outside the input."""
+        return tuple(
+            o * stride + k * dilation - begin
+            for (o, _), (k, _), stride, dilation, begin in zip(
+                outer, taps, self.strides, self.dilations, self.pads_begin, strict=True
+            )
+        )
+
+    def inside(self, places: Sequence[IndexExpr], spatial: Sequence[int]) -> Predicate:
+        """That the input has an element at `places`."""
+        return conjunction(within(p, 0, n) for p, n in zip(places, spatial, strict=True))
+
+    def counts(
+        self, outer: Sequence[Loop], spatial: Sequence[int], include_pads: bool
+    ) -> tuple[IndexExpr, ...]:
+        """How many taps count at each output position, a factor each axis.
+
+        Those inside the input, with `include_pads` those inside the padded input.  Taps beyond the
+        padding, which ceil mode makes, never count.
+        """
+        factors: list[IndexExpr] = []
+        for axis, (o, _) in enumerate(outer):
+            begin, dilation = self.pads_begin[axis], self.dilations[axis]
+            start = o * self.strides[axis] - begin
+            low = -begin if include_pads else 0
+            high = spatial[axis] + (self.pads_end[axis] if include_pads else 0)
+            # Taps k with low <= start + k·dilation < high, as a range [first, last) of k.
+            first = maximum(0, -floor_div(start - low, dilation))
+            last = minimum(self.kernel[axis], -floor_div(start - high, dilation))
+            factors.append(simplify(maximum(0, last - first), ranges_of(outer)))
+        return tuple(factors)
