@@ -1,1 +1,37 @@
-"""graphflow.codegen."""
+"""Native code: PrimFunc to LLVM IR to an object file."""
+
+from graphflow.codegen.emit import emit_ir
+from graphflow.codegen.machine import (
+    assembly,
+    avx2_target,
+    host_target,
+    object_code,
+    optimized_ir,
+)
+from graphflow.target import Target
+from graphflow.tir import PrimFunc
+
+
+def compile_object(func: PrimFunc, symbol: str, target: Target) -> bytes:
+    """`func` as an ELF object that defines `void symbol(ptr buffers, i64 lo, i64 hi)`."""
+    return object_code(emit_ir(func, symbol, target), target)
+
+
+def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
+    """`func` as optimized assembly, for dumps."""
+    return assembly(emit_ir(func, symbol, target), target)
+
+
+def emit_optimized_ir(func: PrimFunc, symbol: str, target: Target) -> str:
+    """`func` as LLVM IR after LLVM's passes, for dumps."""
+    return optimized_ir(emit_ir(func, symbol, target), target)
+
+
+__all__ = [
+    "avx2_target",
+    "compile_object",
+    "emit_assembly",
+    "emit_ir",
+    "emit_optimized_ir",
+    "host_target",
+]

@@ -1,0 +1,320 @@
+"""Statements and kernels: a PrimFunc to the text of an LLVM module.
+
+In: a lowered `PrimFunc` (no `Assume`, no `Undef`), the symbol to define, a `Target`.  Out: a module
+with `void symbol(ptr buffers, i64 lo, i64 hi)`: one pointer a parameter, 64-byte aligned and not
+overlapping, and the iterations of the outermost parallel loop to do, counted from 0.  What always
+holds: the emitter knows loops and buffers and nothing else; unrolled loops are unrolled here, so
+that the indices of register buffers are constants before LLVM sees them, and source order is kept.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import numpy as np
+
+from graphflow.arith import Const, IndexExpr, Var, bounds
+from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
+from graphflow.codegen.emit_expr import UNSIGNED, Expressions
+from graphflow.codegen.emit_index import Indices, Lanes
+from graphflow.codegen.emit_memory import Mask, Memory, mask_value
+from graphflow.codegen.math import Math
+from graphflow.errors import CodegenError
+from graphflow.target import Target
+from graphflow.tir import (
+    DTYPES,
+    FLOATS,
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    For,
+    If,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Stmt,
+    Store,
+    walk,
+)
+
+MAX_VECTORS = 4
+"""Machine vectors that one vectorized loop may span."""
+
+
+def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
+    """The LLVM module of `func`, before optimization; `CodegenError` says what cannot be emitted."""
+    return _Kernel(func, symbol, target).text()
+
+
+class _Kernel:
+    def __init__(self, func: PrimFunc, symbol: str, target: Target) -> None:
+        self.func = func
+        self.symbol = symbol
+        self.target = target
+        self.builder = Builder()
+        self.indices = Indices(self.builder)
+        self.memory = Memory(self.builder, self.indices, target)
+        math = Math(self.builder, has_scale=target.vector_bytes == 64)
+        self.expressions = Expressions(self.builder, self.indices, self.memory, math)
+
+    def text(self) -> str:
+        for number, param in enumerate(self.func.params):
+            self.memory.add_parameter(param.buffer, Value(f"%p{number}", "ptr"))
+        _check_parallel(self.func)
+        self._body(self.func.body, None)
+        width = 8 * self.target.vector_bytes
+        inner = f'@"{self.symbol}.body"'
+        parameters = ", ".join((*self._parameters(), "i64 %lo", "i64 %hi"))
+        declarations = [self.builder.declarations[n] for n in sorted(self.builder.declarations)]
+        lines = [
+            *declarations,
+            f"define internal void {inner}({parameters}) #0 {{",
+            "entry:",
+            *self.builder.entry,
+            "  br label %body",
+            "body:",
+            *self.builder.lines,
+            "  ret void",
+            "}",
+            *self._wrapper(inner),
+            f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{width}" }}',
+            "attributes #1 = { nounwind }",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _parameters(self) -> list[str]:
+        texts: list[str] = []
+        for number, param in enumerate(self.func.params):
+            read_only = " readonly" if param.role is Role.INPUT else ""
+            size = param.buffer.bytes
+            held = f" dereferenceable({size})" if size else ""
+            texts.append(f"ptr noalias{read_only} align 64{held} %p{number}")
+        return texts
+
+    def _wrapper(self, inner: str) -> list[str]:
+        lines = [f'define void @"{self.symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
+        passed: list[str] = []
+        for number in range(len(self.func.params)):
+            lines.append(f"  %a{number} = getelementptr ptr, ptr %buffers, i64 {number}")
+            lines.append(f"  %p{number} = load ptr, ptr %a{number}, align 8")
+            passed.append(f"ptr %p{number}")
+        arguments = ", ".join((*passed, "i64 %lo", "i64 %hi"))
+        return [*lines, f"  call void {inner}({arguments})", "  ret void", "}"]
+
+    # ---- statements
+
+    def _body(self, body: Body, mask: Mask | None) -> None:
+        for stmt in body:
+            self._stmt(stmt, mask)
+
+    def _stmt(self, stmt: Stmt, mask: Mask | None) -> None:
+        match stmt:
+            case Store():
+                value = self.expressions.emit(stmt.value, mask)
+                self.memory.store(stmt.buffer, stmt.indices, value, mask)
+            case Reduce():
+                self._reduce(stmt, mask)
+            case For():
+                self._for(stmt, mask)
+            case If():
+                self._if(stmt, mask)
+            case Allocate():
+                self.memory.allocate(stmt.buffer)
+            case Block():
+                self._body(stmt.body, mask)
+            case Assume():
+                raise CodegenError(
+                    f"kernel {self.func.name} still holds an assume ({stmt.unless}); "
+                    "remove assumptions before emitting"
+                )
+            case _:
+                assert_never(stmt)
+
+    def _reduce(self, stmt: Reduce, mask: Mask | None) -> None:
+        address = self.memory.address(stmt.buffer, stmt.indices)
+        value = self.expressions.emit(stmt.value, mask)
+        if mask is not None and address.stride == 0:
+            self._fold(stmt, value, mask)
+            return
+        if mask is not None and address.stride is None:
+            self._reduce_lanes(stmt, value, mask)
+            return
+        old = self.memory.load(stmt.buffer, stmt.indices, mask)
+        new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
+        self.memory.store(stmt.buffer, stmt.indices, new, mask)
+
+    def _reduce_lanes(self, stmt: Reduce, value: Value, mask: Mask) -> None:
+        """Lane after lane, because two of them may meet in one element."""
+        for lane in mask.lanes():
+            only = Mask(tuple(i == lane for i in range(mask.width)), mask.dynamic)
+            old = self.memory.load(stmt.buffer, stmt.indices, only)
+            new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
+            self.memory.store(stmt.buffer, stmt.indices, new, only)
+
+    def _fold(self, stmt: Reduce, value: Value, mask: Mask) -> None:
+        """All lanes into the one element that they share."""
+        b = self.builder
+        dtype = stmt.buffer.dtype
+        raw = b.splat(value, mask.width)
+        if not mask.is_full:
+            idle = literal(_neutral(stmt.op, dtype), dtype)
+            raw = b.select(mask_value(b, mask), raw, idle)
+        name = f"llvm.vector.reduce.{_horizontal(stmt.op, dtype)}.{mangled(raw.element, raw.lanes)}"
+        ordered = dtype in FLOATS and stmt.op in (ReduceOp.ADD, ReduceOp.MUL)
+        first = (literal(-0.0 if stmt.op is ReduceOp.ADD else 1.0, dtype),) if ordered else ()
+        # The statement declares its iterations to commute, so the fold may take any order.
+        folded = b.call(name, raw.element, *first, raw, flags="reassoc" if ordered else "")
+        old = self.memory.load(stmt.buffer, stmt.indices, mask)
+        new = self.expressions.combine(stmt.op.value, dtype, old, folded)
+        self.memory.store(stmt.buffer, stmt.indices, new, mask)
+
+    # ---- loops
+
+    def _for(self, loop: For, mask: Mask | None) -> None:
+        match loop.kind:
+            case LoopKind.SERIAL:
+                self._serial(loop, mask)
+            case LoopKind.PARALLEL:
+                self._parallel(loop)
+            case LoopKind.UNROLLED:
+                self._unrolled(loop, mask)
+            case LoopKind.VECTORIZED:
+                self._vectorized(loop, mask)
+            case _:
+                assert_never(loop.kind)
+
+    def _serial(self, loop: For, mask: Mask | None) -> None:
+        start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
+        low, high = bounds(start, self.indices.ranges)[0], bounds(stop, self.indices.ranges)[1]
+        fewest, most = bounds(stop - start, self.indices.ranges)
+        if most is not None and most <= 0:
+            return
+        if fewest == most == 1:
+            with self.indices.bound(loop.var, start):
+                self._body(loop.body, mask)
+            return
+        interval = (low, None if high is None else high - 1)
+
+        def body(index: Value) -> None:
+            with self.indices.running(loop.var, index, interval):
+                self._body(loop.body, mask)
+
+        first, last = self.indices.value(start), self.indices.value(stop)
+        self.builder.loop(first, last, fewest is None or fewest < 1, body)
+
+    def _parallel(self, loop: For) -> None:
+        start = self.indices.resolved(loop.start)
+        low, high = bounds(start, self.indices.ranges)[0], bounds(loop.stop, {})[1]
+        interval = (low, None if high is None else high - 1)
+        first = self.builder.binary("add nsw", Value("%lo", "i64"), self.indices.value(start))
+        last = self.builder.binary("add nsw", Value("%hi", "i64"), self.indices.value(start))
+
+        def body(index: Value) -> None:
+            with self.indices.running(loop.var, index, interval):
+                self._body(loop.body, None)
+
+        self.builder.loop(first, last, True, body)
+
+    def _unrolled(self, loop: For, mask: Mask | None) -> None:
+        start, extent = self._constant_extent(loop)
+        for step in range(extent):
+            with self.indices.bound(loop.var, start + step):
+                self._body(loop.body, mask)
+
+    def _constant_extent(self, loop: For) -> tuple[IndexExpr, int]:
+        start, stop = self.indices.resolved(loop.start), self.indices.resolved(loop.stop)
+        extent = stop - start
+        if not isinstance(extent, Const):
+            raise CodegenError(
+                f"kernel {self.func.name}: the {loop.kind.value} loop over {loop.var} runs from "
+                f"{start} to {stop}; its extent must be a constant: make it serial or divide it"
+            )
+        return start, max(extent.value, 0)
+
+    def _vectorized(self, loop: For, mask: Mask | None) -> None:
+        start, extent = self._constant_extent(loop)
+        if mask is not None:
+            raise CodegenError(
+                f"kernel {self.func.name}: vectorized loop {loop.var} stands inside another one"
+            )
+        if extent == 0:
+            return
+        if extent == 1:
+            with self.indices.bound(loop.var, start):
+                self._body(loop.body, None)
+            return
+        width = 1 << (extent - 1).bit_length()
+        if width > MAX_VECTORS * self.target.lanes():
+            raise CodegenError(
+                f"kernel {self.func.name}: vectorized loop {loop.var} has {extent} lanes, more than "
+                f"{MAX_VECTORS} vectors of {self.target.name}; divide it first"
+            )
+        lanes = Lanes(Var(f"{loop.var}.lane"), extent, width)
+        with self.indices.vectorized(loop.var, start, lanes):
+            self._body(loop.body, Mask((True,) * extent + (False,) * (width - extent)))
+
+    # ---- conditions
+
+    def _if(self, stmt: If, mask: Mask | None) -> None:
+        truth = self.expressions.truth(stmt.condition, mask)
+        if isinstance(truth, bool):
+            self._body(stmt.then if truth else stmt.orelse, mask)
+        elif isinstance(truth, Value) and truth.lanes == 1:
+            orelse = (lambda: self._body(stmt.orelse, mask)) if stmt.orelse else None
+            self.builder.when(truth, lambda: self._body(stmt.then, mask), orelse)
+        else:
+            assert mask is not None
+            for body, holds in ((stmt.then, True), (stmt.orelse, False)):
+                inner = self.expressions.given(stmt.condition, mask, holds) if body else mask
+                if body and inner.count:
+                    self._body(body, inner)
+
+
+def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:
+    """What changes no result of `op`."""
+    if op in (ReduceOp.ADD, ReduceOp.MUL):
+        return (-0.0 if dtype in FLOATS else 0) if op is ReduceOp.ADD else 1
+    low: float | int | bool
+    if dtype in FLOATS:
+        low, high = -np.inf, np.inf
+    elif dtype == "bool":
+        low, high = False, True
+    else:
+        info = np.iinfo(DTYPES[dtype])
+        low, high = int(info.min), int(info.max)
+    return low if op is ReduceOp.MAX else high
+
+
+def _horizontal(op: ReduceOp, dtype: str) -> str:
+    """The name of LLVM's reduction over the lanes of a vector."""
+    if dtype == "bool":
+        return "or" if op in (ReduceOp.ADD, ReduceOp.MAX) else "and"
+    if op in (ReduceOp.ADD, ReduceOp.MUL):
+        return f"f{op.value}" if dtype in FLOATS else op.value
+    if dtype in FLOATS:
+        return "fmaximum" if op is ReduceOp.MAX else "fminimum"
+    return f"{'u' if dtype in UNSIGNED else 's'}{op.value}"
+
+
+def _check_parallel(func: PrimFunc) -> None:
+    """At most one parallel loop, and nothing beside it that would run in every slice."""
+    loops = [s for s in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+    if not loops:
+        return
+    body: Body = func.body
+    while True:
+        inner = tuple(s for s in body if not isinstance(s, Allocate))
+        if len(inner) != 1 or not isinstance(inner[0], Block | For):
+            break
+        if inner[0] is loops[0] and len(loops) == 1:
+            return
+        if isinstance(inner[0], For):
+            break
+        body = inner[0].body
+    raise CodegenError(
+        f"kernel {func.name}: the parallel loop over {loops[-1].var} must be the only one and the "
+        "outermost statement, since every slice of it runs the whole kernel; make others serial"
+    )

@@ -1,0 +1,289 @@
+"""Writes the text of one LLVM function: typed values, vectors of lanes, structured control flow.
+
+In: calls, one an instruction or a control structure.  Out: `lines` and `entry` (the allocas), and
+`declarations` of what was called.  What always holds: control flow is structured, so a value
+written in a block is usable in everything nested in it and everything after it in the same body;
+`remembered` relies on that.  Scalars are broadcast where they meet vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from graphflow.tir import DTYPES
+
+ELEMENTS = {
+    "float32": "float",
+    "float64": "double",
+    "int8": "i8",
+    "uint8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "bool": "i1",
+}
+"""The LLVM type of a value of each dtype; in memory a bool is a byte."""
+
+MANGLED = {"float": "f32", "double": "f64", "ptr": "p0"}
+
+
+class Value(NamedTuple):
+    """An SSA value or constant: its text, the type of one element, how many lanes (1: a scalar)."""
+
+    text: str
+    element: str
+    lanes: int = 1
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.element, self.lanes)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.text.startswith("%")
+
+
+def vector_type(element: str, lanes: int) -> str:
+    """`float`, or `<16 x float>`."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def mangled(element: str, lanes: int) -> str:
+    """The suffix of an overloaded intrinsic: `f32`, `v16f32`."""
+    name = MANGLED.get(element, element)
+    return name if lanes == 1 else f"v{lanes}{name}"
+
+
+def integer(value: int, element: str = "i64") -> Value:
+    """An integer constant."""
+    return Value(str(int(value)), element)
+
+
+def boolean(value: bool) -> Value:
+    """A constant truth value."""
+    return Value("true" if value else "false", "i1")
+
+
+def lanes_of(values: Iterable[int | bool], element: str) -> Value:
+    """A vector of integer constants."""
+    items = [int(v) for v in values]
+    text = ", ".join(f"{element} {v}" for v in items)
+    return Value(f"<{text}>", element, len(items))
+
+
+def literal(value: float | int | bool, dtype: str) -> Value:
+    """A constant of `dtype`, exact to the bit."""
+    element = ELEMENTS[dtype]
+    if dtype == "bool":
+        return boolean(bool(value))
+    if element not in ("float", "double"):
+        return integer(int(np.asarray(value).astype(DTYPES[dtype])), element)
+    wide = np.asarray(value, DTYPES[dtype]).astype(np.float64)
+    return Value(f"0x{int(wide.view(np.uint64)):016X}", element)
+
+
+class Builder:
+    """The function under construction."""
+
+    def __init__(self) -> None:
+        self.entry: list[str] = []
+        self.lines: list[str] = []
+        self.declarations: dict[str, str] = {}
+        self.block = "body"
+        self._count = 0
+        self._known: list[dict[Hashable, Value]] = [{}]
+
+    # ---- instructions
+
+    def emit(self, text: str, element: str, lanes: int = 1) -> Value:
+        """`%name = text`."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {text}")
+        return Value(name, element, lanes)
+
+    def do(self, text: str) -> None:
+        """An instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def remembered(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value made earlier for `key` where it still dominates, else a new one."""
+        for known in reversed(self._known):
+            value = known.get(key)
+            if value is not None:
+                return value
+        value = self._known[-1][key] = make()
+        return value
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """`value` in every lane; a vector as it is."""
+        if value.lanes == lanes:
+            return value
+        if value.is_constant:
+            return Value(f"splat ({value.type} {value.text})", value.element, lanes)
+        return self.remembered(("splat", value.text, lanes), lambda: self._splat(value, lanes))
+
+    def _splat(self, value: Value, lanes: int) -> Value:
+        vector = vector_type(value.element, lanes)
+        one = self.emit(
+            f"insertelement {vector} poison, {value.type} {value.text}, i64 0", value.element, lanes
+        )
+        return self.emit(
+            f"shufflevector {vector} {one.text}, {vector} poison, <{lanes} x i32> zeroinitializer",
+            value.element,
+            lanes,
+        )
+
+    def matched(self, *values: Value) -> tuple[Value, ...]:
+        """The values, all with as many lanes as the widest."""
+        lanes = max(v.lanes for v in values)
+        return tuple(self.splat(v, lanes) for v in values)
+
+    def binary(self, operation: str, left: Value, right: Value) -> Value:
+        """An instruction of two operands of one type, as `fadd contract` or `mul nsw`."""
+        a, b = self.matched(left, right)
+        return self.emit(f"{operation} {a.type} {a.text}, {b.text}", a.element, a.lanes)
+
+    def compare(self, operation: str, left: Value, right: Value) -> Value:
+        """`icmp slt`, `fcmp olt` …; the result is i1."""
+        a, b = self.matched(left, right)
+        return self.emit(f"{operation} {a.type} {a.text}, {b.text}", "i1", a.lanes)
+
+    def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
+        """`if_true` in the lanes where `condition` is true."""
+        c, a, b = self.matched(condition, if_true, if_false)
+        if condition.lanes == 1:
+            c = condition
+        return self.emit(
+            f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", a.element, a.lanes
+        )
+
+    def convert(self, operation: str, value: Value, element: str) -> Value:
+        """`sitofp`, `zext`, `bitcast` … to another element type with as many lanes."""
+        to = vector_type(element, value.lanes)
+        return self.emit(f"{operation} {value.type} {value.text} to {to}", element, value.lanes)
+
+    def freeze(self, value: Value) -> Value:
+        """`value`, with an arbitrary but fixed value where it is poison."""
+        return self.emit(f"freeze {value.type} {value.text}", value.element, value.lanes)
+
+    def extract(self, vector: Value, lane: int) -> Value:
+        """One lane of a vector; a scalar as it is."""
+        if vector.lanes == 1:
+            return vector
+        return self.emit(f"extractelement {vector.type} {vector.text}, i64 {lane}", vector.element)
+
+    def gathered(self, items: list[Value], lanes: int) -> Value:
+        """A vector whose first lanes are these scalars, the others poison."""
+        element = items[0].element
+        vector = Value("poison", element, lanes)
+        for lane, item in enumerate(items):
+            vector = self.emit(
+                f"insertelement {vector.type} {vector.text}, {item.type} {item.text}, i64 {lane}",
+                element,
+                lanes,
+            )
+        return vector
+
+    # ---- calls
+
+    def call(self, name: str, result: str, *arguments: Value, flags: str = "") -> Value:
+        """A call of a function by its full name; `result` is its type, of one element."""
+        types = ", ".join(a.type for a in arguments)
+        self.declarations[name] = f"declare {result} @{name}({types})"
+        passed = ", ".join(f"{a.type} {a.text}" for a in arguments)
+        prefix = f"{flags} " if flags else ""
+        return self.emit(f"call {prefix}{result} @{name}({passed})", result)
+
+    def intrinsic(self, name: str, *arguments: Value, flags: str = "") -> Value:
+        """An elementwise intrinsic overloaded on its result type, as `llvm.fma`."""
+        matched = self.matched(*arguments)
+        first = matched[0]
+        full = f"llvm.{name}.{mangled(first.element, first.lanes)}"
+        value = self.call(full, first.type, *matched, flags=flags)
+        return Value(value.text, first.element, first.lanes)
+
+    def call_void(self, name: str, *arguments: Value) -> None:
+        """A call without a result."""
+        types = ", ".join(a.type for a in arguments)
+        self.declarations[name] = f"declare void @{name}({types})"
+        passed = ", ".join(f"{a.type} {a.text}" for a in arguments)
+        self.do(f"call void @{name}({passed})")
+
+    # ---- control flow
+
+    def _label(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def _start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    @contextmanager
+    def _nested(self) -> Iterator[None]:
+        self._known.append({})
+        yield
+        self._known.pop()
+
+    def loop(
+        self, start: Value, stop: Value, may_be_empty: bool, body: Callable[[Value], None]
+    ) -> None:
+        """`body(i)` for each `start <= i < stop`, tested at the end; guarded where it may be empty."""
+        head, end = self._label("loop"), self._label("end")
+        if may_be_empty:
+            guard, before = self.compare("icmp slt", start, stop), self._label("enter")
+            self.do(f"br i1 {guard.text}, label %{before}, label %{end}")
+            self._start(before)
+        before = self.block
+        self.do(f"br label %{head}")
+        self._start(head)
+        index, following = f"%i.{head}", f"%next.{head}"
+        position = len(self.lines)
+        self.lines.append("")
+        with self._nested():
+            body(Value(index, "i64"))
+        self.lines[position] = (
+            f"  {index} = phi i64 [ {start.text}, %{before} ], [ {following}, %{self.block} ]"
+        )
+        self.do(f"{following} = add nsw i64 {index}, 1")
+        more = self.emit(f"icmp slt i64 {following}, {stop.text}", "i1")
+        self.do(f"br i1 {more.text}, label %{head}, label %{end}")
+        self._start(end)
+
+    def when(
+        self,
+        condition: Value,
+        then: Callable[[], None],
+        orelse: Callable[[], None] | None = None,
+    ) -> None:
+        """`then()` where the scalar `condition` holds, else `orelse()`."""
+        yes, end = self._label("then"), self._label("endif")
+        no = self._label("else") if orelse else end
+        self.do(f"br i1 {condition.text}, label %{yes}, label %{no}")
+        for label, body in ((yes, then), (no, orelse)):
+            if body is not None:
+                self._start(label)
+                with self._nested():
+                    body()
+                self.do(f"br label %{end}")
+        self._start(end)
+
+    def choose(
+        self, condition: Value, if_true: Callable[[], Value], if_false: Callable[[], Value]
+    ) -> Value:
+        """The value of the side taken; the other one is not evaluated."""
+        results: list[tuple[Value, str]] = []
+
+        def keep(side: Callable[[], Value]) -> Callable[[], None]:
+            return lambda: results.append((side(), self.block))
+
+        self.when(condition, keep(if_true), keep(if_false))
+        (a, a_block), (b, b_block) = results
+        return self.emit(
+            f"phi {a.type} [ {a.text}, %{a_block} ], [ {b.text}, %{b_block} ]", a.element, a.lanes
+        )

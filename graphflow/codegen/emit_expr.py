@@ -1,0 +1,238 @@
+"""Scalar expressions as LLVM values.
+
+In: an expression, and the mask of the lanes that run (None outside vectorized loops).  Out: a
+value; a scalar where nothing in it depends on the lane.  What always holds: float arithmetic may
+be contracted to fused multiply-adds and is otherwise IEEE; a side of a `Select` that is not taken
+reads no memory it must not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import assert_never, cast
+
+from graphflow.arith import Predicate, conjuncts, negation
+from graphflow.codegen.emit_builder import ELEMENTS, Builder, Value, boolean, integer, literal
+from graphflow.codegen.emit_index import Indices
+from graphflow.codegen.emit_memory import Mask, Memory, mask_value, narrowed
+from graphflow.codegen.math import Math
+from graphflow.errors import CodegenError
+from graphflow.tir import (
+    DTYPES,
+    FLOATS,
+    Binary,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+    is_predicate,
+    walk_expr,
+)
+
+FLOAT_OPERATIONS = {
+    "add": "fadd contract",
+    "sub": "fsub contract",
+    "mul": "fmul contract",
+    "div": "fdiv",
+}
+INTEGER_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+FLOAT_COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+UNSIGNED = ("uint8", "bool")
+
+
+class Expressions:
+    """Expressions of one kernel."""
+
+    def __init__(self, builder: Builder, indices: Indices, memory: Memory, math: Math) -> None:
+        self.builder = builder
+        self.indices = indices
+        self.memory = memory
+        self.math = math
+
+    def emit(self, expr: Expr, mask: Mask | None) -> Value:
+        """The value of `expr` in the lanes that run."""
+        match expr:
+            case Literal():
+                return literal(expr.value, expr.dtype)
+            case Load():
+                return self.memory.load(expr.buffer, expr.indices, mask)
+            case IndexValue():
+                return self.cast(self.indices.vector(expr.index), "int64", expr.dtype)
+            case Unary():
+                return self._unary(expr, mask)
+            case Binary():
+                left, right = self.emit(expr.left, mask), self.emit(expr.right, mask)
+                return self.combine(expr.op, expr.dtype, left, right)
+            case Comparison():
+                left, right = self.emit(expr.left, mask), self.emit(expr.right, mask)
+                return self._compare(expr.op, expr.left.dtype, left, right)
+            case Select():
+                return self._select(expr, mask)
+            case Cast():
+                return self.cast(self.emit(expr.operand, mask), expr.operand.dtype, expr.dtype)
+            case Undef():
+                raise CodegenError("an expression still holds undef; lower it before emitting")
+        assert_never(expr)
+
+    # ---- operators
+
+    def combine(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+        """A binary operator on two values of `dtype`."""
+        if op in ("max", "min"):
+            return self._extremum(op, dtype, left, right)
+        if dtype in FLOATS:
+            if op == "pow":
+                return self.math.power(left, right)
+            if op in FLOAT_OPERATIONS:
+                return self.builder.binary(FLOAT_OPERATIONS[op], left, right)
+        elif op == "div":
+            return self._integer_div(dtype, left, right)
+        elif dtype == "bool" and op in ("add", "mul"):
+            return self.builder.binary("or" if op == "add" else "and", left, right)
+        elif op in INTEGER_OPERATIONS:
+            return self.builder.binary(INTEGER_OPERATIONS[op], left, right)
+        raise CodegenError(f"operator {op} is not defined on {dtype}")
+
+    def _extremum(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+        if dtype in FLOATS:
+            return self.math.extremum(op, left, right)
+        return self.builder.intrinsic(f"{'u' if dtype in UNSIGNED else 's'}{op}", left, right)
+
+    def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
+        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself."""
+        b = self.builder
+        operation = "udiv" if dtype in UNSIGNED else "sdiv"
+        if right.is_constant and right.lanes == 1 and right.text not in ("0", "-1"):
+            return b.binary(operation, left, right)
+        zero = b.compare("icmp eq", right, integer(0, right.element))
+        unsafe = zero
+        if operation == "sdiv":
+            lowest = integer(-(2 ** (8 * DTYPES[dtype].itemsize - 1)), left.element)
+            is_lowest = b.compare("icmp eq", left, lowest)
+            minus_one = b.compare("icmp eq", right, integer(-1, right.element))
+            unsafe = b.binary("or", zero, b.binary("and", is_lowest, minus_one))
+        quotient = b.binary(operation, left, b.select(unsafe, integer(1, right.element), right))
+        return b.select(zero, integer(0, left.element), quotient)
+
+    def _unary(self, expr: Unary, mask: Mask | None) -> Value:
+        x = self.emit(expr.operand, mask)
+        if expr.op == "not":
+            return self.builder.binary("xor", x, integer(-1, x.element))
+        if expr.dtype in FLOATS:
+            return self.math.unary(expr.op, x)
+        if expr.op == "neg":
+            return self.builder.binary("sub", integer(0, x.element), x)
+        if expr.op in ("floor", "ceil", "round") or (expr.op, expr.dtype) == ("abs", "uint8"):
+            return x
+        if expr.op == "abs":
+            name = f"llvm.abs.{x.element}" if x.lanes == 1 else f"llvm.abs.v{x.lanes}{x.element}"
+            value = self.builder.call(name, x.type, x, boolean(False))
+            return Value(value.text, x.element, x.lanes)
+        raise CodegenError(f"operator {expr.op} is not defined on {expr.dtype}")
+
+    def _compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+        if dtype in FLOATS:
+            return self.builder.compare(f"fcmp {FLOAT_COMPARISONS[op]}", left, right)
+        sign = "" if op in ("eq", "ne") else "u" if dtype in UNSIGNED else "s"
+        return self.builder.compare(f"icmp {sign}{op}", left, right)
+
+    def cast(self, x: Value, source: str, target: str) -> Value:
+        """A value of dtype `source` as one of dtype `target`."""
+        if source == target:
+            return x
+        if target == "bool":
+            operation = "fcmp une" if source in FLOATS else "icmp ne"
+            return self.builder.compare(operation, x, _zero(source))
+        to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
+        if source in FLOATS and target in FLOATS:
+            return self.builder.convert("fpext" if target == "float64" else "fptrunc", x, to)
+        if target in FLOATS:
+            return self.builder.convert("uitofp" if source in UNSIGNED else "sitofp", x, to)
+        if source in FLOATS:
+            # Out of range is poison to LLVM; freezing keeps it a number, whichever.
+            whole = self.builder.convert("fptosi", x, "i64" if bits == 64 else "i32")
+            frozen = self.builder.freeze(whole)
+            return self.builder.convert("trunc", frozen, to) if bits < 32 else frozen
+        held = 1 if source == "bool" else 8 * DTYPES[source].itemsize
+        if held == bits:
+            return x
+        widen = "zext" if source in UNSIGNED else "sext"
+        return self.builder.convert("trunc" if held > bits else widen, x, to)
+
+    # ---- choices
+
+    def _select(self, expr: Select, mask: Mask | None) -> Value:
+        truth = self.truth(expr.condition, mask)
+        if isinstance(truth, bool):
+            return self.emit(expr.if_true if truth else expr.if_false, mask)
+        if isinstance(truth, Value) and truth.lanes == 1:
+            return self._select_one(truth, expr, mask)
+        assert mask is not None
+        yes, no = (
+            narrowed(self.builder, mask, truth),
+            narrowed(self.builder, mask, _not(self, truth)),
+        )
+        if_true = self._side(expr.if_true, mask, yes)
+        if_false = self._side(expr.if_false, mask, no)
+        condition = truth if isinstance(truth, Value) else mask_value(self.builder, Mask(truth))
+        return self.builder.select(condition, if_true, if_false)
+
+    def _side(self, expr: Expr, outer: Mask, inner: Mask) -> Value:
+        if inner.count == 0:
+            return literal(0, expr.dtype)
+        reads = any(isinstance(node, Load) for node in walk_expr(expr))
+        return self.emit(expr, inner if reads else outer)
+
+    def _select_one(self, truth: Value, expr: Select, mask: Mask | None) -> Value:
+        sides = (expr.if_true, expr.if_false)
+        if any(self._must_branch(side) for side in sides):
+            if_true, if_false = (partial(self._whole, side, mask) for side in sides)
+            return self.builder.choose(truth, if_true, if_false)
+        a, b = (self.emit(side, mask) for side in sides)
+        return self.builder.select(truth, a, b)
+
+    def _whole(self, expr: Expr, mask: Mask | None) -> Value:
+        return self.builder.splat(self.emit(expr, mask), mask.width if mask else 1)
+
+    def _must_branch(self, expr: Expr) -> bool:
+        return any(isinstance(node, Load) for node in walk_expr(expr))
+
+    def truth(self, condition: Condition, mask: Mask | None) -> bool | tuple[bool, ...] | Value:
+        """A condition: decided, decided per lane, an i1, or a vector of them."""
+        if is_predicate(condition):
+            predicate = self.indices.resolved_predicate(cast(Predicate, condition))
+            return self.indices.truth(predicate)
+        return self.emit(cast(Expr, condition), mask)
+
+    def given(self, condition: Condition, mask: Mask, holds: bool) -> Mask:
+        """The lanes of `mask` in which the condition holds, or does not."""
+        if not is_predicate(condition):
+            truth = self.truth(condition, mask)
+            return narrowed(self.builder, mask, truth if holds else _not(self, truth))
+        predicate = cast(Predicate, condition)
+        resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
+        if not conjuncts(resolved):
+            return narrowed(self.builder, mask, self.indices.truth(resolved))
+        for member in conjuncts(resolved):
+            mask = narrowed(self.builder, mask, self.indices.truth(member))
+        return mask
+
+
+def _not(
+    self: Expressions, truth: bool | tuple[bool, ...] | Value
+) -> bool | tuple[bool, ...] | Value:
+    if isinstance(truth, bool):
+        return not truth
+    if isinstance(truth, Value):
+        return self.builder.binary("xor", truth, boolean(True))
+    return tuple(not t for t in truth)
+
+
+def _zero(dtype: str) -> Value:
+    return literal(0, dtype)

@@ -1,0 +1,267 @@
+"""Index expressions and predicates as LLVM values, under the bindings of the loops around.
+
+In: expressions over loop variables.  A variable is *bound* to another expression (an unrolled
+loop's to a constant, a vectorized loop's to its start plus the lane), or it has a *value* (a loop
+that runs).  Out: i64 scalars, linear terms for addresses, and truth values per lane.  What always
+holds: bindings are applied and ranges used before anything is written, so what an unrolled
+iteration decides costs no instruction; sums are built from the outer loops' variables inwards, so
+that their beginnings are invariant in the inner loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import assert_never
+
+from graphflow.arith import (
+    And,
+    AtLeastZero,
+    Const,
+    Extremum,
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    Interval,
+    IsZero,
+    Not,
+    Or,
+    Predicate,
+    Truth,
+    Var,
+    bounds,
+    const,
+    holds,
+    linear,
+    predicate_variables,
+    simplify,
+    simplify_predicate,
+    substitute,
+    substitute_in,
+    terms_of,
+    variables,
+)
+from graphflow.codegen.emit_builder import Builder, Value, boolean, integer, lanes_of
+from graphflow.errors import CodegenError
+
+Terms = tuple[tuple[IndexExpr, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vectorized loop around: its lane variable counts from 0, `extent` lanes of `width`."""
+
+    var: Var
+    extent: int
+    width: int
+
+
+class Indices:
+    """Index expressions inside the loops that are open."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.lanes: Lanes | None = None
+        self.ranges: dict[Var, Interval] = {}
+        self._bindings: dict[Var, IndexExpr] = {}
+        self._values: dict[Var, Value] = {}
+        self._depths: dict[Var, int] = {}
+
+    # ---- loops around
+
+    @contextmanager
+    def bound(self, var: Var, expr: IndexExpr) -> Iterator[None]:
+        """`var` stands for `expr`, which must be resolved."""
+        self._bindings[var] = expr
+        yield
+        del self._bindings[var]
+
+    @contextmanager
+    def running(self, var: Var, value: Value, interval: Interval) -> Iterator[None]:
+        """`var` has this i64 value, within `interval`."""
+        self._values[var], self.ranges[var] = value, interval
+        self._depths[var] = len(self._depths)
+        yield
+        del self._values[var], self.ranges[var], self._depths[var]
+
+    @contextmanager
+    def vectorized(self, var: Var, start: IndexExpr, lanes: Lanes) -> Iterator[None]:
+        """`var` is `start` plus the lane."""
+        self.lanes, self.ranges[lanes.var] = lanes, (0, lanes.extent - 1)
+        with self.bound(var, linear((*terms_of(start)[0], (lanes.var, 1)), terms_of(start)[1])):
+            yield
+        self.lanes = None
+        del self.ranges[lanes.var]
+
+    # ---- resolution
+
+    def terms(self, expr: IndexExpr) -> tuple[Terms, int]:
+        """The linear terms and the constant of `expr` under the bindings."""
+        terms, constant = terms_of(expr)
+        merged: dict[IndexExpr, int] = {}
+        for atom, k in terms:
+            if not isinstance(atom, Var):
+                return terms_of(simplify(substitute(expr, self._bindings), self.ranges))
+            bound = self._bindings.get(atom)
+            if bound is None:
+                merged[atom] = merged.get(atom, 0) + k
+            elif isinstance(bound, Const):
+                constant += k * bound.value
+            else:
+                inner, extra = terms_of(bound)
+                constant += extra * k
+                for inner_atom, inner_k in inner:
+                    merged[inner_atom] = merged.get(inner_atom, 0) + inner_k * k
+        return tuple((atom, k) for atom, k in merged.items() if k), constant
+
+    def resolved(self, expr: IndexExpr) -> IndexExpr:
+        """`expr` under the bindings."""
+        terms, constant = self.terms(expr)
+        return linear(terms, constant)
+
+    def resolved_predicate(self, predicate: Predicate) -> Predicate:
+        """`predicate` under the bindings, with what the ranges decide taken out."""
+        return simplify_predicate(substitute_in(predicate, self._bindings), self.ranges)
+
+    def bounds(self, terms: Terms, constant: int) -> Interval:
+        """An interval that holds the sum."""
+        return bounds(linear(terms, constant), self.ranges)
+
+    def lane_stride(self, terms: Terms) -> int | None:
+        """The coefficient of the lane, 0 where it does not occur, None inside a floor or mod."""
+        if self.lanes is None:
+            return 0
+        stride = 0
+        for atom, k in terms:
+            if atom is self.lanes.var:
+                stride = k
+            elif not isinstance(atom, Var) and self.lanes.var in variables(atom):
+                return None
+        return stride
+
+    def at_lane(self, terms: Terms, constant: int, lane: int) -> tuple[Terms, int]:
+        """The terms as they are in one lane."""
+        assert self.lanes is not None
+        expr = substitute(linear(terms, constant), {self.lanes.var: const(lane)})
+        return terms_of(simplify(expr, self.ranges))
+
+    # ---- values
+
+    def value(self, expr: IndexExpr) -> Value:
+        """`expr` as an i64; it must not depend on the lane."""
+        return self.sum(*self.terms(expr))
+
+    def vector(self, expr: IndexExpr) -> Value:
+        """`expr` as an i64 or, where it depends on the lane, as a vector of them."""
+        terms, constant = self.terms(expr)
+        stride = self.lane_stride(terms)
+        if stride == 0:
+            return self.sum(terms, constant)
+        assert self.lanes is not None
+        if stride is None:
+            values = [self.sum(*self.at_lane(terms, constant, i)) for i in range(self.lanes.extent)]
+            return self.builder.gathered(values, self.lanes.width)
+        rest = tuple(term for term in terms if term[0] is not self.lanes.var)
+        steps = lanes_of((stride * i + constant for i in range(self.lanes.width)), "i64")
+        return self.builder.binary("add nsw", self.sum(rest, 0), steps) if rest else steps
+
+    def sum(self, terms: Terms, constant: int) -> Value:
+        """A resolved sum without the lane, as an i64."""
+        ordered = sorted(terms, key=lambda term: self._depth(term[0]))
+        total = integer(0)
+        key: Terms = ()
+        for atom, k in ordered:
+            key = (*key, (atom, k))
+            total = self.builder.remembered(key, lambda t=total, a=atom, c=k: self._plus(t, a, c))
+        if not constant:
+            return total
+        if not ordered:
+            return integer(constant)
+        return self.builder.binary("add nsw", total, integer(constant))
+
+    def _plus(self, total: Value, atom: IndexExpr, k: int) -> Value:
+        value = self._atom(atom)
+        if k != 1:
+            value = self.builder.binary("mul nsw", value, integer(k))
+        return value if total.text == "0" else self.builder.binary("add nsw", total, value)
+
+    def _depth(self, atom: IndexExpr) -> int:
+        if isinstance(atom, Var):
+            return self._depths.get(atom, -1)
+        return max((self._depths.get(v, -1) for v in variables(atom)), default=-1)
+
+    def _atom(self, atom: IndexExpr) -> Value:
+        match atom:
+            case Var():
+                value = self._values.get(atom)
+                if value is None:
+                    raise CodegenError(
+                        f"index variable {atom} has no loop around it; give every integer "
+                        "parameter a constant before emitting"
+                    )
+                return value
+            case FloorDiv():
+                return self._floor(atom.numerator, atom.divisor, want_rest=False)
+            case FloorMod():
+                return self._floor(atom.numerator, atom.divisor, want_rest=True)
+            case Extremum():
+                a, b = (self.sum(*terms_of(operand)) for operand in atom.operands)
+                return self.builder.intrinsic("smin" if atom.kind == "min" else "smax", a, b)
+        raise TypeError(f"not an atom of an index expression: {atom!r}")
+
+    def _floor(self, numerator: IndexExpr, divisor: int, want_rest: bool) -> Value:
+        b = self.builder
+        value, by = self.sum(*terms_of(numerator)), integer(divisor)
+        power = divisor & (divisor - 1) == 0
+        if power and want_rest:
+            return b.binary("and", value, integer(divisor - 1))
+        if power:
+            return b.binary("ashr", value, integer(divisor.bit_length() - 1))
+        low = bounds(numerator, self.ranges)[0]
+        if low is not None and low >= 0:
+            return b.binary("urem" if want_rest else "udiv", value, by)
+        rest = b.binary("srem", value, by)
+        negative = b.compare("icmp slt", rest, integer(0))
+        if want_rest:
+            return b.binary("add", rest, b.select(negative, by, integer(0)))
+        return b.binary("add", b.binary("sdiv", value, by), b.convert("sext", negative, "i64"))
+
+    # ---- truth
+
+    def truth(self, predicate: Predicate) -> bool | tuple[bool, ...] | Value:
+        """A resolved predicate: decided, decided per lane, an i1, or a vector of them."""
+        if isinstance(predicate, Truth):
+            return predicate.value
+        lanes = self.lanes
+        if lanes is not None and predicate_variables(predicate) == frozenset((lanes.var,)):
+            decided = [holds(predicate, {lanes.var: i}) for i in range(lanes.extent)]
+            return (*decided, *[False] * (lanes.width - lanes.extent))
+        return self._truth(predicate)
+
+    def _truth(self, predicate: Predicate) -> Value:
+        b = self.builder
+        match predicate:
+            case Truth():
+                return boolean(predicate.value)
+            case AtLeastZero():
+                return self._compared("icmp sge", predicate.expr)
+            case IsZero():
+                return self._compared("icmp eq", predicate.expr)
+            case Not():
+                return self._compared("icmp ne", predicate.member.expr)
+            case And() | Or():
+                operation = "and" if isinstance(predicate, And) else "or"
+                first, *others = (self._truth(member) for member in predicate.members)
+                for other in others:
+                    first = b.binary(operation, first, other)
+                return first
+        assert_never(predicate)
+
+    def _compared(self, operation: str, expr: IndexExpr) -> Value:
+        value = self.vector(expr)
+        low, high = bounds(expr, self.ranges)
+        narrow = low is not None and high is not None and low >= -(2**31) and high < 2**31
+        if value.lanes > 1 and narrow:
+            value = self.builder.convert("trunc", value, "i32")
+        return self.builder.compare(operation, value, integer(0, value.element))

@@ -1,0 +1,374 @@
+"""Loads and stores: flattened addresses, vectors with masks, and the local buffers of a kernel.
+
+In: a buffer, index expressions and the mask of the lanes that run.  Out: values, and stores.  What
+always holds: no lane that is masked off reads or writes memory that others see.  Local buffers
+(scopes "register" and "scratch") have a padded last axis and slack behind, so a vector may be
+loaded whole from them and, where its idle lanes fall into the padding, stored whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import gcd, prod
+
+from graphflow.arith import IndexExpr, const
+from graphflow.codegen.emit_builder import (
+    ELEMENTS,
+    Builder,
+    Value,
+    integer,
+    lanes_of,
+    mangled,
+    vector_type,
+)
+from graphflow.codegen.emit_index import Indices, Terms
+from graphflow.errors import CodegenError
+from graphflow.target import Target
+from graphflow.tir import DTYPES, Buffer
+
+ALIGNMENT = 64
+LOCAL_BYTES_LIMIT = 4 * 1024 * 1024
+"""Stack that one kernel may take; a thread's stack is commonly 8 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true."""
+
+    active: tuple[bool, ...]
+    dynamic: Value | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every lane of the vector runs."""
+        return self.dynamic is None and all(self.active)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether exactly the first `count` lanes run."""
+        return self.dynamic is None and all(self.active[: self.count])
+
+    @property
+    def count(self) -> int:
+        """How many lanes may run."""
+        return sum(self.active)
+
+    @property
+    def width(self) -> int:
+        return len(self.active)
+
+    def lanes(self) -> Iterator[int]:
+        """The lanes that may run, in order."""
+        return (i for i, active in enumerate(self.active) if active)
+
+
+def mask_value(builder: Builder, mask: Mask) -> Value:
+    """A mask as a vector of i1."""
+    fixed = lanes_of(mask.active, "i1")
+    if mask.dynamic is None:
+        return fixed
+    if all(mask.active):
+        return mask.dynamic
+    return builder.binary("and", mask.dynamic, fixed)
+
+
+def narrowed(builder: Builder, mask: Mask, truth: bool | tuple[bool, ...] | Value) -> Mask:
+    """The lanes of `mask` for which `truth` holds too."""
+    if isinstance(truth, bool):
+        return mask if truth else Mask((False,) * mask.width)
+    if isinstance(truth, Value):
+        vector = builder.splat(truth, mask.width)
+        if mask.dynamic is not None:
+            vector = builder.binary("and", mask.dynamic, vector)
+        return Mask(mask.active, vector)
+    active = tuple(a and t for a, t in zip(mask.active, truth, strict=True))
+    return Mask(active, mask.dynamic)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer lies; `strides` and `row` are those of memory, padded for local buffers."""
+
+    base: Value
+    dtype: str
+    strides: tuple[int, ...]
+    size: int
+    local: bool
+    length: int
+    row: int
+
+    @property
+    def element(self) -> str:
+        return "i8" if self.dtype == "bool" else ELEMENTS[self.dtype]
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A flattened element offset; `stride` is the lane's, None where it is not linear."""
+
+    place: Place
+    terms: Terms
+    constant: int
+    stride: int | None
+
+
+class Memory:
+    """The buffers of one kernel."""
+
+    def __init__(self, builder: Builder, indices: Indices, target: Target) -> None:
+        self.builder = builder
+        self.indices = indices
+        self.target = target
+        self._places: dict[str, Place] = {}
+        self._flat: dict[tuple[str, tuple[IndexExpr, ...]], IndexExpr] = {}
+        self._local_bytes = 0
+
+    # ---- buffers
+
+    def add_parameter(self, buffer: Buffer, base: Value) -> None:
+        """A buffer that the caller owns."""
+        length = buffer.shape[-1] if buffer.shape else 1
+        self._places[buffer.name] = Place(
+            base, buffer.dtype, buffer.strides, buffer.size, False, length, length
+        )
+
+    def allocate(self, buffer: Buffer) -> None:
+        """A buffer on the stack, once in the function however often its scope is entered."""
+        if buffer.name in self._places:
+            return
+        if buffer.scope == "global":
+            raise CodegenError(
+                f"buffer {buffer.name} is allocated inside a kernel in scope global; kernels own "
+                "no memory that others see: make it a parameter, or scope register or scratch"
+            )
+        lanes = self.target.lanes(DTYPES[buffer.dtype].itemsize)
+        length = buffer.shape[-1] if buffer.shape else 1
+        row = _padded(length, lanes)
+        shape = (*buffer.shape[:-1], row)
+        strides = Buffer(buffer.name, shape, buffer.dtype).strides[: len(buffer.shape)]
+        size = prod(shape) + 4 * lanes
+        self._local_bytes += size * DTYPES[buffer.dtype].itemsize
+        if self._local_bytes > LOCAL_BYTES_LIMIT:
+            raise CodegenError(
+                f"local buffers up to {buffer.name} take {self._local_bytes} bytes of stack, more "
+                f"than {LOCAL_BYTES_LIMIT}; make the tile smaller or the buffer a parameter"
+            )
+        base = Value(f"%local.{len(self._places)}", "ptr")
+        place = Place(base, buffer.dtype, strides, prod(shape), True, length, row)
+        self._places[buffer.name] = place
+        self.builder.entry.append(
+            f"  {base.text} = alloca [{size} x {place.element}], align {ALIGNMENT}"
+        )
+
+    # ---- addresses
+
+    def address(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Address:
+        """Where `buffer[indices]` lies under the bindings now in force."""
+        place = self._places.get(buffer.name)
+        if place is None:
+            raise CodegenError(f"buffer {buffer.name} is neither a parameter nor allocated here")
+        key = (buffer.name, indices)
+        flat = self._flat.get(key)
+        if flat is None:
+            pairs = zip(indices, place.strides, strict=True)
+            products = (index * k for index, k in pairs)
+            flat = self._flat[key] = sum(products, start=const(0))
+        terms, constant = self.indices.terms(flat)
+        stride = self.indices.lane_stride(terms)
+        if stride:
+            lanes = self.indices.lanes
+            assert lanes is not None
+            terms = tuple(term for term in terms if term[0] is not lanes.var)
+        return Address(place, terms, constant, stride)
+
+    def _pointer(self, place: Place, terms: Terms, constant: int) -> tuple[Value, int]:
+        """A pointer to one element, and its alignment."""
+        pointer, step = place.base, constant
+        if terms:
+            key = (place.base.text, terms)
+            pointer = self.builder.remembered(key, lambda: self._moved(place, terms))
+        for _, k in terms:
+            step = gcd(step, k)
+        if constant:
+            text = f"getelementptr {place.element}, ptr {pointer.text}, i64 {constant}"
+            pointer = self.builder.emit(text, "ptr")
+        alignment = gcd(ALIGNMENT, step * place.itemsize) if step else ALIGNMENT
+        return pointer, alignment
+
+    def _moved(self, place: Place, terms: Terms) -> Value:
+        offset = self.indices.sum(terms, 0)
+        return self._at(place, offset)
+
+    def _at(self, place: Place, offset: Value) -> Value:
+        text = f"getelementptr {place.element}, ptr {place.base.text}, i64 {offset.text}"
+        return self.builder.emit(text, "ptr")
+
+    def _inside(self, address: Address, lanes: int) -> bool:
+        """Whether `lanes` elements from here surely lie in the buffer, whatever the mask says."""
+        low, high = self.indices.bounds(address.terms, address.constant)
+        if low is None or high is None:
+            return False
+        return low >= 0 and high + lanes <= address.place.size
+
+    # ---- loads
+
+    def load(self, buffer: Buffer, indices: tuple[IndexExpr, ...], mask: Mask | None) -> Value:
+        """The element; a vector of them where the address depends on the lane."""
+        address = self.address(buffer, indices)
+        if mask is None or address.stride == 0:
+            return self._load_one(address, mask)
+        if address.stride == 1:
+            return self._load_vector(address, mask)
+        return self._load_lanes(address, mask)
+
+    def _load_one(self, address: Address, mask: Mask | None) -> Value:
+        place = address.place
+        if mask is not None and mask.dynamic is not None and not self._inside(address, 1):
+            offset = self.indices.sum(address.terms, address.constant)
+            some = self.builder.call(
+                f"llvm.vector.reduce.or.v{mask.width}i1", "i1", mask_value(self.builder, mask)
+            )
+            pointer = self._at(place, self.builder.select(some, offset, integer(0)))
+            alignment = place.itemsize
+        else:
+            pointer, alignment = self._pointer(place, address.terms, address.constant)
+        return self._load_at(place, pointer, alignment, 1)
+
+    def _load_at(self, place: Place, pointer: Value, alignment: int, lanes: int) -> Value:
+        kind = vector_type(place.element, lanes)
+        text = f"load {kind}, ptr {pointer.text}, align {alignment}"
+        return self._as_value(place, self.builder.emit(text, place.element, lanes))
+
+    def _as_value(self, place: Place, raw: Value) -> Value:
+        if place.dtype != "bool":
+            return raw
+        return self.builder.compare("icmp ne", raw, integer(0, "i8"))
+
+    def _as_memory(self, place: Place, value: Value) -> Value:
+        return self.builder.convert("zext", value, "i8") if place.dtype == "bool" else value
+
+    def _load_vector(self, address: Address, mask: Mask) -> Value:
+        place, width = address.place, mask.width
+        pointer, alignment = self._pointer(place, address.terms, address.constant)
+        whole = mask.is_full or (
+            place.local and (mask.dynamic is None or self._inside(address, mask.width))
+        )
+        if whole:
+            return self._load_at(place, pointer, alignment, width)
+        value = self._masked_load(place, pointer, alignment, mask)
+        return self._as_value(place, value)
+
+    def _masked_load(self, place: Place, pointer: Value, alignment: int, mask: Mask) -> Value:
+        kind = vector_type(place.element, mask.width)
+        name = f"llvm.masked.load.{mangled(place.element, mask.width)}.p0"
+        truth = mask_value(self.builder, mask)
+        arguments = (
+            pointer,
+            integer(alignment, "i32"),
+            truth,
+            Value("zeroinitializer", place.element, mask.width),
+        )
+        value = self.builder.call(name, kind, *arguments)
+        return Value(value.text, place.element, mask.width)
+
+    def _load_lanes(self, address: Address, mask: Mask) -> Value:
+        """One load a lane; an idle lane reads the first element, which is always there."""
+        place = address.place
+        items: list[Value] = []
+        for lane in range(mask.width):
+            if not mask.active[lane]:
+                items.append(Value("poison", ELEMENTS[place.dtype]))
+                continue
+            pointer, alignment = self._lane_pointer(address, lane, mask)
+            items.append(self._load_at(place, pointer, alignment, 1))
+        return self.builder.gathered(items, mask.width)
+
+    def _lane_terms(self, address: Address, lane: int) -> tuple[Terms, int]:
+        if address.stride is None:
+            return self.indices.at_lane(address.terms, address.constant, lane)
+        return address.terms, address.constant + lane * address.stride
+
+    def _lane_pointer(self, address: Address, lane: int, mask: Mask) -> tuple[Value, int]:
+        terms, constant = self._lane_terms(address, lane)
+        if mask.dynamic is None:
+            return self._pointer(address.place, terms, constant)
+        runs = self.builder.extract(mask.dynamic, lane)
+        offset = self.builder.select(runs, self.indices.sum(terms, constant), integer(0))
+        return self._at(address.place, offset), address.place.itemsize
+
+    # ---- stores
+
+    def store(
+        self, buffer: Buffer, indices: tuple[IndexExpr, ...], value: Value, mask: Mask | None
+    ) -> None:
+        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses the last lane's."""
+        address = self.address(buffer, indices)
+        raw = self._as_memory(address.place, value)
+        if mask is None:
+            self._store_at(address, raw)
+        elif address.stride == 1:
+            self._store_vector(address, self.builder.splat(raw, mask.width), mask)
+        elif address.stride == 0 and mask.dynamic is None:
+            self._store_at(address, self.builder.extract(raw, max(mask.lanes())))
+        else:
+            self._store_lanes(address, raw, mask)
+
+    def _store_at(self, address: Address, raw: Value) -> None:
+        pointer, alignment = self._pointer(address.place, address.terms, address.constant)
+        self._store_raw(pointer, alignment, raw)
+
+    def _store_raw(self, pointer: Value, alignment: int, raw: Value) -> None:
+        self.builder.do(f"store {raw.type} {raw.text}, ptr {pointer.text}, align {alignment}")
+
+    def _store_vector(self, address: Address, raw: Value, mask: Mask) -> None:
+        place = address.place
+        pointer, alignment = self._pointer(place, address.terms, address.constant)
+        if mask.is_full or (place.local and self._idle_lanes_in_padding(address, mask)):
+            self._store_raw(pointer, alignment, raw)
+        elif place.local and (mask.dynamic is None or self._inside(address, mask.width)):
+            old = self.builder.emit(
+                f"load {raw.type}, ptr {pointer.text}, align {alignment}", raw.element, raw.lanes
+            )
+            blended = self.builder.select(mask_value(self.builder, mask), raw, old)
+            self._store_raw(pointer, alignment, blended)
+        else:
+            name = f"llvm.masked.store.{mangled(place.element, mask.width)}.p0"
+            truth = mask_value(self.builder, mask)
+            self.builder.call_void(name, raw, pointer, integer(alignment, "i32"), truth)
+
+    def _idle_lanes_in_padding(self, address: Address, mask: Mask) -> bool:
+        place = address.place
+        if not mask.is_prefix or any(k % place.row for _, k in address.terms):
+            return False
+        first = address.constant % place.row
+        return first + mask.count >= place.length and first + mask.width <= place.row
+
+    def _store_lanes(self, address: Address, raw: Value, mask: Mask) -> None:
+        for lane in mask.lanes():
+            item = self.builder.extract(raw, lane)
+            self.in_lane(mask, lane, partial(self._store_lane, address, lane, item))
+
+    def _store_lane(self, address: Address, lane: int, item: Value) -> None:
+        terms, constant = self._lane_terms(address, lane)
+        pointer, alignment = self._pointer(address.place, terms, constant)
+        self._store_raw(pointer, alignment, item)
+
+    def in_lane(self, mask: Mask, lane: int, body: Callable[[], None]) -> None:
+        """`body()` if the lane runs."""
+        if mask.dynamic is None:
+            body()
+        else:
+            self.builder.when(self.builder.extract(mask.dynamic, lane), body)
+
+
+def _padded(length: int, lanes: int) -> int:
+    """The next power of two below `lanes`, a multiple of `lanes` from there on."""
+    if length < lanes:
+        return 1 << max(length - 1, 0).bit_length()
+    return -(-length // lanes) * lanes

@@ -1,0 +1,110 @@
+"""The processors that code is made for, and LLVM's way from IR text to an object file.
+
+In: a `Target` and the text of a module.  Out: ELF bytes, optimized IR or assembly.  What always
+holds: LLVM's machine scheduler is off, for the whole process: the emitter's order of instructions
+is the schedule, and reordering a register tile makes it spill.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from llvmlite import binding as llvm
+
+from graphflow.errors import CodegenError
+from graphflow.target import Target
+
+AVX2_CPUS = {"Intel": "haswell", "AMD": "znver2"}
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.set_option("", "-enable-misched=false")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@lru_cache(maxsize=1)
+def host_target() -> Target:
+    """The processor this process runs on."""
+    _initialize()
+    cpu = llvm.get_host_cpu_name()
+    features = llvm.get_host_cpu_features()
+    wide = bool(features.get("avx512f") and features.get("avx512vl"))
+    if not wide and not (features.get("avx2") and features.get("fma")):
+        raise CodegenError(f"the processor {cpu} has neither AVX-512 nor AVX2 with FMA")
+    return Target(
+        name=f"{cpu}-{'avx512' if wide else 'avx2'}",
+        cpu=cpu,
+        features=features.flatten(),
+        vector_bytes=64 if wide else 32,
+        vector_registers=32 if wide else 16,
+    )
+
+
+@lru_cache(maxsize=1)
+def avx2_target() -> Target:
+    """The host restricted to AVX2: 32-byte vectors, 16 registers."""
+    host = host_target()
+    features = [
+        f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex")) else name
+        for name in host.features.split(",")
+    ]
+    vendor = "AMD" if host.cpu.startswith("znver") else "Intel"
+    return replace(
+        host,
+        name=f"{host.cpu}-avx2",
+        cpu=AVX2_CPUS[vendor],
+        features=",".join(features),
+        vector_bytes=32,
+        vector_registers=16,
+    )
+
+
+@lru_cache(maxsize=8)
+def _machine(cpu: str, features: str) -> Any:
+    _initialize()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def _optimized(text: str, target: Target) -> tuple[Any, Any]:
+    machine = _machine(target.cpu, target.features)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM refused the emitted module: {error}") from error
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    # The emitter writes vectors and unrolled code itself; what LLVM would add spills registers.
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
+    tuning.loop_interleaving = False
+    passes = llvm.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(module, passes)
+    return module, machine
+
+
+def object_code(text: str, target: Target) -> bytes:
+    """A module of IR as an ELF object; `CodegenError` where LLVM does not accept it."""
+    module, machine = _optimized(text, target)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def assembly(text: str, target: Target) -> str:
+    """A module of IR as optimized assembly."""
+    module, machine = _optimized(text, target)
+    code: str = machine.emit_assembly(module)
+    return code
+
+
+def optimized_ir(text: str, target: Target) -> str:
+    """A module of IR after LLVM's passes."""
+    return str(_optimized(text, target)[0])
