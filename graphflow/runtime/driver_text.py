@@ -1,0 +1,390 @@
+"""The driver's code: LLVM IR for x86-64 Linux that executes a table of steps with threads.
+
+Comes in: a pool (threads and their meeting points) and a job (what one run needs), both plain
+memory with the layouts below.  Three functions are exported:
+
+- `graphflow_pool(threads, barrier_spins, idle_spins) -> pool` starts `threads - 1` detached
+  workers; null if the system refuses a thread or memory.  A pool is never freed.
+- `graphflow_run(pool, job) -> status` executes the job with the pool's threads and the caller;
+  0 when done, 1 if the same job is being executed by another caller.  The pool may be null for a
+  job without parallel steps.
+- `graphflow_spin(count)` pauses that often, to find out how long a pause takes.
+
+What always holds: a worker touches neither a job nor a kernel after it has arrived at the meeting
+that ends the run, so whoever called may free both.  A thread waits by spinning a bounded number of
+times, then sleeps in the kernel; a sleeper first counts itself, and whoever changes the word looks
+at the count afterwards (both sequentially consistent), so no wake-up is lost.  Every thread runs
+under the caller's floating-point control word, hence rounds as the caller would.
+"""
+
+DRIVER = r"""
+target triple = "x86_64-unknown-linux-gnu"
+
+; Each group that one side writes and the other polls has 128 bytes of its own: two cache lines,
+; because the neighbour line is prefetched along.
+%Pool = type {
+  i32, i32, ptr, i32, [108 x i8],   ;  0 epoch, 1 workers asleep, 2 job, 3 control word
+  i32, [124 x i8],                  ;  5 threads that arrived at the barrier
+  i32, i32, [120 x i8],             ;  7 barrier generation, 8 threads asleep in it
+  i64, i32, i32, [112 x i8],        ; 10 threads, 11 spins in a barrier, 12 spins between runs
+  [128 x i8],                       ; 14 mutex: one run at a time
+  [0 x %Worker]                     ; 15
+}
+%Worker = type { ptr, i64 }         ; pool, index of the thread (the caller is 0)
+%Job = type {
+  i32, i32,                         ; 0 in use, 1 has parallel steps
+  ptr, i64,                         ; 2 steps, 3 their number
+  ptr,                              ; 4 pointers: the buffers of all steps
+  ptr, i64,                         ; 5 patches, 6 their number
+  ptr,                              ; 7 addresses of graph inputs and outputs
+  i32, i32                          ; 8 bits to set in the control word, 9 unused
+}
+%Step = type { ptr, i64, i64, i64, i64 }  ; kernel, first pointer, extent, threads, barrier after
+%Patch = type { i64, i64 }                ; pointers[first] becomes addresses[second]
+
+declare void @llvm.x86.sse2.pause()
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare ptr @aligned_alloc(i64, i64)
+declare i64 @syscall(i64, ...)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_setdetachstate(ptr, i32)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare i32 @sigdelset(ptr, i32)
+
+; Returns when *word differs from %seen.
+define internal void @wait_for_change(ptr %word, i32 %seen, ptr %sleepers, i32 %spins) {
+entry:
+  br label %look
+look:
+  %left = phi i32 [ %spins, %entry ], [ %less, %pause ]
+  %now = load atomic i32, ptr %word acquire, align 4
+  %changed = icmp ne i32 %now, %seen
+  br i1 %changed, label %done, label %patience
+patience:
+  %spent = icmp sle i32 %left, 0
+  br i1 %spent, label %doze, label %pause
+pause:
+  call void @llvm.x86.sse2.pause()
+  %less = sub i32 %left, 1
+  br label %look
+doze:
+  %count = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  br label %sleep
+sleep:                              ; 202 futex, 128 FUTEX_WAIT | FUTEX_PRIVATE_FLAG
+  %seen.wide = zext i32 %seen to i64
+  %slept = call i64 (i64, ...) @syscall(i64 202, ptr %word, i64 128, i64 %seen.wide, ptr null)
+  %later = load atomic i32, ptr %word acquire, align 4
+  %same = icmp eq i32 %later, %seen
+  br i1 %same, label %sleep, label %awake
+awake:
+  %back = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %done
+done:
+  ret void
+}
+
+define internal void @change(ptr %word, i32 %value, ptr %sleepers) {
+entry:
+  store atomic i32 %value, ptr %word seq_cst, align 4
+  %count = load atomic i32, ptr %sleepers seq_cst, align 4
+  %any = icmp ne i32 %count, 0
+  br i1 %any, label %wake, label %done
+wake:                               ; 129 FUTEX_WAKE | FUTEX_PRIVATE_FLAG, everyone
+  %woken = call i64 (i64, ...) @syscall(i64 202, ptr %word, i64 129, i64 2147483647)
+  br label %done
+done:
+  ret void
+}
+
+; The last to arrive resets the count and opens the next generation.  A worker at the end of a run
+; does not wait: the next thing it waits for is the next epoch, which comes after the generation.
+define internal void @meet(ptr %pool, i1 %wait) {
+entry:
+  %arrived = getelementptr %Pool, ptr %pool, i64 0, i32 5
+  %generation = getelementptr %Pool, ptr %pool, i64 0, i32 7
+  %sleepers = getelementptr %Pool, ptr %pool, i64 0, i32 8
+  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
+  %threads = load i64, ptr %threads.at, align 8
+  %all = trunc i64 %threads to i32
+  %mine = load atomic i32, ptr %generation monotonic, align 4
+  %before = atomicrmw add ptr %arrived, i32 1 acq_rel
+  %count = add i32 %before, 1
+  %last = icmp eq i32 %count, %all
+  br i1 %last, label %open, label %other
+open:
+  store atomic i32 0, ptr %arrived monotonic, align 4
+  %next = add i32 %mine, 1
+  call void @change(ptr %generation, i32 %next, ptr %sleepers)
+  ret void
+other:
+  br i1 %wait, label %stay, label %leave
+stay:
+  %spins.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
+  %spins = load i32, ptr %spins.at, align 4
+  call void @wait_for_change(ptr %generation, i32 %mine, ptr %sleepers, i32 %spins)
+  ret void
+leave:
+  ret void
+}
+
+; Thread %me of a step's %n takes the iterations [extent * me / n, extent * (me + 1) / n).
+define internal void @execute(ptr %pool, ptr %job, i64 %me) {
+entry:
+  %steps.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %steps = load ptr, ptr %steps.at, align 8
+  %count.at = getelementptr %Job, ptr %job, i64 0, i32 3
+  %count = load i64, ptr %count.at, align 8
+  %pointers.at = getelementptr %Job, ptr %job, i64 0, i32 4
+  %pointers = load ptr, ptr %pointers.at, align 8
+  %next.me = add i64 %me, 1
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %following ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %extent.at = getelementptr %Step, ptr %steps, i64 %i, i32 2
+  %threads.at = getelementptr %Step, ptr %steps, i64 %i, i32 3
+  %barrier.at = getelementptr %Step, ptr %steps, i64 %i, i32 4
+  %threads = load i64, ptr %threads.at, align 8
+  %mine = icmp ult i64 %me, %threads
+  br i1 %mine, label %work, label %after
+work:
+  %kernel.at = getelementptr %Step, ptr %steps, i64 %i, i32 0
+  %kernel = load ptr, ptr %kernel.at, align 8
+  %first.at = getelementptr %Step, ptr %steps, i64 %i, i32 1
+  %first = load i64, ptr %first.at, align 8
+  %buffers = getelementptr ptr, ptr %pointers, i64 %first
+  %extent = load i64, ptr %extent.at, align 8
+  %alone = icmp eq i64 %threads, 1
+  br i1 %alone, label %whole, label %share
+share:
+  %lo.all = mul i64 %extent, %me
+  %lo.part = udiv i64 %lo.all, %threads
+  %hi.all = mul i64 %extent, %next.me
+  %hi.part = udiv i64 %hi.all, %threads
+  br label %whole
+whole:
+  %lo = phi i64 [ 0, %work ], [ %lo.part, %share ]
+  %hi = phi i64 [ %extent, %work ], [ %hi.part, %share ]
+  call void %kernel(ptr %buffers, i64 %lo, i64 %hi)
+  br label %after
+after:
+  %barrier = load i64, ptr %barrier.at, align 8
+  %meet = icmp ne i64 %barrier, 0
+  br i1 %meet, label %together, label %following
+together:
+  call void @meet(ptr %pool, i1 true)
+  br label %following
+following:
+  %i.next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
+define internal ptr @work(ptr %worker) {
+entry:
+  %control = alloca i32, align 4
+  %pool = load ptr, ptr %worker, align 8
+  %me.at = getelementptr %Worker, ptr %worker, i64 0, i32 1
+  %me = load i64, ptr %me.at, align 8
+  %epoch = getelementptr %Pool, ptr %pool, i64 0, i32 0
+  %sleepers = getelementptr %Pool, ptr %pool, i64 0, i32 1
+  %job.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
+  %control.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %spins.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  %spins = load i32, ptr %spins.at, align 4
+  br label %idle
+idle:                               ; a run starts only after every worker finished the last one,
+  %seen = phi i32 [ 0, %entry ], [ %new, %idle ]  ; so the epoch moves one at a time
+  call void @wait_for_change(ptr %epoch, i32 %seen, ptr %sleepers, i32 %spins)
+  %new = add i32 %seen, 1
+  %job = load ptr, ptr %job.at, align 8
+  %word = load i32, ptr %control.at, align 4
+  store i32 %word, ptr %control, align 4
+  call void @llvm.x86.sse.ldmxcsr(ptr %control)
+  call void @execute(ptr %pool, ptr %job, i64 %me)
+  call void @meet(ptr %pool, i1 false)
+  br label %idle
+}
+
+define internal void @execute_together(ptr %pool, ptr %job, i32 %word) {
+entry:
+  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 14
+  %epoch = getelementptr %Pool, ptr %pool, i64 0, i32 0
+  %sleepers = getelementptr %Pool, ptr %pool, i64 0, i32 1
+  %job.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
+  %control.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  store ptr %job, ptr %job.at, align 8
+  store i32 %word, ptr %control.at, align 4
+  %now = load atomic i32, ptr %epoch monotonic, align 4
+  %next = add i32 %now, 1
+  call void @change(ptr %epoch, i32 %next, ptr %sleepers)
+  call void @execute(ptr %pool, ptr %job, i64 0)
+  call void @meet(ptr %pool, i1 true)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+define internal void @apply_patches(ptr %job) {
+entry:
+  %pointers.at = getelementptr %Job, ptr %job, i64 0, i32 4
+  %pointers = load ptr, ptr %pointers.at, align 8
+  %patches.at = getelementptr %Job, ptr %job, i64 0, i32 5
+  %patches = load ptr, ptr %patches.at, align 8
+  %count.at = getelementptr %Job, ptr %job, i64 0, i32 6
+  %count = load i64, ptr %count.at, align 8
+  %addresses.at = getelementptr %Job, ptr %job, i64 0, i32 7
+  %addresses = load ptr, ptr %addresses.at, align 8
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %slot.at = getelementptr %Patch, ptr %patches, i64 %i, i32 0
+  %slot = load i64, ptr %slot.at, align 8
+  %source.at = getelementptr %Patch, ptr %patches, i64 %i, i32 1
+  %source = load i64, ptr %source.at, align 8
+  %from = getelementptr ptr, ptr %addresses, i64 %source
+  %address = load ptr, ptr %from, align 8
+  %to = getelementptr ptr, ptr %pointers, i64 %slot
+  store ptr %address, ptr %to, align 8
+  %i.next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
+define i32 @graphflow_run(ptr %pool, ptr %job) {
+entry:
+  %control = alloca i32, align 4
+  %saved = alloca i32, align 4
+  %claim = cmpxchg ptr %job, i32 0, i32 1 acquire monotonic
+  %claimed = extractvalue { i32, i1 } %claim, 1
+  br i1 %claimed, label %begin, label %busy
+begin:
+  call void @apply_patches(ptr %job)
+  call void @llvm.x86.sse.stmxcsr(ptr %saved)
+  %old = load i32, ptr %saved, align 4
+  %set.at = getelementptr %Job, ptr %job, i64 0, i32 8
+  %set = load i32, ptr %set.at, align 4
+  %with = or i32 %old, %set
+  %word = and i32 %with, -64        ; without the six sticky exception flags
+  store i32 %word, ptr %control, align 4
+  call void @llvm.x86.sse.ldmxcsr(ptr %control)
+  %parallel.at = getelementptr %Job, ptr %job, i64 0, i32 1
+  %parallel = load i32, ptr %parallel.at, align 4
+  %together = icmp ne i32 %parallel, 0
+  br i1 %together, label %many, label %one
+many:
+  call void @execute_together(ptr %pool, ptr %job, i32 %word)
+  br label %end
+one:
+  call void @execute(ptr null, ptr %job, i64 0)
+  br label %end
+end:
+  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  store atomic i32 0, ptr %job release, align 4
+  ret i32 0
+busy:
+  ret i32 1
+}
+
+define void @graphflow_spin(i64 %count) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  call void @llvm.x86.sse2.pause()
+  %i.next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
+; Workers block every signal that is not their own fault: Python's handlers belong to its threads,
+; while a crash in a kernel must still be reported where it happens.
+define internal void @block_signals(ptr %old) {
+  %mask = alloca [128 x i8], align 16
+  %filled = call i32 @sigfillset(ptr %mask)
+  %ill = call i32 @sigdelset(ptr %mask, i32 4)
+  %trap = call i32 @sigdelset(ptr %mask, i32 5)
+  %abrt = call i32 @sigdelset(ptr %mask, i32 6)
+  %bus = call i32 @sigdelset(ptr %mask, i32 7)
+  %fpe = call i32 @sigdelset(ptr %mask, i32 8)
+  %segv = call i32 @sigdelset(ptr %mask, i32 11)
+  %set = call i32 @pthread_sigmask(i32 2, ptr %mask, ptr %old)
+  ret void
+}
+
+define internal i1 @start_workers(ptr %pool, i64 %threads) {
+entry:
+  %old = alloca [128 x i8], align 16
+  %attributes = alloca [128 x i8], align 16
+  %thread = alloca i64, align 8
+  call void @block_signals(ptr %old)
+  %made = call i32 @pthread_attr_init(ptr %attributes)
+  ; Kernels keep their scratch memory on the stack; only touched pages cost anything.
+  %sized = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 16777216)
+  %detached = call i32 @pthread_attr_setdetachstate(ptr %attributes, i32 1)
+  br label %head
+head:
+  %i = phi i64 [ 1, %entry ], [ %i.next, %started ]
+  %more = icmp ult i64 %i, %threads
+  br i1 %more, label %start, label %end
+start:
+  %worker = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %i
+  store ptr %pool, ptr %worker, align 8
+  %index.at = getelementptr %Worker, ptr %worker, i64 0, i32 1
+  store i64 %i, ptr %index.at, align 8
+  %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @work, ptr %worker)
+  %failed = icmp ne i32 %error, 0
+  br i1 %failed, label %end, label %started
+started:
+  %i.next = add i64 %i, 1
+  br label %head
+end:
+  %ok = phi i1 [ true, %head ], [ false, %start ]
+  %destroyed = call i32 @pthread_attr_destroy(ptr %attributes)
+  %restored = call i32 @pthread_sigmask(i32 2, ptr %old, ptr null)
+  ret i1 %ok
+}
+
+define ptr @graphflow_pool(i64 %threads, i32 %barrier.spins, i32 %idle.spins) {
+entry:
+  %workers.bytes = mul i64 %threads, 16
+  %bytes = add i64 %workers.bytes, 767        ; 640 and up to the next multiple of 128
+  %size = and i64 %bytes, -128
+  %pool = call ptr @aligned_alloc(i64 128, i64 %size)
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %failed, label %fill
+fill:
+  call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 %size, i1 false)
+  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
+  store i64 %threads, ptr %threads.at, align 8
+  %barrier.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
+  store i32 %barrier.spins, ptr %barrier.at, align 4
+  %idle.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
+  store i32 %idle.spins, ptr %idle.at, align 4
+  %ok = call i1 @start_workers(ptr %pool, i64 %threads)
+  br i1 %ok, label %done, label %failed
+done:
+  ret ptr %pool
+failed:
+  ret ptr null
+}
+"""

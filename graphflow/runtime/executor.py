@@ -1,0 +1,179 @@
+"""A loaded program: numpy arrays in, numpy arrays out.
+
+Comes in: a `ProgramSpec` and a number of threads.  What always holds: inputs are checked before
+anything runs; every concurrent run has an arena of its own; a program may be run from any Python
+thread and in forked children, and with the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.runtime.cpus import default_threads
+from graphflow.runtime.driver import driver
+from graphflow.runtime.memory import address_of, aligned_empty, store, zeroed_block
+from graphflow.runtime.objects import link
+from graphflow.runtime.pool import POOLS
+from graphflow.runtime.program import ALIGNMENT, ProgramSpec, TensorSpec
+from graphflow.runtime.table import Arena, StepTable, step_table
+
+_KEPT_ARENAS = 4
+"""Arenas kept for later runs; more exist only while more runs are under way."""
+
+_MOST_THREADS = 1024
+
+
+class Program:
+    """Links the objects, fills the constant block, runs `prepare`; then `run` as often as wanted.
+
+    `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
+    treats denormals as zero while it runs kernels.  Raises CodegenError for unusable object code,
+    GraphflowError if the threads cannot be started.
+    """
+
+    def __init__(
+        self, spec: ProgramSpec, threads: int | None = None, flush_denormals: bool = False
+    ) -> None:
+        self.spec = spec
+        self.threads = default_threads() if threads is None else threads
+        if not 1 <= self.threads <= _MOST_THREADS:
+            raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
+        self._flush_denormals = flush_denormals
+        self._run = driver().run
+        self._code = link(spec.objects)
+        self._constants = zeroed_block(spec.constant_bytes)
+        for offset, array in spec.constants:
+            store(self._constants, offset, array)
+        self._prepare()
+        self._table = self._step_table(spec.run)
+        self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
+        self._outputs = [(t.name, t.shape, np.dtype(t.dtype)) for t in spec.outputs]
+        self._names = {tensor.name for tensor in spec.inputs}
+        # Pop and append are atomic, so no lock can be held by another thread during a fork.
+        self._idle = [Arena(spec, self._table, flush_denormals)]
+
+    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+        """Run once: inputs by name, of any strides and byte order, never cast.
+
+        The outputs are new arrays.  Raises InvalidModel, before anything runs, if the inputs are
+        not exactly the ones of `spec.inputs`.
+        """
+        arrays = self._accept(inputs)
+        arena = self._arena()
+        try:
+            for index, array in enumerate(arrays):
+                arena.addresses[index] = _usable_address(array, arena.staging[index])
+            outputs = self._new_outputs(arena)
+            self.execute(arena, self._table)
+        finally:
+            if len(self._idle) < _KEPT_ARENAS:
+                self._idle.append(arena)
+        return outputs
+
+    def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
+        """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
+        return BoundRun(self, self._accept(inputs))
+
+    def execute(self, arena: Arena, table: StepTable) -> None:
+        """Execute a table natively, without the interpreter lock."""
+        if self._run(POOLS.address(self.threads) if table.parallel else 0, arena.job):
+            raise GraphflowError(
+                "this bound run is being executed by another thread (or was when this process was "
+                "forked); bind once per thread"
+            )
+
+    def _prepare(self) -> None:
+        if self.spec.prepare:
+            table = self._step_table(self.spec.prepare)
+            # Its own arena, dropped afterwards: those of the runs start out as zeros.
+            self.execute(Arena(self.spec, table, self._flush_denormals), table)
+
+    def _step_table(self, steps: Any) -> StepTable:
+        return step_table(
+            steps, self._code.addresses, self._constants, len(self.spec.inputs), self.threads
+        )
+
+    def _arena(self) -> Arena:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Arena(self.spec, self._table, self._flush_denormals)
+
+    def _new_outputs(self, arena: Arena) -> dict[str, NDArray[Any]]:
+        outputs = {}
+        for index, (name, shape, dtype) in enumerate(self._outputs, len(self._inputs)):
+            outputs[name] = array = aligned_empty(shape, dtype)
+            arena.addresses[index] = address_of(array)
+        return outputs
+
+    def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
+        if inputs.keys() != self._names:
+            self._refuse_names(inputs)
+        arrays = []
+        for tensor, dtype in self._inputs:
+            array = _as_array(tensor, inputs[tensor.name])
+            if array.shape != tensor.shape or (
+                array.dtype != dtype and array.dtype.newbyteorder("=") != dtype
+            ):
+                raise InvalidModel(
+                    f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
+                    f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
+                )
+            arrays.append(array)
+        return arrays
+
+    def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
+        missing = [tensor.name for tensor in self.spec.inputs if tensor.name not in inputs]
+        unknown = [name for name in inputs if name not in self._names]
+        found = [f"input {name!r} is missing" for name in missing]
+        found += [f"there is no input {name!r}" for name in unknown]
+        raise InvalidModel(f"{', '.join(found)}; {self._expected()}")
+
+    def _expected(self) -> str:
+        listed = ", ".join(str(tensor) for tensor in self.spec.inputs)
+        return f"the inputs are {listed}" if listed else "the program takes no inputs"
+
+
+class BoundRun:
+    """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
+
+    Meant for measuring and for tight loops.  Not for two threads at once: the second one gets a
+    GraphflowError.
+    """
+
+    __slots__ = ("_arena", "_program", "_table", "outputs")
+
+    def __init__(self, program: Program, arrays: list[NDArray[Any]]) -> None:
+        self._program = program
+        self._table = program._table
+        self._arena = Arena(program.spec, self._table, program._flush_denormals)
+        for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
+            np.copyto(copy, array)
+            self._arena.addresses[index] = address_of(copy)
+        self.outputs = program._new_outputs(self._arena)
+
+    def run(self) -> None:
+        """Run once more on the bound inputs."""
+        self._program.execute(self._arena, self._table)
+
+
+def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidModel(f"input {tensor.name!r} is no array: {error}") from error
+
+
+def _usable_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
+    """Of the array itself if a kernel can read it where it is, else of a copy in `staging`."""
+    if array.flags.c_contiguous and array.dtype == staging.dtype:
+        address = address_of(array)
+        if address % ALIGNMENT == 0:
+            return address
+    np.copyto(staging, array)
+    return address_of(staging)

@@ -1,0 +1,65 @@
+"""The process's native thread pools: one per thread count, started when first needed.
+
+A pool of N threads is N - 1 sleeping native workers; the caller is the Nth.  Concurrent runs on one
+pool take turns inside native code.  What always holds: a pool that was handed out lives as long as
+the process; a forked child, where the workers do not exist, starts with no pools and free locks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from graphflow.errors import GraphflowError
+from graphflow.runtime.cpus import default_threads
+from graphflow.runtime.driver import driver
+
+_BARRIER_MICROSECONDS = 30.0
+_IDLE_MICROSECONDS = 50.0
+_CROWDED_MICROSECONDS = 1.0
+
+
+class Pools:
+    """Addresses of the native pools by number of threads."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[int, int] = {}
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def address(self, threads: int) -> int:
+        """The pool of that many threads, started if there is none yet.
+
+        Raises GraphflowError if the system refuses to start its threads.
+        """
+        known = self._addresses.get(threads)
+        if known is not None:
+            return known
+        with self._lock:
+            if threads not in self._addresses:
+                self._addresses[threads] = _start(threads)
+            return self._addresses[threads]
+
+    def _forget(self) -> None:
+        self._addresses = {}
+        self._lock = threading.Lock()
+
+
+def _start(threads: int) -> int:
+    native = driver()
+    # More threads than processors: whoever spins keeps the one it waits for from running.
+    crowded = threads > default_threads()
+    barrier, idle = (
+        native.spins(_CROWDED_MICROSECONDS if crowded else microseconds)
+        for microseconds in (_BARRIER_MICROSECONDS, _IDLE_MICROSECONDS)
+    )
+    address = native.start_pool(threads, barrier, idle)
+    if address is None:
+        raise GraphflowError(
+            f"the system refused to start {threads - 1} worker threads (limit of processes or of "
+            "memory); ask for fewer threads"
+        )
+    return address
+
+
+POOLS = Pools()

@@ -1,0 +1,158 @@
+"""What a compiled model is, as plain data: objects, two tables of steps, memory, signature.
+
+Comes in from the compiler (or from a saved file); `load` turns it into a `Program` that runs.
+Nothing here touches LLVM or native memory, so a spec can be built, compared and stored anywhere.
+A `ProgramSpec` that exists is consistent: every symbol has an object, every reference lies in its
+block and on its alignment, tensor names are unique, constants fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import VerifyError
+
+Space: TypeAlias = Literal["arena", "constant", "input", "output"]
+
+ALIGNMENT = 64
+"""Bytes; the base of every buffer a kernel gets is a multiple of it."""
+
+_KINDS = "biufc"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """Where a kernel parameter lives.
+
+    `position` is a byte offset (a multiple of 64) for "arena" and "constant", the index of a graph
+    input or output for "input" and "output".
+    """
+
+    space: Space
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel call of the program.
+
+    `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing
+    to do); they are split evenly over at most `threads` threads (0: all of the program's).
+    """
+
+    symbol: str
+    buffers: tuple[BufferRef, ...]
+    extent: int
+    threads: int = 0
+
+    def workers(self, threads: int) -> int:
+        """How many of `threads` threads get iterations of this step."""
+        return min(self.threads or threads, threads, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A graph input or output: numpy's name of the element type, logical row-major shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            known = np.dtype(self.dtype).kind in _KINDS
+        except TypeError:
+            known = False
+        if not known:
+            raise VerifyError(f"tensor {self.name!r}: {self.dtype!r} is not a numeric dtype")
+        if any(extent < 0 for extent in self.shape):
+            raise VerifyError(f"tensor {self.name!r}: negative extent in shape {self.shape}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row-major tensor."""
+        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramSpec:
+    """A whole model as one native program.
+
+    `objects` pairs each symbol with the relocatable object that defines it.  `prepare` runs once
+    when the program is loaded and turns the initial `constants` (byte offset, array) into the form
+    that `run` reads; it may use the arena as scratch.  `run` is executed at every run.
+    Raises VerifyError if the parts do not fit together.
+    """
+
+    objects: tuple[tuple[str, bytes], ...]
+    prepare: tuple[Step, ...]
+    run: tuple[Step, ...]
+    constants: tuple[tuple[int, NDArray[Any]], ...]
+    constant_bytes: int
+    arena_bytes: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def __post_init__(self) -> None:
+        _check_unique("symbol", [symbol for symbol, _ in self.objects])
+        _check_unique("input", [tensor.name for tensor in self.inputs])
+        _check_unique("output", [tensor.name for tensor in self.outputs])
+        self._check_constants()
+        symbols = {symbol for symbol, _ in self.objects}
+        for phase, steps in (("prepare", self.prepare), ("run", self.run)):
+            for index, step in enumerate(steps):
+                self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
+
+    def _check_constants(self) -> None:
+        for offset, array in self.constants:
+            where = f"constant at byte {offset}"
+            if offset < 0 or offset % ALIGNMENT:
+                raise VerifyError(f"{where}: the offset is not a multiple of {ALIGNMENT}")
+            if offset + array.nbytes > self.constant_bytes:
+                raise VerifyError(
+                    f"{where}: {array.nbytes} bytes leave the block of {self.constant_bytes}"
+                )
+            if array.dtype.kind not in _KINDS:
+                raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
+
+    def _check_step(self, where: str, phase: str, step: Step, symbols: set[str]) -> None:
+        if step.symbol not in symbols:
+            raise VerifyError(f"{where}: no object defines this symbol")
+        if step.extent < 0 or step.threads < 0:
+            raise VerifyError(f"{where}: extent {step.extent}, threads {step.threads} below 0")
+        for ref in step.buffers:
+            if phase == "prepare" and ref.space in ("input", "output"):
+                raise VerifyError(f"{where}: there are no graph {ref.space}s when loading")
+            self._check_ref(where, ref)
+
+    def _check_ref(self, where: str, ref: BufferRef) -> None:
+        match ref.space:
+            case "arena" | "constant":
+                limit = self.arena_bytes if ref.space == "arena" else self.constant_bytes
+                # An empty buffer may sit right behind the last byte, hence "<=".
+                fits = ref.position % ALIGNMENT == 0 and 0 <= ref.position <= limit
+            case "input" | "output":
+                limit = len(self.inputs if ref.space == "input" else self.outputs)
+                fits = 0 <= ref.position < limit
+            case _:
+                fits, limit = False, 0
+        if not fits:
+            raise VerifyError(
+                f"{where}: {ref.space} {ref.position} is misaligned or outside (limit {limit})"
+            )
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise VerifyError(f"{what} {name!r} occurs twice in the program")
+        seen.add(name)

@@ -1,0 +1,118 @@
+"""The native tables that the driver walks, and the memory of one run.
+
+A `StepTable` is made once per phase of a program and shared by all its runs: steps, the pointers
+of their buffers as far as they are known, and where the rest belongs.  An `Arena` is what a single
+run owns: intermediate memory, staging copies of inputs, its own pointers and the native job.
+What always holds: a table and an arena keep alive everything their addresses point to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.runtime.driver import Job
+from graphflow.runtime.memory import address_of, zeroed_block
+from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step
+
+FLUSH_DENORMALS = 0x8040
+"""Bits of the x86 control word: results and operands that are denormal count as zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Steps as the driver reads them.
+
+    `steps` is int64 [n, 5]: kernel, index of its first pointer, extent, threads that take part,
+    barrier behind it.  `pointers` holds addresses, but offsets at `arena_slots`; `patches` is
+    int64 [m, 2]: slot, and which graph input or (behind the inputs) output belongs there.
+    """
+
+    steps: NDArray[np.int64]
+    pointers: NDArray[np.int64]
+    arena_slots: NDArray[np.int64]
+    patches: NDArray[np.int64]
+    parallel: bool
+
+
+def step_table(
+    steps: tuple[Step, ...],
+    addresses: dict[str, int],
+    constants: NDArray[np.uint8],
+    inputs: int,
+    threads: int,
+) -> StepTable:
+    """The table of a phase for that many threads and graph inputs; empty steps are left out."""
+    steps = tuple(step for step in steps if step.extent)
+    rows = np.zeros((len(steps), 5), np.int64)
+    base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
+    for row, step in zip(rows, steps, strict=True):
+        row[:4] = addresses[step.symbol], len(pointers), step.extent, step.workers(threads)
+        for ref in step.buffers:
+            slot, value = len(pointers), 0
+            match ref.space:
+                case "constant":
+                    value = base + ref.position
+                case "arena":
+                    value = ref.position
+                    arena_slots.append(slot)
+                case "input":
+                    patches.append((slot, ref.position))
+                case "output":
+                    patches.append((slot, inputs + ref.position))
+            pointers.append(value)
+    shared = rows[:, 3] > 1
+    # Steps of the caller alone follow each other without meeting the workers.
+    rows[:-1, 4] = shared[:-1] | shared[1:]
+    return StepTable(
+        steps=rows,
+        pointers=np.array(pointers, np.int64),
+        arena_slots=np.array(arena_slots, np.int64),
+        patches=np.array(patches, np.int64).reshape(-1, 2),
+        parallel=bool(shared.any()),
+    )
+
+
+class Arena:
+    """The memory of one run at a time; the driver refuses a second one with status 1.
+
+    `staging` has one aligned row-major array per graph input.  `addresses` is to be filled with the
+    addresses of the inputs, then of the outputs, before a run.  `job` is the native job's address.
+    """
+
+    __slots__ = ("_job", "_keep", "addresses", "job", "staging")
+
+    def __init__(self, spec: ProgramSpec, table: StepTable, flush_denormals: bool) -> None:
+        memory = zeroed_block(spec.arena_bytes)
+        pointers = table.pointers.copy()
+        pointers[table.arena_slots] += address_of(memory)
+        self.staging = _staging(spec)
+        self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
+        self._job = Job(
+            parallel=table.parallel,
+            steps=address_of(table.steps),
+            step_count=len(table.steps),
+            pointers=address_of(pointers),
+            patches=address_of(table.patches),
+            patch_count=len(table.patches),
+            addresses=ctypes.addressof(self.addresses),
+            control_bits=FLUSH_DENORMALS if flush_denormals else 0,
+        )
+        self.job = ctypes.addressof(self._job)
+        self._keep = (memory, pointers, table)
+
+
+def _staging(spec: ProgramSpec) -> list[NDArray[Any]]:
+    offsets, size = [], 0
+    for tensor in spec.inputs:
+        offsets.append(size)
+        size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+    memory = zeroed_block(size)
+    return [
+        np.ndarray(tensor.shape, np.dtype(tensor.dtype), buffer=memory, offset=offset)
+        for tensor, offset in zip(spec.inputs, offsets, strict=True)
+    ]
