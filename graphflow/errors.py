@@ -29,3 +29,7 @@ class VerifyError(GraphflowError):
 
 class CodegenError(GraphflowError):
     """A kernel cannot be turned into native code for the target."""
+
+
+class ParseError(GraphflowError):
+    """Text is not a kernel in the text form; the message gives line and column."""

@@ -21,6 +21,10 @@ from graphflow.tir.expr import (
     float32,
     is_predicate,
 )
+from graphflow.tir.interpret import interpret
+from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS
+from graphflow.tir.parser import parse
+from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -37,6 +41,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
+from graphflow.tir.verify import STAGES, verify
 from graphflow.tir.visit import (
     Access,
     Site,
@@ -62,10 +67,13 @@ from graphflow.tir.visit import (
 
 __all__ = [
     "BINARY",
+    "BINARY_FUNCTIONS",
     "COMPARISONS",
     "DTYPES",
     "FLOATS",
+    "STAGES",
     "UNARY",
+    "UNARY_FUNCTIONS",
     "Access",
     "Allocate",
     "Assume",
@@ -97,8 +105,12 @@ __all__ = [
     "accesses",
     "buffers_of",
     "children",
+    "condition_text",
+    "element_text",
+    "expr_text",
     "expressions_of",
     "float32",
+    "interpret",
     "is_predicate",
     "loads_in",
     "loops_of",
@@ -107,10 +119,14 @@ __all__ = [
     "map_expr",
     "map_expressions",
     "map_indices",
+    "parse",
     "rename_buffers",
     "sites",
+    "stmt_text",
     "sub_bodies",
     "substitute_body",
+    "to_text",
+    "verify",
     "walk",
     "walk_expr",
     "writes_in",

@@ -1,0 +1,114 @@
+"""Whether the types in a statement agree; each rule says in one sentence what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+
+from graphflow.tir.expr import (
+    BINARY,
+    COMPARISONS,
+    DTYPES,
+    FLOATS,
+    UNARY,
+    Binary,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+    is_predicate,
+)
+from graphflow.tir.printer import expr_text
+from graphflow.tir.stmt import Assume, If, Reduce, Stmt, Store
+from graphflow.tir.visit import expressions_of, walk_expr
+
+LOGICAL = ("and", "or", "not")
+ANY_NUMBER = ("neg", "abs")
+"""Unary operators on integers too; the other ones are on floats only."""
+
+
+def type_errors(stmt: Stmt) -> Iterator[str]:
+    """What is wrong with the types of the expressions that stand in `stmt` itself."""
+    for expr in expressions_of(stmt):
+        for node in walk_expr(expr):
+            yield from _node_errors(node)
+    match stmt:
+        case Store() | Reduce() if stmt.value.dtype != stmt.buffer.dtype:
+            yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, the value is {stmt.value.dtype}"
+        case Reduce() if stmt.buffer.dtype == "bool":
+            yield f"{stmt.buffer.name} holds bool, which has no reductions"
+        case If():
+            yield from _condition_errors(stmt.condition)
+        case Assume():
+            yield from _condition_errors(stmt.unless)
+            yield from _condition_errors(stmt.claim)
+        case _:
+            pass
+
+
+def _condition_errors(condition: Condition) -> Iterator[str]:
+    if not is_predicate(condition) and (dtype := cast(Expr, condition).dtype) != "bool":
+        yield f"the condition {expr_text(cast(Expr, condition))} is {dtype}, not bool"
+
+
+def _node_errors(node: Expr) -> Iterator[str]:
+    if node.dtype not in DTYPES:
+        yield f"{node.dtype} is not an element type; there are {', '.join(DTYPES)}"
+        return
+    match node:
+        case Literal():
+            yield from _literal_errors(node)
+        case Unary():
+            yield from _unary_errors(node)
+        case Binary():
+            yield from _operand_errors(node, BINARY)
+            if (node.dtype == "bool") != (node.op in LOGICAL):
+                yield f"{node.op} does not take {node.dtype} operands"
+        case Comparison():
+            yield from _operand_errors(node, COMPARISONS)
+        case Select():
+            yield from _condition_errors(node.condition)
+            if node.if_true.dtype != node.if_false.dtype:
+                yield f"select gives {node.if_true.dtype} or {node.if_false.dtype}"
+        case IndexValue():
+            if node.dtype == "bool":
+                yield f"the index {node.index} is a number, not a bool"
+        case Load() | Cast() | Undef():
+            pass
+
+
+def _unary_errors(node: Unary) -> Iterator[str]:
+    if node.op not in UNARY:
+        yield f"{node.op} is not a unary operator"
+    elif node.op in LOGICAL:
+        if node.dtype != "bool":
+            yield f"{node.op} does not take a {node.dtype} operand"
+    elif node.dtype == "bool" or (node.op not in ANY_NUMBER and node.dtype not in FLOATS):
+        yield f"{node.op} does not take a {node.dtype} operand"
+
+
+def _operand_errors(node: Binary | Comparison, operators: tuple[str, ...]) -> Iterator[str]:
+    if node.op not in operators:
+        yield f"{node.op} is not one of {', '.join(operators)}"
+    if node.left.dtype != node.right.dtype:
+        yield f"{node.op} of {node.left.dtype} and {node.right.dtype}; cast one of them"
+
+
+def _literal_errors(node: Literal) -> Iterator[str]:
+    kind = DTYPES[node.dtype].kind
+    if kind == "b" and not isinstance(node.value, bool | np.bool_):
+        yield f"the bool literal is {node.value!r}"
+    elif kind in "iu":
+        limits = np.iinfo(node.dtype)
+        if node.value != node.value or node.value in (float("inf"), float("-inf")):
+            yield f"{node.value} is not an integer"
+        elif int(node.value) != node.value or not limits.min <= node.value <= limits.max:
+            yield f"{node.value} is not a value of {node.dtype}"

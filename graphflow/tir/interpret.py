@@ -1,0 +1,65 @@
+"""The reference meaning of a kernel: it runs, slowly and exactly, and checks what it does.
+
+In: a `PrimFunc` that `verify` accepts, and an array for each input.  Out: an array for each output.
+All loops run serially.  Always: an access outside its buffer and a false `Assume` raise
+`VerifyError` with the loop values at which they happen; so does an integer division by zero,
+without them.
+
+Reductions are added up in program order.  Float to integer casts of values that do not fit are
+numpy's; no kernel may rely on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from graphflow.errors import InvalidModel
+from graphflow.tir.expr import DTYPES, Buffer
+from graphflow.tir.operators import undefined_value
+from graphflow.tir.stmt import PrimFunc
+from graphflow.tir.to_python import compile_to_python
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def interpret(
+    func: PrimFunc,
+    arrays: Mapping[str, Array],
+    *,
+    undefined: float = float("nan"),
+    reverse: bool = False,
+) -> dict[str, Array]:
+    """The outputs of `func` by name, for inputs given by name with their exact shape and dtype.
+
+    `undefined` is what memory that was never written holds and what `Undef` evaluates to; an
+    integer type that cannot hold it takes an extreme value instead.  `reverse` runs parallel and
+    vectorized loops from the last iteration to the first, which shows most dependences that such
+    loops must not have.  Raises `InvalidModel` for arrays that do not fit.
+    """
+    memory = {b: _input(func, b, arrays) for b in func.inputs}
+    unknown = [name for name in arrays if all(name != b.name for b in func.inputs)]
+    if unknown:
+        raise InvalidModel(f"{func.name} has no input called {', '.join(unknown)}")
+    memory |= {b: [undefined_value(b.dtype, undefined)] * b.size for b in func.outputs}
+    run = compile_to_python(func, undefined=undefined, reverse=reverse)
+    with np.errstate(all="ignore"):
+        run(*(memory[p.buffer] for p in func.params))
+    return {
+        b.name: np.array(memory[b], dtype=DTYPES[b.dtype]).reshape(b.shape) for b in func.outputs
+    }
+
+
+def _input(func: PrimFunc, buffer: Buffer, arrays: Mapping[str, Array]) -> list[Any]:
+    if buffer.name not in arrays:
+        raise InvalidModel(f"{func.name} needs an array for its input {buffer.name}")
+    array = arrays[buffer.name]
+    if array.shape != buffer.shape or array.dtype != DTYPES[buffer.dtype]:
+        raise InvalidModel(
+            f"{func.name}: input {buffer.name} is {buffer.dtype} of shape {buffer.shape}, "
+            f"but got {array.dtype} of shape {array.shape}"
+        )
+    return list(array.reshape(-1))

@@ -1,0 +1,138 @@
+"""What each scalar operator means, on numpy scalars of one dtype.
+
+The meaning stated in `expr` is made precise here and nowhere else; the interpreter calls these
+functions, and tests of native code compare with them.  Each takes and returns numpy scalars of the
+operands' dtype.  Callers suppress numpy's floating-point warnings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphflow.errors import VerifyError
+from graphflow.tir.expr import DTYPES
+
+Scalar = Any
+"""A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""
+
+
+def maximum(a: Scalar, b: Scalar) -> Scalar:
+    """The larger; NaN if either is NaN; +0.0 above −0.0."""
+    if a > b:
+        return a
+    if a < b:
+        return b
+    if a == b:
+        return b if _is_negative(a) else a
+    return a if a != a else b
+
+
+def minimum(a: Scalar, b: Scalar) -> Scalar:
+    """The smaller; NaN if either is NaN; −0.0 below +0.0."""
+    if a < b:
+        return a
+    if a > b:
+        return b
+    if a == b:
+        return a if _is_negative(a) else b
+    return a if a != a else b
+
+
+def _is_negative(number: Scalar) -> bool:
+    return math.copysign(1.0, number) < 0
+
+
+def divide(a: Scalar, b: Scalar) -> Scalar:
+    """IEEE division of floats; integers truncate, and wrap where the quotient does not fit."""
+    if isinstance(a, np.floating):
+        return a / b
+    if b == 0:
+        raise VerifyError(f"integer division of {a} by zero, which has no meaning")
+    quotient = abs(int(a)) // abs(int(b))
+    return _wrapped(quotient if (a < 0) == (b < 0) else -quotient, a)
+
+
+def power(a: Scalar, b: Scalar) -> Scalar:
+    """`a ** b`; of integers with a negative exponent the truncated quotient 1 / a ** -b."""
+    if isinstance(a, np.floating):
+        return a**b
+    base, exponent = int(a), int(b)
+    if exponent >= 0:
+        return _wrapped(pow(base, exponent, 1 << 64), a)
+    if base == 0:
+        raise VerifyError(f"integer power 0 ** {exponent} divides by zero, which has no meaning")
+    return _wrapped((base if exponent % 2 else 1) if abs(base) == 1 else 0, a)
+
+
+def _wrapped(value: int, like: Scalar) -> Scalar:
+    """`value` modulo 2^bits, in the dtype of `like`."""
+    bits = 8 * like.dtype.itemsize
+    return np.uint64(value % (1 << bits)).astype(like.dtype)
+
+
+def sigmoid(x: Scalar) -> Scalar:
+    """`1 / (1 + exp(−x))`, each step rounded to the operand's dtype."""
+    one = type(x)(1)
+    return one / (one + np.exp(-x))
+
+
+def erf(x: Scalar) -> Scalar:
+    """The error function, rounded once to the operand's dtype."""
+    return type(x)(math.erf(float(x)))
+
+
+def logical_not(x: Scalar) -> Scalar:
+    """The other bool."""
+    return ~x
+
+
+def negate(x: Scalar) -> Scalar:
+    """`−x`; of a zero the zero with the other sign, of an integer modulo 2^bits."""
+    return -x
+
+
+UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
+    "neg": negate,
+    "abs": abs,
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "erf": erf,
+    "sqrt": np.sqrt,
+    "sigmoid": sigmoid,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "not": logical_not,
+}
+"""By the names of `expr.UNARY`; `round` takes halves to the even neighbour."""
+
+BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": divide,
+    "max": maximum,
+    "min": minimum,
+    "pow": power,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+}
+"""By the names of `expr.BINARY`; `and` and `or` are of bools."""
+
+
+def undefined_value(dtype: str, value: float) -> Scalar:
+    """`value` in `dtype`, or an extreme of an integer type that cannot hold it."""
+    target = DTYPES[dtype]
+    if target.kind == "f":
+        return np.asarray(value, target)[()]
+    if target.kind == "b":
+        return np.bool_(value != 0)
+    info = np.iinfo(dtype)
+    fits = math.isfinite(value) and info.min <= value <= info.max
+    extreme = info.max if info.min == 0 else info.min
+    return np.asarray(int(value) if fits else extreme, target)[()]

@@ -1,0 +1,143 @@
+"""Index expressions and predicates from their text, and where in the text an error is.
+
+In: nodes of Python's own syntax tree.  Out: expressions of `graphflow.arith` in normal form.  What
+is not in the grammar raises `ParseError` with line, column and the line itself.
+"""
+
+from __future__ import annotations
+
+import ast
+from itertools import pairwise
+
+from graphflow.arith import (
+    IndexExpr,
+    Predicate,
+    Truth,
+    Var,
+    at_most,
+    conjunction,
+    const,
+    disjunction,
+    equal,
+    less_than,
+    maximum,
+    minimum,
+    negation,
+)
+from graphflow.errors import ParseError
+
+
+class IndexParser:
+    """Reads the parts of a kernel's text that hold indices; `text` is shown in errors."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = text.splitlines()
+
+    def error(self, node: ast.AST, message: str) -> ParseError:
+        """What to raise where `node` is wrong."""
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        return self.error_at(line, column, message)
+
+    def error_at(self, line: int, column: int, message: str) -> ParseError:
+        """The same for a place; lines count from 1, columns from 0."""
+        shown = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        where = f"line {line}, column {column + 1}"
+        return ParseError(f"{where}: {message}\n    {shown}\n    {' ' * column}^")
+
+    def name(self, node: ast.expr) -> str:
+        """A name, dots included."""
+        name = dotted_name(node)
+        if name is None:
+            raise self.error(node, "expected a name")
+        return name
+
+    def integer(self, node: ast.expr) -> int:
+        """An integer with an optional minus."""
+        match node:
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.integer(operand)
+        raise self.error(node, "expected an integer")
+
+    def index(self, node: ast.expr) -> IndexExpr:
+        """An index expression in normal form."""
+        try:
+            return self._index_node(node)
+        except ValueError as error:
+            raise self.error(node, str(error)) from error
+
+    def _index_node(self, node: ast.expr) -> IndexExpr:
+        match node:
+            case ast.Constant():
+                return const(self.integer(node))
+            case ast.Name() | ast.Attribute():
+                return Var(self.name(node))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.index(operand)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self.index(left) + self.index(right)
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return self.index(left) - self.index(right)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return self.index(left) * self.index(right)
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+                return self.index(left) // self.integer(right)
+            case ast.BinOp(left=left, op=ast.Mod(), right=right):
+                return self.index(left) % self.integer(right)
+            case ast.Call(func=ast.Name(id="min"), args=[left, right]):
+                return minimum(self.index(left), self.index(right))
+            case ast.Call(func=ast.Name(id="max"), args=[left, right]):
+                return maximum(self.index(left), self.index(right))
+        raise self.error(
+            node, "not an index expression (integers, loop variables, + - * // % min max)"
+        )
+
+    def predicate(self, node: ast.expr) -> Predicate:
+        """An index predicate in normal form; comparisons may be chained."""
+        match node:
+            case ast.Constant(value=bool(value)):
+                return Truth(value)
+            case ast.BoolOp(op=ast.And(), values=values):
+                return conjunction(self.predicate(value) for value in values)
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return disjunction(self.predicate(value) for value in values)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return negation(self.predicate(operand))
+            case ast.Compare():
+                sides = [self.index(side) for side in (node.left, *node.comparators)]
+                return conjunction(
+                    self._index_comparison(node, op, *pair)
+                    for op, pair in zip(node.ops, pairwise(sides), strict=True)
+                )
+        raise self.error(node, "not an index predicate; a condition on data reads data(…)")
+
+    def _index_comparison(
+        self, node: ast.expr, op: ast.cmpop, left: IndexExpr, right: IndexExpr
+    ) -> Predicate:
+        match op:
+            case ast.Lt():
+                return less_than(left, right)
+            case ast.LtE():
+                return at_most(left, right)
+            case ast.Gt():
+                return less_than(right, left)
+            case ast.GtE():
+                return at_most(right, left)
+            case ast.Eq():
+                return equal(left, right)
+            case ast.NotEq():
+                return negation(equal(left, right))
+        raise self.error(node, "indices compare with < <= > >= == != only")
+
+
+def dotted_name(node: ast.expr | None) -> str | None:
+    """A name, dots included, or None."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attr):
+            head = dotted_name(value)
+            return None if head is None else f"{head}.{attr}"
+    return None

@@ -1,0 +1,332 @@
+"""Kernels from their text form; the grammar is that of `printer`.
+
+In: text in Python's syntax.  Out: a `PrimFunc`, not yet verified.  Whatever is not in the grammar
+raises `ParseError` with line and column and the line itself; nothing is skipped, nothing guessed.
+Index expressions and predicates are built by the smart constructors of `graphflow.arith`, so they
+come back in their normal form.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from textwrap import dedent
+
+import numpy as np
+
+from graphflow.arith import IndexExpr, Var
+from graphflow.tir.expr import (
+    DTYPES,
+    FLOATS,
+    SCOPES,
+    UNARY,
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+)
+from graphflow.tir.parse_index import IndexParser, dotted_name
+from graphflow.tir.printer import DTYPE_TEXT, UNARY_SIGNS
+from graphflow.tir.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    For,
+    If,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Stmt,
+    Store,
+)
+
+_DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
+_UNARY_CALLS = tuple(op for op in UNARY if op not in UNARY_SIGNS)
+_BINARY_CALLS = ("max", "min", "pow")
+_BINARY_NODES: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+}
+_COMPARISON_NODES: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+_REDUCTIONS = {"reduce_min": ReduceOp.MIN, "reduce_max": ReduceOp.MAX}
+_LOOP_KINDS = {kind.value: kind for kind in LoopKind}
+
+
+def parse(text: str) -> PrimFunc:
+    """The kernel that `text` describes; common indentation and comments are ignored.
+
+    Raises `ParseError` where the text is not in the text form.  Run `verify` on the result: the
+    parser checks syntax and that every buffer is declared, not types or scopes.
+    """
+    return _Parser(dedent(text)).func()
+
+
+class _Parser(IndexParser):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.buffers: dict[str, Buffer] = {}
+
+    # -- the kernel and its buffers
+
+    def func(self) -> PrimFunc:
+        try:
+            module = ast.parse(self.text)
+        except SyntaxError as error:
+            column = (error.offset or 1) - 1
+            message = f"not a kernel: {error.msg}"
+            raise self.error_at(error.lineno or 1, column, message) from error
+        match module.body:
+            case [ast.FunctionDef(decorator_list=[ast.Name(id="primfunc")]) as definition]:
+                params = self.params(definition.args)
+                return PrimFunc(definition.name, params, self.body(definition.body))
+        where = module.body[0] if module.body else module
+        raise self.error(where, "expected one function under @primfunc")
+
+    def params(self, arguments: ast.arguments) -> tuple[Param, ...]:
+        match arguments:
+            case ast.arguments(
+                posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None, defaults=[], args=args
+            ):
+                return tuple(self.param(arg) for arg in args)
+        raise self.error_at(1, 0, "a kernel takes plain parameters `name: type` only")
+
+    def param(self, arg: ast.arg) -> Param:
+        node, role = arg.annotation, Role.INPUT
+        if isinstance(node, ast.Subscript) and dotted_name(node.value) == "out":
+            node, role = node.slice, Role.OUTPUT
+        match node:
+            case ast.Call(func=ast.Name(id="buffer")):
+                return Param(self.buffer(arg.arg, node), role)
+            case ast.Subscript():
+                return Param(self.declare(arg, arg.arg, *self.type_of(node), "global", ()), role)
+        raise self.error(
+            arg, f"parameter {arg.arg} needs a type such as f32[4, 8] or out[f32[4, 8]]"
+        )
+
+    def buffer(self, name: str, call: ast.Call) -> Buffer:
+        """The buffer that `alloc(type, scope, sep=(…))` or `buffer(…)` describes."""
+        scope = "global"
+        separators: tuple[int, ...] = ()
+        match call.args:
+            case [ast.Subscript() as type_node]:
+                pass
+            case [ast.Subscript() as type_node, ast.Name(id=scope)] if scope in SCOPES:
+                pass
+            case _:
+                raise self.error(call, f"expected a type and a scope, one of {', '.join(SCOPES)}")
+        match call.keywords:
+            case []:
+                pass
+            case [ast.keyword(arg="sep", value=ast.Tuple(elts=items))]:
+                separators = tuple(self.integer(item) for item in items)
+            case _:
+                raise self.error(call, "the only keyword of a buffer is sep=(axis, …)")
+        return self.declare(call, name, *self.type_of(type_node), scope, separators)
+
+    def declare(
+        self,
+        node: ast.AST,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        scope: str,
+        separators: tuple[int, ...],
+    ) -> Buffer:
+        if name in self.buffers:
+            raise self.error(node, f"buffer {name} is declared twice")
+        try:
+            buffer = Buffer(name, shape, dtype, scope, separators)
+        except ValueError as error:
+            raise self.error(node, str(error)) from error
+        self.buffers[name] = buffer
+        return buffer
+
+    def type_of(self, node: ast.Subscript) -> tuple[str, tuple[int, ...]]:
+        return self.dtype(node.value), tuple(self.integer(e) for e in _elements(node.slice))
+
+    def dtype(self, node: ast.expr) -> str:
+        name = dotted_name(node)
+        if name not in _DTYPES:
+            raise self.error(node, f"expected an element type, one of {', '.join(_DTYPES)}")
+        return _DTYPES[name]
+
+    # -- statements
+
+    def body(self, nodes: Sequence[ast.stmt]) -> Body:
+        return tuple(self.stmt(node) for node in nodes if not isinstance(node, ast.Pass))
+
+    def stmt(self, node: ast.stmt) -> Stmt:
+        match node:
+            case ast.For(target=target, iter=ast.Call(args=[start, stop]) as call, orelse=[]):
+                return self.loop(node, target, call, start, stop)
+            case ast.If():
+                condition = self.condition(node.test)
+                return If(condition, self.body(node.body), self.body(node.orelse))
+            case ast.With(items=[ast.withitem(context_expr=ast.Call() as call)]):
+                return self.block(node, call)
+            case ast.Assign(targets=[ast.Subscript() as target], value=value):
+                return Store(*self.element(target), self.expr(value))
+            case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id="alloc")) as call):
+                return Allocate(self.buffer(self.name(target), call))
+            case ast.AugAssign(target=ast.Subscript() as target, op=ast.Add(), value=value):
+                return Reduce(ReduceOp.ADD, *self.element(target), self.expr(value))
+            case ast.AugAssign(target=ast.Subscript() as target, op=ast.Mult(), value=value):
+                return Reduce(ReduceOp.MUL, *self.element(target), self.expr(value))
+            case ast.Expr(value=ast.Call() as call):
+                return self.call_stmt(call)
+        raise self.error(node, "not a statement of the text form")
+
+    def loop(
+        self, node: ast.For, target: ast.expr, call: ast.Call, start: ast.expr, stop: ast.expr
+    ) -> For:
+        kind = _LOOP_KINDS.get(dotted_name(call.func) or "")
+        if kind is None or call.keywords:
+            raise self.error(call, f"expected a loop kind, one of {', '.join(_LOOP_KINDS)}")
+        low, high = self.index(start), self.index(stop)
+        return For(Var(self.name(target)), low, high, kind, self.body(node.body))
+
+    def block(self, node: ast.With, call: ast.Call) -> Block:
+        match call:
+            case ast.Call(func=ast.Name(id="block"), args=[ast.Constant(value=str(name))]):
+                annotations = tuple(self.annotation(word) for word in call.keywords)
+                return Block(name, self.body(node.body), annotations)
+        raise self.error(call, 'expected block("name", key="value", …)')
+
+    def annotation(self, word: ast.keyword) -> tuple[str, str]:
+        match word:
+            case ast.keyword(arg=str(key), value=ast.Constant(value=str(value))):
+                return key, value
+        raise self.error(word, 'an annotation of a block reads key="value"')
+
+    def call_stmt(self, call: ast.Call) -> Stmt:
+        match call:
+            case ast.Call(
+                func=ast.Name(id="assume"),
+                args=[ast.Call(func=ast.Name(id="unless"), args=[unless]), claim],
+            ):
+                return Assume(self.condition(unless), self.expr(claim))
+            case ast.Call(func=ast.Name(id=word), args=[ast.Subscript() as target, value]) if (
+                word in _REDUCTIONS
+            ):
+                return Reduce(_REDUCTIONS[word], *self.element(target), self.expr(value))
+        raise self.error(
+            call, "expected assume(unless(…), …), reduce_min(x[…], …) or reduce_max(x[…], …)"
+        )
+
+    def element(self, node: ast.Subscript) -> tuple[Buffer, tuple[IndexExpr, ...]]:
+        name = self.name(node.value)
+        if name not in self.buffers:
+            known = ", ".join(self.buffers) or "none"
+            raise self.error(node, f"no buffer is called {name}; declared so far: {known}")
+        return self.buffers[name], tuple(self.index(e) for e in _elements(node.slice))
+
+    # -- scalar expressions
+
+    def condition(self, node: ast.expr) -> Condition:
+        match node:
+            case ast.Call(func=ast.Name(id="data"), args=[inner], keywords=[]):
+                return self.expr(inner)
+        return self.predicate(node)
+
+    def expr(self, node: ast.expr) -> Expr:
+        match node:
+            case ast.Subscript():
+                return Load(*self.element(node))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return Unary("neg", self.expr(operand))
+            case ast.UnaryOp(op=ast.Invert(), operand=operand):
+                return Unary("not", self.expr(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY_NODES:
+                return Binary(_BINARY_NODES[type(op)], self.expr(left), self.expr(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if (
+                type(op) in _COMPARISON_NODES
+            ):
+                return Comparison(_COMPARISON_NODES[type(op)], self.expr(left), self.expr(right))
+            case ast.Call(func=ast.Name(id=word)):
+                return self.call(node, word)
+            case ast.Constant():
+                raise self.error(node, "a number needs its element type, such as f32(1.0)")
+        raise self.error(node, "not a scalar expression")
+
+    def call(self, node: ast.Call, word: str) -> Expr:
+        if word in _DTYPES:
+            return self.literal(node, _DTYPES[word])
+        if node.keywords:
+            raise self.error(node, f"{word} takes no keywords")
+        match word, node.args:
+            case "index", [index, dtype]:
+                return IndexValue(self.index(index), self.dtype(dtype))
+            case "select", [condition, if_true, if_false]:
+                return Select(self.condition(condition), self.expr(if_true), self.expr(if_false))
+            case "cast", [dtype, operand]:
+                return Cast(self.expr(operand), self.dtype(dtype))
+            case "undef", [dtype]:
+                return Undef(self.dtype(dtype))
+            case _, [operand] if word in _UNARY_CALLS:
+                return Unary(word, self.expr(operand))
+            case _, [left, right] if word in _BINARY_CALLS:
+                return Binary(word, self.expr(left), self.expr(right))
+        raise self.error(node, f"{word} with {len(node.args)} arguments is not in the text form")
+
+    def literal(self, node: ast.Call, dtype: str) -> Literal:
+        match node:
+            case ast.Call(args=[value], keywords=[]):
+                number = self.number(value)
+            case ast.Call(args=[], keywords=[ast.keyword(arg="bits", value=value)]):
+                number = _from_bits(self.integer(value), dtype)
+            case _:
+                raise self.error(node, "a literal has one number, or bits=…")
+        if isinstance(number, bool) != (dtype == "bool"):
+            raise self.error(node, f"{DTYPE_TEXT[dtype]} cannot hold {number}")
+        if isinstance(number, float) and dtype not in FLOATS:
+            raise self.error(node, f"{DTYPE_TEXT[dtype]} needs an integer, not {number}")
+        literal = Literal(number, dtype)
+        try:
+            literal.bits()
+        except OverflowError as error:
+            message = f"{number} does not fit in {DTYPE_TEXT[dtype]}"
+            raise self.error(node, message) from error
+        return literal
+
+    def number(self, node: ast.expr) -> float | int | bool:
+        match node:
+            case ast.Constant(value=bool() | int() | float() as value):
+                return value
+            case ast.Name(id="inf" | "nan" as word):
+                return float(word)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.number(operand)
+        raise self.error(node, "expected a number, inf or nan")
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _from_bits(bits: int, dtype: str) -> float | int | bool:
+    size = DTYPES[dtype].itemsize
+    number = np.frombuffer((bits % (1 << 8 * size)).to_bytes(size, "little"), DTYPES[dtype])[0]
+    return number.item()  # type: ignore[no-any-return]

@@ -1,0 +1,242 @@
+"""The text form of kernels: Python's syntax, so that `parser` reads it with Python's own grammar.
+
+In: a `PrimFunc`, a statement or a scalar expression.  Out: text.  `parse(to_text(func)) == func`
+for every kernel that `verify` accepts; literals keep their bits.  Index expressions and predicates
+print as `graphflow.arith` prints them; a condition on data is wrapped in `data(…)`, so that the two
+kinds of condition are told apart by sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import numpy as np
+
+from graphflow.arith import IndexExpr
+from graphflow.tir.expr import (
+    DTYPES,
+    FLOATS,
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+)
+from graphflow.tir.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    For,
+    If,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Stmt,
+    Store,
+)
+
+DTYPE_TEXT = {
+    "float32": "f32",
+    "float64": "f64",
+    "int8": "i8",
+    "uint8": "u8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "bool": "bool",
+}
+"""How each element type reads in the text form."""
+
+BINARY_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
+UNARY_SIGNS = {"neg": "-", "not": "~"}
+COMPARISON_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+INDENT = "    "
+
+# Python's precedence of the signs above, so that brackets stand only where they are needed.
+_COMPARISON, _UNARY, _ATOM = 1, 6, 7
+_BINARY_RANK = {"or": 2, "and": 3, "add": 4, "sub": 4, "mul": 5, "div": 5}
+
+
+def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
+    """`func` as text; the statement that is the object `mark` gets `note` as a comment."""
+    params = ", ".join(_param_text(param) for param in func.params)
+    head = ("@primfunc", f"def {func.name}({params}):")
+    return "\n".join((*head, *_body_lines(func.body, 1, mark, note))) + "\n"
+
+
+def stmt_text(stmt: Stmt) -> str:
+    """One statement with the bodies below it; no newline at the end."""
+    return "\n".join(_stmt_lines(stmt, 0, None, ""))
+
+
+def expr_text(expr: Expr) -> str:
+    """One scalar expression."""
+    return _expr(expr)[0]
+
+
+def condition_text(condition: Condition) -> str:
+    """An index predicate as it is, a condition on data as `data(…)`."""
+    match condition:
+        case (
+            Literal()
+            | Load()
+            | IndexValue()
+            | Unary()
+            | Binary()
+            | Comparison()
+            | Select()
+            | Cast()
+            | Undef()
+        ):
+            return f"data({expr_text(condition)})"
+        case _:
+            return str(condition)
+
+
+def element_text(buffer: Buffer, indices: Iterable[IndexExpr]) -> str:
+    """`x[i, j]`; an element of a buffer without axes is `x[()]`."""
+    return f"{buffer.name}[{_list_text(map(str, indices))}]"
+
+
+def _list_text(items: Iterable[str]) -> str:
+    return ", ".join(items) or "()"
+
+
+def _param_text(param: Param) -> str:
+    buffer = param.buffer
+    details = _detail_text(buffer)
+    text = f"buffer({_type_text(buffer)}{details})" if details else _type_text(buffer)
+    return f"{buffer.name}: out[{text}]" if param.role is Role.OUTPUT else f"{buffer.name}: {text}"
+
+
+def _type_text(buffer: Buffer) -> str:
+    return f"{DTYPE_TEXT[buffer.dtype]}[{_list_text(map(str, buffer.shape))}]"
+
+
+def _detail_text(buffer: Buffer) -> str:
+    """What a buffer has beyond shape and type, as further arguments."""
+    scope = "" if buffer.scope == "global" else f", {buffer.scope}"
+    return scope + (f", sep={buffer.separators}" if buffer.separators else "")
+
+
+def _body_lines(body: Body, depth: int, mark: Stmt | None, note: str) -> Iterator[str]:
+    if not body:
+        yield INDENT * depth + "pass"
+    for stmt in body:
+        yield from _stmt_lines(stmt, depth, mark, note)
+
+
+def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterator[str]:
+    comment = f"  # <-- {note}" if stmt is mark else ""
+    yield f"{INDENT * depth}{_head(stmt)}{comment}"
+    match stmt:
+        case For() | Block():
+            yield from _body_lines(stmt.body, depth + 1, mark, note)
+        case If():
+            yield from _body_lines(stmt.then, depth + 1, mark, note)
+            if stmt.orelse:
+                yield f"{INDENT * depth}else:"
+                yield from _body_lines(stmt.orelse, depth + 1, mark, note)
+        case Store() | Reduce() | Allocate() | Assume():
+            pass
+        case _:
+            assert_never(stmt)
+
+
+def _head(stmt: Stmt) -> str:
+    """The line of a simple statement, or the first line of a compound one."""
+    match stmt:
+        case Store():
+            return f"{element_text(stmt.buffer, stmt.indices)} = {expr_text(stmt.value)}"
+        case Reduce():
+            return _reduce_text(stmt)
+        case For():
+            return f"for {stmt.var} in {stmt.kind.value}({stmt.start}, {stmt.stop}):"
+        case If():
+            return f"if {condition_text(stmt.condition)}:"
+        case Allocate():
+            buffer = stmt.buffer
+            return f"{buffer.name} = alloc({_type_text(buffer)}{_detail_text(buffer)})"
+        case Block():
+            words = (f", {key}={_quoted(value)}" for key, value in stmt.annotations)
+            return f"with block({_quoted(stmt.name)}{''.join(words)}):"
+        case Assume():
+            return f"assume(unless({condition_text(stmt.unless)}), {expr_text(stmt.claim)})"
+    assert_never(stmt)
+
+
+def _reduce_text(stmt: Reduce) -> str:
+    element, value = element_text(stmt.buffer, stmt.indices), expr_text(stmt.value)
+    match stmt.op:
+        case ReduceOp.ADD:
+            return f"{element} += {value}"
+        case ReduceOp.MUL:
+            return f"{element} *= {value}"
+        case ReduceOp.MIN | ReduceOp.MAX:
+            return f"reduce_{stmt.op.value}({element}, {value})"
+    assert_never(stmt.op)
+
+
+def _quoted(text: str) -> str:
+    inner = repr(text)[1:-1].replace('"', '\\"').replace("\\'", "'")
+    return f'"{inner}"'
+
+
+def _expr(expr: Expr) -> tuple[str, int]:
+    """The text of `expr` and how tightly it binds."""
+    match expr:
+        case Literal():
+            return f"{DTYPE_TEXT[expr.dtype]}({_number_text(expr)})", _ATOM
+        case Load():
+            return element_text(expr.buffer, expr.indices), _ATOM
+        case IndexValue():
+            return f"index({expr.index}, {DTYPE_TEXT[expr.dtype]})", _ATOM
+        case Unary() if expr.op in UNARY_SIGNS:
+            return UNARY_SIGNS[expr.op] + _within(expr.operand, _UNARY), _UNARY
+        case Unary():
+            return f"{expr.op}({expr_text(expr.operand)})", _ATOM
+        case Binary() if expr.op in BINARY_SIGNS:
+            rank = _BINARY_RANK[expr.op]
+            left, right = _within(expr.left, rank), _within(expr.right, rank + 1)
+            return f"{left} {BINARY_SIGNS[expr.op]} {right}", rank
+        case Binary():
+            return f"{expr.op}({expr_text(expr.left)}, {expr_text(expr.right)})", _ATOM
+        case Comparison():
+            left, right = (_within(side, _COMPARISON + 1) for side in (expr.left, expr.right))
+            return f"{left} {COMPARISON_SIGNS[expr.op]} {right}", _COMPARISON
+        case Select():
+            sides = f"{expr_text(expr.if_true)}, {expr_text(expr.if_false)}"
+            return f"select({condition_text(expr.condition)}, {sides})", _ATOM
+        case Cast():
+            return f"cast({DTYPE_TEXT[expr.dtype]}, {expr_text(expr.operand)})", _ATOM
+        case Undef():
+            return f"undef({DTYPE_TEXT[expr.dtype]})", _ATOM
+    assert_never(expr)
+
+
+def _within(expr: Expr, rank: int) -> str:
+    text, own = _expr(expr)
+    return text if own >= rank else f"({text})"
+
+
+def _number_text(literal: Literal) -> str:
+    """The shortest decimal with the literal's bits; NaNs other than the usual one by their bits."""
+    number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
+    if literal.dtype not in FLOATS:
+        return str(number)
+    for text in (str(number), repr(float(number))):
+        if Literal(float(text), literal.dtype) == literal:
+            return text
+    return f"bits=0x{literal.bits()[::-1].hex()}"

@@ -1,0 +1,263 @@
+"""What every kernel must keep to, and what is legal at which stage of its life.
+
+In: a `PrimFunc` and the name of a stage in `STAGES`.  Out: nothing, or a `VerifyError` that shows
+the offending statement inside the printed kernel.  Verified here is what can be seen without
+proving anything: names, scopes of buffers and variables, ranks and types.  That accesses stay in
+bounds and that parallel iterations are independent is proven elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import assert_never, cast
+
+from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
+from graphflow.errors import VerifyError
+from graphflow.tir.check_types import type_errors
+from graphflow.tir.expr import (
+    Buffer,
+    Condition,
+    Expr,
+    IndexValue,
+    Load,
+    Select,
+    Undef,
+    is_predicate,
+)
+from graphflow.tir.printer import to_text
+from graphflow.tir.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    For,
+    If,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    Role,
+    Stmt,
+    Store,
+)
+from graphflow.tir.visit import expressions_of, loops_of, walk_expr
+
+
+@dataclass(frozen=True, slots=True)
+class Legality:
+    """What a kernel may hold at one stage."""
+
+    loop_kinds: tuple[LoopKind, ...]
+    scopes: tuple[str, ...]
+    """Of allocated buffers; parameters are always global."""
+    assumptions: bool
+    """`Assume` statements and `Undef` expressions."""
+    emittable: bool
+    """One outermost parallel loop at most; registers can be named; vector loops are constant."""
+
+
+STAGES: dict[str, Legality] = {
+    "definition": Legality(
+        loop_kinds=(LoopKind.SERIAL,), scopes=("global",), assumptions=True, emittable=False
+    ),
+    "scheduled": Legality(
+        loop_kinds=tuple(LoopKind),
+        scopes=("global", "scratch", "register"),
+        assumptions=True,
+        emittable=False,
+    ),
+    "lowered": Legality(
+        loop_kinds=tuple(LoopKind),
+        scopes=("scratch", "register"),
+        assumptions=False,
+        emittable=True,
+    ),
+}
+"""As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
+
+_EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+
+
+def verify(func: PrimFunc, stage: str) -> None:
+    """Raise `VerifyError` unless `func` is well formed and legal at `stage`."""
+    if stage not in STAGES:
+        raise ValueError(f"no stage is called {stage}; there are {', '.join(STAGES)}")
+    _Verifier(func, stage).run()
+
+
+def _is_identifier(name: str) -> bool:
+    return name.isidentifier() and not iskeyword(name)
+
+
+class _Verifier:
+    def __init__(self, func: PrimFunc, stage: str) -> None:
+        self.func = func
+        self.stage = stage
+        self.legal = STAGES[stage]
+        self.buffers: dict[str, Buffer] = {}
+        """Buffers that may be accessed here, by name."""
+        self.loops: dict[Var, For] = {}
+        self.used: dict[str, set[str]] = {"buffer": set(), "loop variable": set(), "block": set()}
+
+    def fail(self, message: str, stmt: Stmt | None = None) -> VerifyError:
+        text = to_text(self.func, stmt, "here")
+        return VerifyError(f"{self.func.name} is not a {self.stage} kernel: {message}\n{text}")
+
+    def run(self) -> None:
+        if not _is_identifier(self.func.name):
+            raise self.fail(f"{self.func.name!r} is not an identifier")
+        for param in self.func.params:
+            buffer = param.buffer
+            self.declare(buffer, None)
+            if "." in buffer.name or buffer.scope != "global":
+                raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
+        if self.legal.emittable:
+            self.check_parallel()
+        self.body(self.func.body)
+
+    # -- names
+
+    def name(self, kind: str, name: str, stmt: Stmt | None) -> None:
+        if kind != "block" and not all(map(_is_identifier, name.split("."))):
+            raise self.fail(f"{kind} {name!r} is not an identifier, dots allowed", stmt)
+        if name in self.used[kind]:
+            raise self.fail(f"the {kind} name {name} is used twice", stmt)
+        self.used[kind].add(name)
+
+    def declare(self, buffer: Buffer, stmt: Stmt | None) -> None:
+        self.name("buffer", buffer.name, stmt)
+        separators = (0, *buffer.separators, len(buffer.shape))
+        if buffer.separators and list(separators) != sorted(set(separators)):
+            raise self.fail(f"{buffer.name}: separators {buffer.separators} do not split it", stmt)
+        self.buffers[buffer.name] = buffer
+
+    # -- statements
+
+    def body(self, body: Body) -> None:
+        outer = dict(self.buffers)
+        for stmt in body:
+            self.stmt(stmt)
+        self.buffers = outer
+
+    def stmt(self, stmt: Stmt) -> None:
+        for expr in expressions_of(stmt):
+            self.expr(expr, stmt)
+        problem = next(type_errors(stmt), None)
+        if problem is not None:
+            raise self.fail(problem, stmt)
+        match stmt:
+            case Store() | Reduce():
+                self.write(stmt)
+            case For():
+                self.loop(stmt)
+            case If():
+                self.condition(stmt.condition, stmt)
+                self.body(stmt.then)
+                self.body(stmt.orelse)
+            case Block():
+                self.block(stmt)
+            case Allocate():
+                if stmt.buffer.scope not in self.legal.scopes:
+                    legal = ", ".join(self.legal.scopes)
+                    raise self.fail(f"{stmt.buffer.name} is not allocated in {legal}", stmt)
+                self.declare(stmt.buffer, stmt)
+            case Assume():
+                if not self.legal.assumptions:
+                    raise self.fail("assumptions must be gone at this stage", stmt)
+                self.condition(stmt.unless, stmt)
+            case _:
+                assert_never(stmt)
+
+    def write(self, stmt: Store | Reduce) -> None:
+        self.access(stmt.buffer, stmt.indices, stmt)
+        if any(p.role is Role.INPUT and p.buffer == stmt.buffer for p in self.func.params):
+            raise self.fail(f"input {stmt.buffer.name} is written", stmt)
+
+    def block(self, stmt: Block) -> None:
+        self.name("block", stmt.name, stmt)
+        keys = [key for key, _ in stmt.annotations]
+        if len(set(keys)) < len(keys) or not all(
+            k.isidentifier() and not iskeyword(k) for k in keys
+        ):
+            raise self.fail("annotation keys must be different identifiers", stmt)
+        self.body(stmt.body)
+
+    def loop(self, stmt: For) -> None:
+        self.name("loop variable", stmt.var.name, stmt)
+        self.bound((*variables(stmt.start), *variables(stmt.stop)), stmt)
+        if stmt.kind not in self.legal.loop_kinds:
+            raise self.fail(f"a {stmt.kind.value} loop is not legal at this stage", stmt)
+        kinds = {loop.kind for loop in self.loops.values()}
+        if LoopKind.VECTORIZED in kinds and stmt.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL):
+            raise self.fail(f"a {stmt.kind.value} loop stands inside a vectorized one", stmt)
+        if self.legal.emittable and stmt.kind in _EXPANDED and stmt.extent is None:
+            raise self.fail(f"a {stmt.kind.value} loop needs a constant number of iterations", stmt)
+        self.loops[stmt.var] = stmt
+        self.body(stmt.body)
+        del self.loops[stmt.var]
+
+    def check_parallel(self) -> None:
+        """At most one parallel loop; around it only blocks, beside it only allocations."""
+        parallel = [loop for loop in loops_of(self.func.body) if loop.kind is LoopKind.PARALLEL]
+        if len(parallel) > 1:
+            raise self.fail("there is more than one parallel loop", parallel[1])
+        body = self.func.body
+        while parallel:
+            working = [stmt for stmt in body if not isinstance(stmt, Allocate)]
+            if len(working) == 1 and working[0] is parallel[0]:
+                return
+            if len(working) != 1 or not isinstance(working[0], Block):
+                raise self.fail(
+                    "the parallel loop is not the whole work of the kernel", parallel[0]
+                )
+            body = working[0].body
+
+    # -- expressions
+
+    def expr(self, expr: Expr, stmt: Stmt) -> None:
+        for node in walk_expr(expr):
+            match node:
+                case Load():
+                    self.access(node.buffer, node.indices, stmt)
+                case IndexValue():
+                    self.bound(variables(node.index), stmt)
+                case Select():
+                    self.condition(node.condition, stmt)
+                case Undef() if not self.legal.assumptions:
+                    raise self.fail("undef must be gone at this stage", stmt)
+                case _:
+                    pass
+
+    def condition(self, condition: Condition, stmt: Stmt) -> None:
+        """Variables of a predicate; a condition on data is visited as an expression."""
+        if is_predicate(condition):
+            self.bound(predicate_variables(cast(Predicate, condition)), stmt)
+
+    def access(self, buffer: Buffer, indices: tuple[IndexExpr, ...], stmt: Stmt) -> None:
+        known = self.buffers.get(buffer.name)
+        if known is None:
+            raise self.fail(f"buffer {buffer.name} is not allocated here", stmt)
+        if known != buffer:
+            raise self.fail(f"{buffer.name} is used as {buffer}, but declared as {known}", stmt)
+        if len(indices) != len(buffer.shape):
+            ranks = f"{len(indices)} indices for {len(buffer.shape)} axes"
+            raise self.fail(f"{buffer.name} is accessed with {ranks}", stmt)
+        for index in indices:
+            self.bound(variables(index), stmt)
+            if self.legal.emittable and buffer.scope == "register":
+                self.check_register(buffer, index, stmt)
+
+    def check_register(self, buffer: Buffer, index: IndexExpr, stmt: Stmt) -> None:
+        for var in sorted(variables(index), key=str):
+            if self.loops[var].kind not in _EXPANDED:
+                raise self.fail(
+                    f"{buffer.name} is in registers, but its index {index} depends on {var}, whose "
+                    "loop is neither unrolled nor vectorized",
+                    stmt,
+                )
+
+    def bound(self, names: Iterable[Var], stmt: Stmt) -> None:
+        for var in sorted(names, key=str):
+            if var not in self.loops:
+                raise self.fail(f"no loop around the use binds {var}", stmt)
