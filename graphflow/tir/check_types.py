@@ -30,9 +30,12 @@ from graphflow.tir.printer import expr_text
 from graphflow.tir.stmt import Assume, If, Reduce, Stmt, Store
 from graphflow.tir.visit import expressions_of, walk_expr
 
-LOGICAL = ("and", "or", "not")
-ANY_NUMBER = ("neg", "abs")
-"""Unary operators on integers too; the other ones are on floats only."""
+ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow")
+ON_INTEGERS = BINARY
+ON_BOOLS = ("and", "or", "add", "mul", "max", "min")
+"""Binary operators; on bools `add` is or and `mul` is and, as in numpy."""
+
+UNARY_ON_INTEGERS = ("neg", "abs", "not")
 
 
 def type_errors(stmt: Stmt) -> Iterator[str]:
@@ -43,8 +46,6 @@ def type_errors(stmt: Stmt) -> Iterator[str]:
     match stmt:
         case Store() | Reduce() if stmt.value.dtype != stmt.buffer.dtype:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, the value is {stmt.value.dtype}"
-        case Reduce() if stmt.buffer.dtype == "bool":
-            yield f"{stmt.buffer.name} holds bool, which has no reductions"
         case If():
             yield from _condition_errors(stmt.condition)
         case Assume():
@@ -70,7 +71,7 @@ def _node_errors(node: Expr) -> Iterator[str]:
             yield from _unary_errors(node)
         case Binary():
             yield from _operand_errors(node, BINARY)
-            if (node.dtype == "bool") != (node.op in LOGICAL):
+            if node.op in BINARY and node.op not in _binary_operators(node.dtype):
                 yield f"{node.op} does not take {node.dtype} operands"
         case Comparison():
             yield from _operand_errors(node, COMPARISONS)
@@ -88,11 +89,20 @@ def _node_errors(node: Expr) -> Iterator[str]:
 def _unary_errors(node: Unary) -> Iterator[str]:
     if node.op not in UNARY:
         yield f"{node.op} is not a unary operator"
-    elif node.op in LOGICAL:
-        if node.dtype != "bool":
-            yield f"{node.op} does not take a {node.dtype} operand"
-    elif node.dtype == "bool" or (node.op not in ANY_NUMBER and node.dtype not in FLOATS):
+    elif node.op not in _unary_operators(node.dtype):
         yield f"{node.op} does not take a {node.dtype} operand"
+
+
+def _unary_operators(dtype: str) -> tuple[str, ...]:
+    if dtype in FLOATS:
+        return tuple(op for op in UNARY if op != "not")
+    return ("not",) if dtype == "bool" else UNARY_ON_INTEGERS
+
+
+def _binary_operators(dtype: str) -> tuple[str, ...]:
+    if dtype in FLOATS:
+        return ON_FLOATS
+    return ON_BOOLS if dtype == "bool" else ON_INTEGERS
 
 
 def _operand_errors(node: Binary | Comparison, operators: tuple[str, ...]) -> Iterator[str]:

@@ -2,8 +2,7 @@
 
 In: a `PrimFunc` that `verify` accepts, and an array for each input.  Out: an array for each output.
 All loops run serially.  Always: an access outside its buffer and a false `Assume` raise
-`VerifyError` with the loop values at which they happen; so does an integer division by zero,
-without them.
+`VerifyError` with the loop values at which they happen.
 
 Reductions are added up in program order.  Float to integer casts of values that do not fit are
 numpy's; no kernel may rely on them.

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.errors import VerifyError
 from graphflow.tir.expr import DTYPES
 
 Scalar = Any
@@ -47,24 +46,22 @@ def _is_negative(number: Scalar) -> bool:
 
 
 def divide(a: Scalar, b: Scalar) -> Scalar:
-    """IEEE division of floats; integers truncate, and wrap where the quotient does not fit."""
+    """IEEE division of floats; integers truncate and wrap, and a divisor of zero gives zero."""
     if isinstance(a, np.floating):
         return a / b
     if b == 0:
-        raise VerifyError(f"integer division of {a} by zero, which has no meaning")
+        return b
     quotient = abs(int(a)) // abs(int(b))
     return _wrapped(quotient if (a < 0) == (b < 0) else -quotient, a)
 
 
 def power(a: Scalar, b: Scalar) -> Scalar:
-    """`a ** b`; of integers with a negative exponent the truncated quotient 1 / a ** -b."""
+    """`a ** b`; an integer to a negative power is the quotient `1 / a ** -b` as of `divide`."""
     if isinstance(a, np.floating):
         return a**b
     base, exponent = int(a), int(b)
     if exponent >= 0:
         return _wrapped(pow(base, exponent, 1 << 64), a)
-    if base == 0:
-        raise VerifyError(f"integer power 0 ** {exponent} divides by zero, which has no meaning")
     return _wrapped((base if exponent % 2 else 1) if abs(base) == 1 else 0, a)
 
 
@@ -86,7 +83,7 @@ def erf(x: Scalar) -> Scalar:
 
 
 def logical_not(x: Scalar) -> Scalar:
-    """The other bool."""
+    """The other bool; of an integer, every bit inverted."""
     return ~x
 
 
@@ -122,7 +119,8 @@ BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
 }
-"""By the names of `expr.BINARY`; `and` and `or` are of bools."""
+"""By the names of `expr.BINARY`; of bools `add` is or and `mul` is and; of integers `and` and `or`
+are bitwise."""
 
 
 def undefined_value(dtype: str, value: float) -> Scalar:
