@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A claim with its verdict, the method that decided it, and the reason where it is not proven."""
+    """A claim, its verdict, the method that decided it, and the reason where it is not proven."""
 
     verdict: Verdict
     claim: str

@@ -1,1 +1,56 @@
-"""graphflow.schedule."""
+"""Scheduling: primitives on one kernel, each with its safety condition, and their frame."""
+
+from graphflow.schedule.conditions import (
+    eliminate_dead_code,
+    lift_conditions,
+    remove_branching_through_overcompute,
+    simplify_kernel,
+)
+from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
+from graphflow.schedule.layouts import PadFunction, sequential_buffer_access, transform_layout
+from graphflow.schedule.loops import (
+    cut_loop,
+    divide_loop,
+    fission,
+    fuse,
+    interior,
+    mult_loops,
+    parallelize_loop,
+    reorder_loops,
+    restrict_loop,
+    shift_loop,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
+
+__all__ = [
+    "PadFunction",
+    "Rewrite",
+    "Schedule",
+    "Step",
+    "bind_expr",
+    "cache_read",
+    "cache_write",
+    "cut_loop",
+    "divide_loop",
+    "eliminate_dead_code",
+    "fission",
+    "fuse",
+    "interior",
+    "lift_alloc",
+    "lift_conditions",
+    "mult_loops",
+    "parallelize_loop",
+    "remove_branching_through_overcompute",
+    "reorder_loops",
+    "replay",
+    "restrict_loop",
+    "sequential_buffer_access",
+    "shift_loop",
+    "simplify_kernel",
+    "stage_mem",
+    "transform_layout",
+    "unroll_loop",
+    "vectorize_loop",
+]

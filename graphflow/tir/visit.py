@@ -40,6 +40,7 @@ from graphflow.tir.stmt import (
     If,
     PrimFunc,
     Reduce,
+    ReduceOp,
     Stmt,
     Store,
 )
@@ -328,6 +329,8 @@ class Access:
     """`read`, `write` (a store) or `reduce`."""
     certain: bool
     """False under a data condition: then it may happen, and must not be relied upon."""
+    op: ReduceOp | None = None
+    """The operator of a `reduce`."""
 
 
 def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
@@ -341,8 +344,9 @@ def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
         for expr in expressions_of(stmt):
             found += _reads(expr, site.domain, certain)
         if isinstance(stmt, Store | Reduce):
-            kind = "write" if isinstance(stmt, Store) else "reduce"
-            found.append(Access(stmt.buffer, stmt.indices, site.domain, kind, certain))
+            op = stmt.op if isinstance(stmt, Reduce) else None
+            kind = "write" if op is None else "reduce"
+            found.append(Access(stmt.buffer, stmt.indices, site.domain, kind, certain, op))
     return tuple(found)
 
 

@@ -1,0 +1,123 @@
+"""The frame of every schedule: rewrites, the trace, and places that stay valid across rewrites.
+
+A *place* is a name: of a loop (its variable), of a block, or of a buffer; names are unique within
+a kernel, so a place needs no path.  A primitive is a function from a kernel and plain arguments to
+a `Rewrite`: the new kernel, the proofs that permitted it, and where the old places went.  A
+`Schedule` keeps the definition and the trace; `replay` makes the same kernel again from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec
+
+from graphflow.arith import Proof, Verdict
+from graphflow.errors import ScheduleError
+from graphflow.tir import PrimFunc, to_text
+
+Arguments = ParamSpec("Arguments")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What a primitive gives back.
+
+    `places` sends the name of an old place to the names it has now, in program order, and says
+    nothing of places that kept their name; an empty tuple means that the place is gone.
+    """
+
+    func: PrimFunc
+    proofs: tuple[Proof, ...] = ()
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+Primitive = Callable[Concatenate[PrimFunc, Arguments], Rewrite]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One application of a primitive, with what permitted it."""
+
+    primitive: Callable[..., Rewrite]
+    arguments: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
+    proofs: tuple[Proof, ...]
+    places: Mapping[str, tuple[str, ...]]
+
+    def __str__(self) -> str:
+        positional = [_argument_text(a) for a in self.arguments]
+        named = [f"{name}={_argument_text(value)}" for name, value in self.options]
+        return f"{self.primitive.__name__}({', '.join((*positional, *named))})"
+
+
+def _argument_text(value: Any) -> str:
+    describe = getattr(value, "describe", None)
+    return describe() if describe is not None else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A kernel under transformation: the definition, the kernel now, and the steps between."""
+
+    definition: PrimFunc
+    func: PrimFunc
+    steps: tuple[Step, ...] = ()
+
+    @staticmethod
+    def of(definition: PrimFunc) -> Schedule:
+        """The empty schedule of a definition."""
+        return Schedule(definition, definition)
+
+    def apply(
+        self,
+        primitive: Callable[Concatenate[PrimFunc, Arguments], Rewrite],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Schedule:
+        """The schedule one step further; a refusal is a `ScheduleError` that shows the kernel."""
+        try:
+            done = primitive(self.func, *arguments, **options)
+        except ScheduleError as error:
+            step = Step(primitive, arguments, tuple(options.items()), (), {})
+            raise ScheduleError(f"{step}: {error}\nin\n{to_text(self.func)}") from None
+        if done.func is self.func:
+            return self
+        step = Step(primitive, arguments, tuple(options.items()), done.proofs, done.places)
+        return Schedule(self.definition, done.func, (*self.steps, step))
+
+    def forward(self, place: str, since: int = 0) -> tuple[str, ...]:
+        """The names that `place` has now, if it was valid after the first `since` steps."""
+        names = (place,)
+        for step in self.steps[since:]:
+            names = tuple(new for name in names for new in step.places.get(name, (name,)))
+        return names
+
+    def trace(self) -> str:
+        """The steps as text, one a line, each followed by its proofs."""
+        lines: list[str] = []
+        for step in self.steps:
+            lines.append(str(step))
+            lines += [f"    {proof}" for proof in step.proofs]
+        return "\n".join(lines)
+
+
+def replay(definition: PrimFunc, steps: tuple[Step, ...]) -> PrimFunc:
+    """The kernel that the steps make of `definition`, proving each of them again."""
+    schedule = Schedule.of(definition)
+    for step in steps:
+        schedule = schedule.apply(step.primitive, *step.arguments, **dict(step.options))
+    return schedule.func
+
+
+def require(proof: Proof, condition: str) -> Proof:
+    """`proof` if it is proven; else a `ScheduleError` that names the condition and the reason."""
+    if proof.verdict is Verdict.PROVEN:
+        return proof
+    word = "does not hold" if proof.verdict is Verdict.REFUTED else "is not proven"
+    raise ScheduleError(f"{condition} {word}: {proof.claim} ({proof.method}: {proof.reason})")
+
+
+def structural(claim: str) -> Proof:
+    """A proof that follows from the form of the kernel alone."""
+    return Proof(Verdict.PROVEN, claim, "structure")

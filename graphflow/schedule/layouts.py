@@ -1,0 +1,271 @@
+"""Primitives that put a buffer into a layout, and loops into the order of a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+from graphflow.arith import (
+    TRUE,
+    Domain,
+    IndexExpr,
+    Predicate,
+    Proof,
+    Var,
+    bounds,
+    conjunction,
+    const,
+    disjunction,
+    equal,
+    negation,
+    simplify_predicate,
+    substitute,
+    variables,
+    within,
+)
+from graphflow.errors import ScheduleError
+from graphflow.layout import Layout, physical_vars, solve
+from graphflow.schedule.conditions import simplify_kernel
+from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.frame import Rewrite, structural
+from graphflow.schedule.places import find, find_buffer, require_fresh, rewrite_at
+from graphflow.tir import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    Buffer,
+    Comparison,
+    Expr,
+    For,
+    If,
+    Literal,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+    Undef,
+    accesses,
+    map_body,
+    map_expressions,
+    substitute_body,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PadFunction:
+    """A pad value that depends on the physical index, and on the transformed buffer itself.
+
+    `value` is an expression over `indices`; a load in it must be of the transformed buffer.
+    """
+
+    indices: tuple[Var, ...]
+    value: Expr | None
+
+
+PadValue: TypeAlias = "str | float | int | PadFunction | None"
+
+
+def transform_layout(
+    func: PrimFunc, buffer: str, layout: Layout, pad_value: PadValue = None
+) -> Rewrite:
+    """`S[a[i]]` → `S[a'[layout(i)]]`, with what the padding of a' holds stated.
+
+    `pad_value` is None (nobody may touch the padding), `"undef"` (anyone may, it holds anything), a
+    number, or a `PadFunction`.  A buffer that the kernel writes gets a stage `<buffer>_padding`
+    that writes its padding at the end; one that it only reads gets a stage at the start that
+    assumes it.  The interface changes: the caller must hand in the buffer in this layout.
+    """
+    old = find_buffer(func, buffer)
+    if layout.logical_shape != old.shape:
+        raise ScheduleError(
+            f"the layout is for shape {layout.logical_shape}, and {buffer} has {old.shape}"
+        )
+    new = replace(old, shape=layout.physical_shape, separators=layout.separators)
+    body = _relaid(func.body, old, new, layout)
+    written = any(a.buffer == old and a.kind != "read" for a in accesses(func.body))
+    stage = _padding_stage(func, new, layout, pad_value, written)
+    params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
+    body = (*body, *stage) if written else (*stage, *body)
+    simplified = simplify_kernel(replace(func, params=params, body=body)).func
+    claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
+    return Rewrite(simplified, (layout.index_map.check(layout.logical_shape), structural(claim)))
+
+
+def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer == old:
+            return Load(new, layout.physical_index(expr.indices))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
+            return replace(stmt, buffer=new, indices=layout.physical_index(stmt.indices))
+        if isinstance(stmt, Allocate) and stmt.buffer == old:
+            return Allocate(new)
+        return stmt
+
+    return map_body(map_expressions(body, on_expr), on_stmt)
+
+
+def _padding_stage(
+    func: PrimFunc, new: Buffer, layout: Layout, pad_value: PadValue, written: bool
+) -> Body:
+    if not layout.is_padded:
+        return ()
+    name = f"{new.name}_padding"
+    require_fresh(func, name)
+    names = tuple(Var(f"{name}_{axis}") for axis in range(len(new.shape)))
+    logical = layout.is_logical(names)
+    pad, kind = _pad_expression(new, names, pad_value)
+    stmt: Body
+    if written:
+        stmt = (If(negation(logical), (Store(new, names, pad),)),) if pad is not None else ()
+    elif pad is None:
+        stmt = (Assume(logical, Literal(True, "bool")),)
+    else:
+        stmt = (Assume(logical, Comparison("eq", Load(new, names), pad)),)
+    for var, extent in zip(reversed(names), reversed(new.shape), strict=True):
+        stmt = (For(var, const(0), const(extent), LoopKind.SERIAL, stmt),) if stmt else ()
+    return (Block(name, stmt, (("padding_of", new.name), ("padding", kind))),)
+
+
+def _pad_expression(
+    buffer: Buffer, names: tuple[Var, ...], pad_value: PadValue
+) -> tuple[Expr | None, str]:
+    match pad_value:
+        case None:
+            return None, "none"
+        case "undef":
+            return Undef(buffer.dtype), "undef"
+        case PadFunction():
+            return _pad_function(buffer, names, pad_value)
+        case int() | float():
+            return Literal(pad_value, buffer.dtype), "value"
+    raise ScheduleError(f'a pad value is None, "undef", a number or a PadFunction: {pad_value!r}')
+
+
+def _pad_function(
+    buffer: Buffer, names: tuple[Var, ...], pad: PadFunction
+) -> tuple[Expr | None, str]:
+    if pad.value is None:
+        return None, "none"
+    values: dict[Var, IndexExpr] = dict(zip(pad.indices, names, strict=True))
+    probe = substitute_body((Store(buffer, names, pad.value),), values)
+    for access in accesses(probe):
+        if access.kind == "read" and access.buffer.name != buffer.name:
+            raise ScheduleError(
+                f"the pad value of {buffer.name} reads {access.buffer.name}; it may read "
+                f"{buffer.name} alone"
+            )
+    stmt = probe[0]
+    assert isinstance(stmt, Store)
+    return stmt.value, "undef" if isinstance(stmt.value, Undef) else "value"
+
+
+def sequential_buffer_access(
+    func: PrimFunc, block: str, buffer: str, names: Sequence[str]
+) -> Rewrite:
+    """A nest that touches `buffer[e(i)]` → the nest over e's values, in the order of the buffer.
+
+    The loops of `block` that the buffer's indices run over are replaced by one loop for each
+    physical axis, called `names` from the outermost in; where the axes take more points than the
+    old loops did, a condition keeps the old ones.  Refused where the old loop variables cannot be
+    found again from the indices, where the nest is not perfect, and where iterations depend on each
+    other, because then the order is part of the meaning.
+    """
+    stmt, domain = find(func, block)
+    if not isinstance(stmt, Block) or len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
+        raise ScheduleError(f"{block} is not a block around one loop nest")
+    old = find_buffer(func, buffer)
+    nest, body = _output_nest(stmt.body[0], old, domain)
+    indices = _indices(body, old, nest, domain)
+    inner = domain
+    for loop in nest:
+        inner = inner.inside(loop.var, loop.start, loop.stop)
+    ranges = inner.ranges()
+    axes = tuple(Var(name) for name in names)
+    require_fresh(func, *(n for n in names if n not in {loop.var.name for loop in nest}))
+    if len(axes) != len(indices):
+        raise ScheduleError(f"{buffer} has {len(indices)} axes; give a name for each")
+    probe = physical_vars(len(axes))
+    known = solve(dict(zip(probe, indices, strict=True)), ranges)
+    lost = [loop.var.name for loop in nest if loop.var not in known]
+    if lost:
+        raise ScheduleError(f"{lost[0]} cannot be found again from the indices of {buffer}")
+    proofs = _any_order(nest, body, domain)
+    rename: dict[Var, IndexExpr] = dict(zip(probe, axes, strict=True))
+    values = {loop.var: substitute(known[loop.var], rename) for loop in nest}
+    new = _physical_nest(nest, body, indices, axes, values, ranges)
+    done = rewrite_at(func, block, lambda _s, _d: (replace(stmt, body=new),))
+    places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
+    return Rewrite(simplify_kernel(done).func, proofs, places)
+
+
+def _output_nest(outer: For, buffer: Buffer, domain: Domain) -> tuple[tuple[For, ...], Body]:
+    """The perfect nest from `outer` down to the innermost loop that the buffer's indices use."""
+    first = next((a for a in accesses((outer,), domain) if a.buffer == buffer), None)
+    if first is None:
+        raise ScheduleError(f"the loop {outer.var} does not touch {buffer.name}")
+    wanted = frozenset().union(*(variables(e) for e in first.indices))
+    nest, body = [outer], outer.body
+    while not wanted <= {loop.var for loop in nest}:
+        below = body[0] if len(body) == 1 else None
+        if not isinstance(below, For):
+            missing = sorted(v.name for v in wanted - {loop.var for loop in nest})
+            raise ScheduleError(f"the loop {missing[0]} is not in a perfect nest below {outer.var}")
+        nest.append(below)
+        body = below.body
+    return tuple(nest), body
+
+
+def _indices(
+    body: Body, buffer: Buffer, nest: tuple[For, ...], domain: Domain
+) -> tuple[IndexExpr, ...]:
+    found = {a.indices for a in accesses(body, domain) if a.buffer == buffer}
+    if len(found) != 1:
+        raise ScheduleError(f"the body of {nest[-1].var} touches {buffer.name} at several places")
+    return next(iter(found))
+
+
+def _any_order(nest: tuple[For, ...], body: Body, domain: Domain) -> tuple[Proof, ...]:
+    for loop in nest:
+        domain = domain.inside(loop.var, loop.start, loop.stop)
+    moving = tuple(loop.var for loop in nest)
+    differ = disjunction(negation(equal(v, Var(v.name + "'"))) for v in moving)
+    condition = f"the iterations of {', '.join(map(str, moving))} may run in any order"
+    return ordered_commute(body, body, domain, moving, differ, condition)
+
+
+def _physical_nest(
+    nest: tuple[For, ...],
+    body: Body,
+    indices: tuple[IndexExpr, ...],
+    axes: tuple[Var, ...],
+    values: dict[Var, IndexExpr],
+    ranges: dict[Var, tuple[int | None, int | None]],
+) -> Body:
+    box = [bounds(index, ranges) for index in indices]
+    if any(low is None or high is None for low, high in box):
+        raise ScheduleError("the indices of the buffer are not bounded")
+    spans = [(cast(int, low), cast(int, high) + 1) for low, high in box]
+    ends = {axis: (low, high - 1) for axis, (low, high) in zip(axes, spans, strict=True)}
+    keep: list[Predicate] = [
+        within(values[loop.var], substitute(loop.start, values), substitute(loop.stop, values))
+        for loop in nest
+    ]
+    keep += [equal(substitute(e, values), axis) for e, axis in zip(indices, axes, strict=True)]
+    guard = simplify_predicate(conjunction(keep), ends)
+    new = substitute_body(body, values)
+    if guard != TRUE:
+        new = (If(guard, new),)
+    for axis, (low, high) in reversed(list(zip(axes, spans, strict=True))):
+        new = (For(axis, const(low), const(high), nest[0].kind, new),)
+    return new
+
+
+def _followers(var: Var, indices: tuple[IndexExpr, ...], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(n for e, n in zip(indices, names, strict=True) if var in variables(e))

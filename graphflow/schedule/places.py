@@ -1,0 +1,174 @@
+"""Finding and replacing places by name, and copies of bodies under fresh names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from graphflow.arith import ANYWHERE, Domain, IndexExpr, Var, negation
+from graphflow.errors import ScheduleError
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Stmt,
+    buffers_of,
+    is_predicate,
+    map_body,
+    rename_buffers,
+    sites,
+    substitute_body,
+    walk,
+)
+
+Change = Callable[[Body, int, Domain], Body]
+"""The new body, from the old one, the position of the place in it, and the domain around it."""
+
+
+def name_of(stmt: Stmt) -> str | None:
+    """The name by which `stmt` is found, if it has one."""
+    match stmt:
+        case For():
+            return stmt.var.name
+        case Block():
+            return stmt.name
+        case _:
+            return None
+
+
+def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:
+    """`func` with the body that holds the loop or block `place` replaced by what `change` gives."""
+    body = _rewrite(func.body, place, change, ANYWHERE)
+    if body is None:
+        raise ScheduleError(_unknown(func, place))
+    return func if body is func.body else replace(func, body=body)
+
+
+def rewrite_at(func: PrimFunc, place: str, change: Callable[[Stmt, Domain], Body]) -> PrimFunc:
+    """`func` with the loop or block `place` replaced by what `change` gives."""
+
+    def around(body: Body, position: int, domain: Domain) -> Body:
+        new = change(body[position], domain)
+        if len(new) == 1 and new[0] is body[position]:
+            return body
+        return (*body[:position], *new, *body[position + 1 :])
+
+    return rewrite_around(func, place, around)
+
+
+def _rewrite(body: Body, place: str, change: Change, domain: Domain) -> Body | None:
+    for position, stmt in enumerate(body):
+        if name_of(stmt) == place:
+            return change(body, position, domain)
+        below = _rewrite_below(stmt, place, change, domain)
+        if below is not None:
+            return body if below is stmt else (*body[:position], below, *body[position + 1 :])
+    return None
+
+
+def _rewrite_below(stmt: Stmt, place: str, change: Change, domain: Domain) -> Stmt | None:
+    match stmt:
+        case For():
+            inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+            body = _rewrite(stmt.body, place, change, inner)
+            return _with(stmt, body)
+        case Block():
+            return _with(stmt, _rewrite(stmt.body, place, change, domain))
+        case If():
+            holds, fails = domain, domain
+            if is_predicate(stmt.condition):
+                holds = domain.given(stmt.condition)  # type: ignore[arg-type]
+                fails = domain.given(negation(stmt.condition))  # type: ignore[arg-type]
+            then = _rewrite(stmt.then, place, change, holds)
+            if then is not None:
+                return stmt if then is stmt.then else replace(stmt, then=then)
+            orelse = _rewrite(stmt.orelse, place, change, fails)
+            if orelse is not None:
+                return stmt if orelse is stmt.orelse else replace(stmt, orelse=orelse)
+            return None
+        case _:
+            return None
+
+
+def _with(stmt: For | Block, body: Body | None) -> Stmt | None:
+    if body is None or body is stmt.body:
+        return None if body is None else stmt
+    return replace(stmt, body=body)
+
+
+def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
+    """The loop or block called `place`, with the domain around it."""
+    for site in sites(func.body):
+        if name_of(site.stmt) == place:
+            return site.stmt, site.domain
+    raise ScheduleError(_unknown(func, place))
+
+
+def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
+    """The loop over the variable `place`, with the domain around it."""
+    stmt, domain = find(func, place)
+    if not isinstance(stmt, For):
+        raise ScheduleError(f"{place} is a block, and a loop is needed")
+    return stmt, domain
+
+
+def find_buffer(func: PrimFunc, name: str) -> Buffer:
+    """The parameter or allocated buffer called `name`."""
+    for buffer in buffers_of(func):
+        if buffer.name == name:
+            return buffer
+    names = ", ".join(buffer.name for buffer in buffers_of(func))
+    raise ScheduleError(f"{func.name} has no buffer {name}; it has {names}")
+
+
+def _unknown(func: PrimFunc, place: str) -> str:
+    names = [name for name in (name_of(stmt) for stmt in walk(func.body)) if name]
+    return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
+
+
+def names_in(body: Body) -> tuple[str, ...]:
+    """The names of loops, blocks and allocated buffers in `body`, in program order."""
+    found: list[str] = []
+    for stmt in walk(body):
+        if isinstance(stmt, Allocate):
+            found.append(stmt.buffer.name)
+        elif (name := name_of(stmt)) is not None:
+            found.append(name)
+    return tuple(found)
+
+
+def require_fresh(func: PrimFunc, *names: str) -> None:
+    """Refuses names that `func` uses already."""
+    used = {*names_in(func.body), *(p.buffer.name for p in func.params)}
+    clash = [name for name in names if name in used]
+    if clash or len(set(names)) != len(names):
+        raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")
+
+
+def fresh_copy(body: Body, suffix: str) -> tuple[Body, dict[str, str]]:
+    """A copy of `body` whose loops, blocks and allocated buffers end in `suffix`, and the map."""
+    names = {name: name + suffix for name in names_in(body)}
+    buffers = {
+        stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
+        for stmt in walk(body)
+        if isinstance(stmt, Allocate)
+    }
+    values: dict[Var, IndexExpr] = {
+        stmt.var: Var(names[stmt.var.name]) for stmt in walk(body) if isinstance(stmt, For)
+    }
+
+    def renamed(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                return replace(stmt, var=Var(names[stmt.var.name]))
+            case Block():
+                return replace(stmt, name=names[stmt.name])
+            case _:
+                return stmt
+
+    copy = map_body(substitute_body(body, values), renamed)
+    return rename_buffers(copy, buffers), names

@@ -1,0 +1,181 @@
+"""From a compute definition and layouts to a tiled kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphflow.arith import (
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    Var,
+    linear,
+    terms_of,
+    variables,
+)
+from graphflow.layout import Layout
+from graphflow.schedule import (
+    Schedule,
+    divide_loop,
+    fuse,
+    mult_loops,
+    reorder_loops,
+    sequential_buffer_access,
+    transform_layout,
+)
+from graphflow.schedule.layouts import PadValue
+from graphflow.tir import Block, For, PrimFunc, accesses
+
+from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
+
+Placement = tuple[Layout, PadValue]
+
+
+def merge_stages(s: Schedule) -> Schedule:
+    """All stages → one block with one nest, where the later stages follow the first elementwise."""
+    blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
+    first = blocks[0]
+    for block in blocks[1:]:
+        s = s.apply(fuse, first.name, block.name)
+        stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == first.name)
+        a, b = stmt.body[-2], stmt.body[-1]
+        while isinstance(a, For) and isinstance(b, For):
+            s = s.apply(fuse, a.var.name, b.var.name)
+            kept = find_loop(s.func, a.var.name)
+            if kept is None or len(kept.body) < 2:
+                break
+            a, b = kept.body[-2], kept.body[-1]
+            if not (isinstance(a, For) and isinstance(b, For)) or len(kept.body) != 2:
+                break
+    return s
+
+
+def tiled(
+    definition: PrimFunc,
+    placements: Mapping[str, Placement],
+    output: str,
+    tiling: Tiling,
+) -> Schedule:
+    """The kernel of `definition` with its buffers placed as said and its output tiled."""
+    s = merge_stages(Schedule.of(definition))
+    for name, (layout, pad) in placements.items():
+        s = s.apply(transform_layout, name, layout, pad)
+    block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))
+    rank = len(s.func.param(output).shape)
+    axes = tuple(f"o{k}" for k in range(rank))
+    s = s.apply(sequential_buffer_access, block, output, axes)
+    s, axes = _joined_lanes(s, placements[output][0], axes)
+    s, reduction = _reduction_order(s, axes)
+    return register_tile(s, axes, tiling, reduction)
+
+
+def _is_compute(block: Block) -> bool:
+    return all(key != "padding_of" for key, _ in block.annotations)
+
+
+def _joined_lanes(
+    s: Schedule, layout: Layout, axes: tuple[str, ...]
+) -> tuple[Schedule, tuple[str, ...]]:
+    """A blocked axis `c // b … c % b` → one loop over c, innermost."""
+    last = layout.index_map.outputs[-1]
+    if not isinstance(last, FloorMod):
+        return s, axes
+    whole = next(
+        k
+        for k, e in enumerate(layout.index_map.outputs)
+        if isinstance(e, FloorDiv) and e.numerator is last.numerator
+    )
+    order = [*axes[:whole], *axes[whole + 1 : -1], axes[whole], axes[-1]]
+    present = [name for name in order if find_loop(s.func, name) is not None]
+    if axes[whole] not in present:
+        return s, tuple(order[:-2] + order[-1:])
+    s = s.apply(reorder_loops, tuple(present))
+    s = s.apply(mult_loops, axes[whole], axes[-1], "oc_joined")
+    return s, (*order[:-2], "oc_joined")
+
+
+def _reduction_order(
+    s: Schedule, axes: tuple[str, ...]
+) -> tuple[Schedule, tuple[str, ...]]:
+    """The reduction loops, those that stride furthest through the data operand outermost."""
+    s = _split_blocked(s, axes)
+    loops = _reduction_loops(s.func, axes)
+    strides = {name: _stride(s.func, name, axes) for name in loops}
+    return s, tuple(sorted(loops, key=lambda name: (-strides[name], loops.index(name))))
+
+
+def _reduction_loops(func: PrimFunc, axes: tuple[str, ...]) -> list[str]:
+    from graphflow.tir import loops_of
+
+    compute = [b for b in func.body if isinstance(b, Block) and _is_compute(b)]
+    return [s.var.name for s in loops_of(tuple(compute)) if s.var.name not in axes]
+
+
+def _split_blocked(s: Schedule, axes: tuple[str, ...]) -> Schedule:
+    """A reduction loop that a blocked operand sees as `c // b, c % b` becomes two loops."""
+    for name in _reduction_loops(s.func, axes):
+        var = Var(name)
+        for access in accesses(s.func.body):
+            factor = next(
+                (
+                    e.divisor
+                    for e in access.indices
+                    if isinstance(e, FloorMod) and e.numerator is var
+                ),
+                None,
+            )
+            if access.kind == "read" and factor is not None:
+                s = s.apply(divide_loop, name, factor, (name + "o", name + "i"), "guard")
+                from graphflow.schedule import simplify_kernel
+
+                s = s.apply(simplify_kernel)
+                break
+    return s
+
+
+def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:
+    """Elements that one step of a reduction loop moves in the operand with the most elements."""
+    var, best, size = Var(name), 0, -1
+    for access in accesses(func.body):
+        if access.kind != "read" or not any(var in variables(e) for e in access.indices):
+            continue
+        follows_output = any(
+            Var(a) in variables(e) for a in axes[:-1] for e in access.indices
+        )
+        rank = (follows_output, access.buffer.size)
+        if rank > (size >= 0 and best >= 0, size) or size < 0:
+            flat = _flat(access.indices, access.buffer.strides)
+            best = next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)
+            size = access.buffer.size
+    return best
+
+
+def _flat(indices: tuple[IndexExpr, ...], strides: tuple[int, ...]) -> IndexExpr:
+    total: IndexExpr = linear([])
+    for index, stride in zip(indices, strides, strict=True):
+        total = total + index * stride
+    return total
+
+
+def packed_weights(
+    shape: tuple[int, ...], lane: int, width: int, order: tuple[int, ...], blocked: tuple[int, int] | None = None
+) -> Layout:
+    """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
+
+    `order` are the other axes from the outermost in; `blocked = (axis, b)` splits one of them, its
+    rest innermost before the lanes.
+    """
+    from graphflow.layout import IndexMap
+
+    def place(*i: Var) -> list[IndexExpr]:
+        out: list[IndexExpr] = [i[lane] // width]
+        tail: list[IndexExpr] = []
+        for axis in order:
+            if blocked is not None and axis == blocked[0]:
+                out.append(i[axis] // blocked[1])
+                tail.append(i[axis] % blocked[1])
+            else:
+                out.append(i[axis])
+        return [*out, *tail, i[lane] % width]
+
+    return Layout.of(IndexMap.from_function(len(shape), place, shape), shape)

@@ -1,0 +1,330 @@
+"""The register tile: the one recipe by which reductions and elementwise kernels become fast.
+
+In: a schedule whose output nest follows the axes of the output, innermost last, and a `Tiling`.
+Out: the schedule of the finished kernel.  The innermost output axis becomes lanes, the axis before
+it pixels; pixels × vectors are held in registers while the reduction loops run outside them.
+Borders are cut off the pixel loop, so that its middle has no conditions.  Nothing here knows which
+operator the kernel came from: loops are told apart by the indices they occur in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphflow.arith import Predicate, Var, conjuncts, predicate_variables
+from graphflow.errors import ScheduleError
+from graphflow.schedule import (
+    Schedule,
+    cut_loop,
+    divide_loop,
+    fission,
+    interior,
+    lift_conditions,
+    mult_loops,
+    parallelize_loop,
+    remove_branching_through_overcompute,
+    reorder_loops,
+    restrict_loop,
+    simplify_kernel,
+    stage_mem,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.tir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Reduce,
+    accesses,
+    is_predicate,
+    loops_of,
+    walk,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`count` neighbouring groups of `vectors` × `lanes` channels, `pixels` computed at a time."""
+
+    count: int
+    vectors: int
+    lanes: int
+    pixels: int
+
+    @property
+    def width(self) -> int:
+        """Channels of one group."""
+        return self.vectors * self.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How the output plane of pixels × channels is cut.
+
+    `panels` cover the channels in order; the last may reach past them.  `panel_outermost` runs the
+    groups of the (then only) panel outside all other loops, which keeps one group of weights near;
+    otherwise they run inside the outer axes, which reads the input once.  `write_padding` lets the
+    last vector write the padding of the output, where it may.
+    """
+
+    panels: tuple[Panel, ...]
+    panel_outermost: bool = False
+    write_padding: bool = False
+
+
+def register_tile(
+    s: Schedule, axes: tuple[str, ...], tiling: Tiling, reduction: tuple[str, ...]
+) -> Schedule:
+    """Tiles the nest over the output `axes`, with the `reduction` loops in that order.
+
+    Axes of extent one may be missing from the kernel.
+    """
+    present = [name for name in axes if find_loop(s.func, name) is not None]
+    if not present:
+        return s.apply(simplify_kernel)
+    outer, lane = present[:-1], present[-1]
+    pixel = outer.pop() if outer else None
+    first = tiling.panels[0]
+    if tiling.panel_outermost and first.count > 1:
+        s = s.apply(divide_loop, lane, first.width, ("panel", "channel"), "guard")
+        s = _reordered(s, ["panel", *outer, *_some(pixel), "channel"])
+        s = _plane(s, pixel, "channel", first, reduction, tiling)
+        return _in_parallel(s, ["panel", *outer], pixel)
+    s = _reordered(s, [*outer, lane, *_some(pixel)])
+    for number, panel in enumerate(tiling.panels):
+        here = lane + "_p" * number
+        inner = _some(pixel + "_p" * number if pixel else None)
+        loops = tuple(name + "_p" * number for name in reduction)
+        extent = panel.count * panel.width
+        if number + 1 < len(tiling.panels):
+            s = s.apply(cut_loop, here, _start(s.func, here) + extent, "_p")
+        s = s.apply(divide_loop, here, panel.width, (here + "g", here + "t"), "guard")
+        s = _reordered(s, [here + "g", *inner, here + "t"])
+        s = _plane(s, inner[0] if inner else None, here + "t", panel, loops, tiling)
+    return _in_parallel(s, outer, pixel)
+
+
+def find_loop(func: PrimFunc, name: str) -> For | None:
+    """The loop called `name`, or None where it was simplified away."""
+    return next((s for s in loops_of(func.body) if s.var.name == name), None)
+
+
+def _some(name: str | None) -> list[str]:
+    return [] if name is None else [name]
+
+
+def _reordered(s: Schedule, order: list[str]) -> Schedule:
+    return s.apply(reorder_loops, tuple(order)) if len(order) > 1 else s
+
+
+def _loop(func: PrimFunc, name: str) -> For:
+    stmt = find_loop(func, name)
+    if stmt is None:
+        raise ScheduleError(f"the recipe lost the loop {name}")
+    return stmt
+
+
+def _extent(func: PrimFunc, name: str) -> int:
+    extent = _loop(func, name).extent
+    if extent is None:
+        raise ScheduleError(f"the loop {name} has no constant extent")
+    return extent
+
+
+def _start(func: PrimFunc, name: str) -> int:
+    return int(str(_loop(func, name).start))
+
+
+def _plane(
+    s: Schedule,
+    pixel: str | None,
+    lane: str,
+    panel: Panel,
+    reduction: tuple[str, ...],
+    tiling: Tiling,
+) -> Schedule:
+    """Tiles one group of channels over all pixels; what `pixels` leaves is a tile of its own."""
+    s = s.apply(divide_loop, lane, panel.lanes, (lane + "j", lane + "v"), "guard")
+    lanes = (lane + "j", lane + "v")
+    if pixel is None:
+        return _tile(s, None, (), lanes, reduction, tiling)
+    extent, pixels = _extent(s.func, pixel), panel.pixels
+    rest = extent % pixels
+    parts = [(pixel, "", min(pixels, extent))]
+    if rest and extent > pixels:
+        s = s.apply(cut_loop, pixel, _start(s.func, pixel) + extent - rest, "_rest")
+        parts.append((pixel + "_rest", "_rest", rest))
+    for name, suffix, width in parts:
+        s = s.apply(divide_loop, name, width, (name + "o", name + "i"), "perfect")
+        loops = tuple(r + suffix for r in reduction)
+        inner = tuple(v + suffix for v in lanes)
+        s = _tile(s, name + "o", (name + "i",), inner, loops, tiling)
+        s = _without_borders(s, name + "o", loops)
+    return s
+
+
+def _tile(
+    s: Schedule,
+    around: str | None,
+    pixels: tuple[str, ...],
+    lanes: tuple[str, str],
+    reduction: tuple[str, ...],
+    tiling: Tiling,
+) -> Schedule:
+    """Registers for one tile: the nests that fill, update and store it, unrolled and vectorized."""
+    nest = (*pixels, *lanes)
+    scope = around or _loop_around(s.func, nest[0])
+    nests: list[tuple[str, ...]] = [nest]
+    for buffer in _private(s.func, scope, nest):
+        s = s.apply(stage_mem, scope, buffer.name, f"{buffer.name}_{nest[-1]}", nest)
+        out = tuple(name + "_out" for name in nest)
+        if find_loop(s.func, out[-1]) is not None:
+            nests.append(out)
+    present = tuple(r for r in reduction if find_loop(s.func, r) is not None)
+    if present:
+        s, nests = _parted(s, nest, nests, present)
+        s = _update_nest(s, nests[1], present)
+    for number, names in enumerate(nests):
+        s = _vectorized(s, names, masked=present != () and number == len(nests) - 1, tiling=tiling)
+    return s
+
+
+def _loop_around(func: PrimFunc, name: str) -> str:
+    for stmt in loops_of(func.body):
+        if any(isinstance(s, For) and s.var.name == name for s in stmt.body):
+            return stmt.var.name
+    raise ScheduleError(f"the recipe needs a loop around {name}")
+
+
+def _private(func: PrimFunc, scope: str, nest: tuple[str, ...]) -> list[Buffer]:
+    """Buffers that one tile keeps to itself: allocated ones, and outputs that are reduced into."""
+    inside = _loop(func, scope).body
+    touched = dict.fromkeys(a.buffer for a in accesses(inside))
+    reduced = {s.buffer for s in walk(inside) if isinstance(s, Reduce)}
+    allocated = {s.buffer for s in walk(func.body) if isinstance(s, Allocate)}
+    return [b for b in touched if b.scope == "global" and (b in allocated or b in reduced)]
+
+
+def _parted(
+    s: Schedule, nest: tuple[str, ...], nests: list[tuple[str, ...]], reduction: tuple[str, ...]
+) -> tuple[Schedule, list[tuple[str, ...]]]:
+    """Splits `init; reductions; tail` into a nest each."""
+    body = _loop(s.func, nest[-1]).body
+    only = body[0] if len(body) == 1 else None
+    parts = only.then if isinstance(only, If) else body
+    kinds = [any(isinstance(x, For) for x in walk((stmt,))) for stmt in parts]
+    first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
+    levels = len(nest)
+    s = s.apply(fission, nest[-1], first, "_u", levels)
+    update = tuple(name + "_u" for name in nest)
+    split = [nest, update]
+    if last + 1 < len(kinds):
+        s = s.apply(fission, update[-1], last + 1 - first, "_t", levels)
+        split.append(tuple(name + "_t" for name in update))
+    return s, [*split, *nests[1:]]
+
+
+def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...]) -> Schedule:
+    if _guards(s.func, nest[0], nest[-1]):
+        s = s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
+    s = s.apply(reorder_loops, (*reduction, *nest))
+    if any(isinstance(stmt, If) for stmt in walk(_loop(s.func, reduction[0]).body)):
+        s = s.apply(lift_conditions, reduction[0])
+    for name in reduction:
+        if _restrictable(s.func, name):
+            s = s.apply(restrict_loop, name)
+    return s
+
+
+def _guards(func: PrimFunc, place: str, about: str) -> bool:
+    return any(Var(about) in predicate_variables(p) for p in _conditions(func, place))
+
+
+def _conditions(func: PrimFunc, place: str) -> list[Predicate]:
+    found: list[Predicate] = []
+    for stmt in walk((_loop(func, place),)):
+        if isinstance(stmt, If) and is_predicate(stmt.condition):
+            found.append(stmt.condition)  # type: ignore[arg-type]
+    return found
+
+
+def _restrictable(func: PrimFunc, name: str) -> bool:
+    body = _loop(func, name).body
+    only = body[0] if len(body) == 1 else None
+    if not isinstance(only, If) or not is_predicate(only.condition) or only.orelse:
+        return False
+    members = conjuncts(only.condition)  # type: ignore[arg-type]
+    return any(Var(name) in predicate_variables(m) for m in members)
+
+
+def _vectorized(s: Schedule, nest: tuple[str, ...], masked: bool, tiling: Tiling) -> Schedule:
+    if (not masked or tiling.write_padding) and _guards(s.func, nest[0], nest[-1]):
+        s = s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
+    for name in nest[:-1]:
+        s = s.apply(unroll_loop, name)
+    return s.apply(vectorize_loop, nest[-1])
+
+
+def _without_borders(s: Schedule, around: str, reduction: tuple[str, ...]) -> Schedule:
+    """Cuts the tiles that meet a border off `around`, so that the middle has no conditions.
+
+    In a border tile the reduction loops that a condition mentions are unrolled, so that the emitter
+    drops each tap that falls outside.
+    """
+    extent = _extent(s.func, around)
+    if not any(Var(around) in predicate_variables(p) for p in _conditions(s.func, around)):
+        return _unrolled_border(s, around, reduction)
+    low, high = interior(s.func, around)
+    if low == high:
+        return _unrolled_border(s, around, reduction)
+    border = [around] if low > 0 else []
+    if low > 0:
+        s = s.apply(cut_loop, around, low, "_m")
+        around, high = around + "_m", high
+    if high < extent:
+        s = s.apply(cut_loop, around, high, "_e")
+        border.append(around + "_e")
+    s = s.apply(simplify_kernel)
+    for name in border:
+        s = _unrolled_border(s, name, tuple(_copies(reduction, border, name)))
+    return s
+
+
+def _copies(reduction: tuple[str, ...], border: list[str], name: str) -> list[str]:
+    if name.endswith("_e"):
+        middle = "_m" if name.endswith("_m_e") else ""
+        return [r + middle + "_e" for r in reduction]
+    return list(reduction)
+
+
+def _unrolled_border(s: Schedule, around: str, reduction: tuple[str, ...]) -> Schedule:
+    """Unrolls what the conditions left inside mention: the emitter decides them then."""
+    mentioned = {
+        v.name
+        for place in reduction[:1]
+        if find_loop(s.func, place) is not None
+        for p in _conditions(s.func, place)
+        for v in predicate_variables(p)
+    }
+    if not mentioned:
+        return s
+    for name in (around, *reduction):
+        stmt = find_loop(s.func, name)
+        if name in mentioned and stmt is not None and stmt.extent is not None:
+            s = s.apply(unroll_loop, name)
+    return s
+
+
+def _in_parallel(s: Schedule, outer: list[str], pixel: str | None) -> Schedule:
+    s = s.apply(simplify_kernel)
+    present = [name for name in outer if find_loop(s.func, name) is not None]
+    if not present:
+        return s
+    while len(present) > 1:
+        inner, name = present.pop(), f"{present[-1]}_{len(present)}"
+        s = s.apply(mult_loops, present.pop(), inner, name)
+        present.append(name)
+    s = s.apply(simplify_kernel)
+    return s.apply(parallelize_loop, present[0])
