@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from graphflow.arith import Const, IndexExpr, Var, bounds
+from graphflow.arith import Const, IndexExpr, Var, bounds, variables
 from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
 from graphflow.codegen.emit_expr import UNSIGNED, Expressions
 from graphflow.codegen.emit_index import Indices, Lanes
@@ -22,7 +22,6 @@ from graphflow.codegen.math import Math
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import (
-    DTYPES,
     FLOATS,
     Allocate,
     Assume,
@@ -45,7 +44,7 @@ MAX_VECTORS = 4
 
 
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
-    """The LLVM module of `func`, before optimization; `CodegenError` says what cannot be emitted."""
+    """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
     return _Kernel(func, symbol, target).text()
 
 
@@ -236,10 +235,7 @@ class _Kernel:
 
     def _vectorized(self, loop: For, mask: Mask | None) -> None:
         start, extent = self._constant_extent(loop)
-        if mask is not None:
-            raise CodegenError(
-                f"kernel {self.func.name}: vectorized loop {loop.var} stands inside another one"
-            )
+        assert mask is None, "a loop around a vectorized loop is emitted as a serial one"
         if extent == 0:
             return
         if extent == 1:
@@ -249,10 +245,13 @@ class _Kernel:
         width = 1 << (extent - 1).bit_length()
         if width > MAX_VECTORS * self.target.lanes():
             raise CodegenError(
-                f"kernel {self.func.name}: vectorized loop {loop.var} has {extent} lanes, more than "
-                f"{MAX_VECTORS} vectors of {self.target.name}; divide it first"
+                f"kernel {self.func.name}: vectorized loop {loop.var} has {extent} lanes, more "
+                f"than {MAX_VECTORS} vectors of {self.target.name}; divide it first"
             )
         lanes = Lanes(Var(f"{loop.var}.lane"), extent, width)
+        if not _fits_lanes(loop):
+            self._serial(loop, None)
+            return
         with self.indices.vectorized(loop.var, start, lanes):
             self._body(loop.body, Mask((True,) * extent + (False,) * (width - extent)))
 
@@ -267,10 +266,33 @@ class _Kernel:
             self.builder.when(truth, lambda: self._body(stmt.then, mask), orelse)
         else:
             assert mask is not None
-            for body, holds in ((stmt.then, True), (stmt.orelse, False)):
-                inner = self.expressions.given(stmt.condition, mask, holds) if body else mask
-                if body and inner.count:
-                    self._body(body, inner)
+            # Both masks first: `then` may overwrite what the condition reads.
+            sides = ((stmt.then, True), (stmt.orelse, False))
+            inner = [
+                (body, self.expressions.given(stmt.condition, mask, holds))
+                for body, holds in sides
+                if body
+            ]
+            for body, lanes in inner:
+                if lanes.count:
+                    self._body(body, lanes)
+
+
+def _fits_lanes(loop: For) -> bool:
+    """Whether one vector statement can stand for each in the body: no loop bound differs by lane,
+    no lane owns memory."""
+    dependent = {loop.var}
+    for stmt in walk(loop.body):
+        match stmt:
+            case Allocate():
+                return False
+            case For() if dependent & (variables(stmt.start) | variables(stmt.stop)):
+                return False
+            case For() if stmt.kind is LoopKind.VECTORIZED:
+                return False
+            case _:
+                pass
+    return True
 
 
 def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:
@@ -283,7 +305,7 @@ def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:
     elif dtype == "bool":
         low, high = False, True
     else:
-        info = np.iinfo(DTYPES[dtype])
+        info = np.iinfo(dtype)
         low, high = int(info.min), int(info.max)
     return low if op is ReduceOp.MAX else high
 

@@ -233,7 +233,7 @@ class Builder:
     def loop(
         self, start: Value, stop: Value, may_be_empty: bool, body: Callable[[Value], None]
     ) -> None:
-        """`body(i)` for each `start <= i < stop`, tested at the end; guarded where it may be empty."""
+        """`body(i)` for each `start <= i < stop`, tested at the end; a guard if it may be empty."""
         head, end = self._label("loop"), self._label("end")
         if may_be_empty:
             guard, before = self.compare("icmp slt", start, stop), self._label("enter")

@@ -13,7 +13,7 @@ from typing import assert_never, cast
 
 from graphflow.arith import Predicate, conjuncts, negation
 from graphflow.codegen.emit_builder import ELEMENTS, Builder, Value, boolean, integer, literal
-from graphflow.codegen.emit_index import Indices
+from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_memory import Mask, Memory, mask_value, narrowed
 from graphflow.codegen.math import Math
 from graphflow.errors import CodegenError
@@ -95,6 +95,8 @@ class Expressions:
             return self._integer_div(dtype, left, right)
         elif dtype == "bool" and op in ("add", "mul"):
             return self.builder.binary("or" if op == "add" else "and", left, right)
+        elif op == "pow" and dtype != "bool":
+            return self._integer_power(dtype, left, right)
         elif op in INTEGER_OPERATIONS:
             return self.builder.binary(INTEGER_OPERATIONS[op], left, right)
         raise CodegenError(f"operator {op} is not defined on {dtype}")
@@ -119,6 +121,29 @@ class Expressions:
             unsafe = b.binary("or", zero, b.binary("and", is_lowest, minus_one))
         quotient = b.binary(operation, left, b.select(unsafe, integer(1, right.element), right))
         return b.select(zero, integer(0, left.element), quotient)
+
+    def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
+        """By squaring, modulo 2^bits; with a negative exponent 1 / base ** -exponent, truncated."""
+        b = self.builder
+        zero, one = (integer(i, base.element) for i in (0, 1))
+        result, square = one, base
+        for bit in range(8 * DTYPES[dtype].itemsize):
+            wanted = b.compare(
+                "icmp ne", b.binary("and", exponent, integer(1 << bit, base.element)), zero
+            )
+            result = b.select(wanted, b.binary("mul", result, square), result)
+            square = b.binary("mul", square, square)
+        if dtype in UNSIGNED:
+            return result
+        # ±1 to a negative power is what squaring gives: both have an order that divides 2^bits.
+        is_unit = b.binary(
+            "or",
+            b.compare("icmp eq", base, one),
+            b.compare("icmp eq", base, integer(-1, base.element)),
+        )
+        negative = b.compare("icmp slt", exponent, zero)
+        vanishes = b.binary("and", negative, b.binary("xor", is_unit, boolean(True)))
+        return b.select(vanishes, zero, result)
 
     def _unary(self, expr: Unary, mask: Mask | None) -> Value:
         x = self.emit(expr.operand, mask)
@@ -148,7 +173,7 @@ class Expressions:
             return x
         if target == "bool":
             operation = "fcmp une" if source in FLOATS else "icmp ne"
-            return self.builder.compare(operation, x, _zero(source))
+            return self.builder.compare(operation, x, literal(0, source))
         to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
         if source in FLOATS and target in FLOATS:
             return self.builder.convert("fpext" if target == "float64" else "fptrunc", x, to)
@@ -176,7 +201,7 @@ class Expressions:
         assert mask is not None
         yes, no = (
             narrowed(self.builder, mask, truth),
-            narrowed(self.builder, mask, _not(self, truth)),
+            narrowed(self.builder, mask, _negated(self.builder, truth)),
         )
         if_true = self._side(expr.if_true, mask, yes)
         if_false = self._side(expr.if_false, mask, no)
@@ -186,12 +211,11 @@ class Expressions:
     def _side(self, expr: Expr, outer: Mask, inner: Mask) -> Value:
         if inner.count == 0:
             return literal(0, expr.dtype)
-        reads = any(isinstance(node, Load) for node in walk_expr(expr))
-        return self.emit(expr, inner if reads else outer)
+        return self.emit(expr, inner if self._may_read_outside(expr) else outer)
 
     def _select_one(self, truth: Value, expr: Select, mask: Mask | None) -> Value:
         sides = (expr.if_true, expr.if_false)
-        if any(self._must_branch(side) for side in sides):
+        if any(self._may_read_outside(side) for side in sides):
             if_true, if_false = (partial(self._whole, side, mask) for side in sides)
             return self.builder.choose(truth, if_true, if_false)
         a, b = (self.emit(side, mask) for side in sides)
@@ -200,10 +224,11 @@ class Expressions:
     def _whole(self, expr: Expr, mask: Mask | None) -> Value:
         return self.builder.splat(self.emit(expr, mask), mask.width if mask else 1)
 
-    def _must_branch(self, expr: Expr) -> bool:
-        return any(isinstance(node, Load) for node in walk_expr(expr))
+    def _may_read_outside(self, expr: Expr) -> bool:
+        loads = (node for node in walk_expr(expr) if isinstance(node, Load))
+        return not all(self.memory.surely_inside(n.buffer, n.indices) for n in loads)
 
-    def truth(self, condition: Condition, mask: Mask | None) -> bool | tuple[bool, ...] | Value:
+    def truth(self, condition: Condition, mask: Mask | None) -> Decision:
         """A condition: decided, decided per lane, an i1, or a vector of them."""
         if is_predicate(condition):
             predicate = self.indices.resolved_predicate(cast(Predicate, condition))
@@ -214,7 +239,7 @@ class Expressions:
         """The lanes of `mask` in which the condition holds, or does not."""
         if not is_predicate(condition):
             truth = self.truth(condition, mask)
-            return narrowed(self.builder, mask, truth if holds else _not(self, truth))
+            return narrowed(self.builder, mask, truth if holds else _negated(self.builder, truth))
         predicate = cast(Predicate, condition)
         resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
         if not conjuncts(resolved):
@@ -224,15 +249,9 @@ class Expressions:
         return mask
 
 
-def _not(
-    self: Expressions, truth: bool | tuple[bool, ...] | Value
-) -> bool | tuple[bool, ...] | Value:
+def _negated(builder: Builder, truth: Decision) -> Decision:
     if isinstance(truth, bool):
         return not truth
     if isinstance(truth, Value):
-        return self.builder.binary("xor", truth, boolean(True))
+        return builder.binary("xor", truth, boolean(True))
     return tuple(not t for t in truth)
-
-
-def _zero(dtype: str) -> Value:
-    return literal(0, dtype)

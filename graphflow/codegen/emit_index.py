@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import assert_never
+from functools import partial
+from typing import TypeAlias, assert_never
 
 from graphflow.arith import (
     And,
@@ -45,7 +46,10 @@ from graphflow.arith import (
 from graphflow.codegen.emit_builder import Builder, Value, boolean, integer, lanes_of
 from graphflow.errors import CodegenError
 
-Terms = tuple[tuple[IndexExpr, int], ...]
+Terms: TypeAlias = tuple[tuple[IndexExpr, int], ...]
+
+Decision: TypeAlias = bool | tuple[bool, ...] | Value
+"""A condition: decided, decided per lane, or to be decided at run time (an i1, or one a lane)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,7 @@ class Indices:
         key: Terms = ()
         for atom, k in ordered:
             key = (*key, (atom, k))
-            total = self.builder.remembered(key, lambda t=total, a=atom, c=k: self._plus(t, a, c))
+            total = self.builder.remembered(key, partial(self._plus, total, atom, k))
         if not constant:
             return total
         if not ordered:
@@ -229,7 +233,7 @@ class Indices:
 
     # ---- truth
 
-    def truth(self, predicate: Predicate) -> bool | tuple[bool, ...] | Value:
+    def truth(self, predicate: Predicate) -> Decision:
         """A resolved predicate: decided, decided per lane, an i1, or a vector of them."""
         if isinstance(predicate, Truth):
             return predicate.value

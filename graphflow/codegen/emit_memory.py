@@ -18,17 +18,20 @@ from graphflow.codegen.emit_builder import (
     ELEMENTS,
     Builder,
     Value,
+    boolean,
     integer,
     lanes_of,
     mangled,
     vector_type,
 )
-from graphflow.codegen.emit_index import Indices, Terms
+from graphflow.codegen.emit_index import Decision, Indices, Terms
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
 
 ALIGNMENT = 64
+SLACK_VECTORS = 4
+"""Behind a local buffer: as many float32 vectors as a vectorized loop may span."""
 LOCAL_BYTES_LIMIT = 4 * 1024 * 1024
 """Stack that one kernel may take; a thread's stack is commonly 8 MiB."""
 
@@ -71,10 +74,11 @@ def mask_value(builder: Builder, mask: Mask) -> Value:
         return fixed
     if all(mask.active):
         return mask.dynamic
-    return builder.binary("and", mask.dynamic, fixed)
+    # A select, because `and` would let an idle lane's poison through.
+    return builder.select(fixed, mask.dynamic, boolean(False))
 
 
-def narrowed(builder: Builder, mask: Mask, truth: bool | tuple[bool, ...] | Value) -> Mask:
+def narrowed(builder: Builder, mask: Mask, truth: Decision) -> Mask:
     """The lanes of `mask` for which `truth` holds too."""
     if isinstance(truth, bool):
         return mask if truth else Mask((False,) * mask.width)
@@ -152,7 +156,7 @@ class Memory:
         row = _padded(length, lanes)
         shape = (*buffer.shape[:-1], row)
         strides = Buffer(buffer.name, shape, buffer.dtype).strides[: len(buffer.shape)]
-        size = prod(shape) + 4 * lanes
+        size = prod(shape) + SLACK_VECTORS * self.target.lanes()
         self._local_bytes += size * DTYPES[buffer.dtype].itemsize
         if self._local_bytes > LOCAL_BYTES_LIMIT:
             raise CodegenError(
@@ -209,6 +213,20 @@ class Memory:
         text = f"getelementptr {place.element}, ptr {place.base.text}, i64 {offset.text}"
         return self.builder.emit(text, "ptr")
 
+    def surely_inside(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> bool:
+        """Whether the element lies in the buffer for all values of the loops around."""
+        return self._whole_lanes_inside(self.address(buffer, indices))
+
+    def _whole_lanes_inside(self, address: Address) -> bool:
+        lanes = self.indices.lanes
+        if address.stride and lanes is not None:
+            last = address.stride * (lanes.extent - 1)
+            low, high = self.indices.bounds(address.terms, address.constant)
+            if low is None or high is None:
+                return False
+            return low + min(last, 0) >= 0 and high + max(last, 0) < address.place.size
+        return self._inside(address, 1)
+
     def _inside(self, address: Address, lanes: int) -> bool:
         """Whether `lanes` elements from here surely lie in the buffer, whatever the mask says."""
         low, high = self.indices.bounds(address.terms, address.constant)
@@ -231,14 +249,15 @@ class Memory:
         place = address.place
         if mask is not None and mask.dynamic is not None and not self._inside(address, 1):
             offset = self.indices.sum(address.terms, address.constant)
-            some = self.builder.call(
-                f"llvm.vector.reduce.or.v{mask.width}i1", "i1", mask_value(self.builder, mask)
-            )
-            pointer = self._at(place, self.builder.select(some, offset, integer(0)))
+            pointer = self._at(place, self.builder.select(self._any(mask), offset, integer(0)))
             alignment = place.itemsize
         else:
             pointer, alignment = self._pointer(place, address.terms, address.constant)
         return self._load_at(place, pointer, alignment, 1)
+
+    def _any(self, mask: Mask) -> Value:
+        name = f"llvm.vector.reduce.or.v{mask.width}i1"
+        return self.builder.call(name, "i1", mask_value(self.builder, mask))
 
     def _load_at(self, place: Place, pointer: Value, alignment: int, lanes: int) -> Value:
         kind = vector_type(place.element, lanes)
@@ -256,10 +275,7 @@ class Memory:
     def _load_vector(self, address: Address, mask: Mask) -> Value:
         place, width = address.place, mask.width
         pointer, alignment = self._pointer(place, address.terms, address.constant)
-        whole = mask.is_full or (
-            place.local and (mask.dynamic is None or self._inside(address, mask.width))
-        )
-        if whole:
+        if mask.is_full or (place.local and self._may_touch_whole(address, mask)):
             return self._load_at(place, pointer, alignment, width)
         value = self._masked_load(place, pointer, alignment, mask)
         return self._as_value(place, value)
@@ -316,6 +332,8 @@ class Memory:
             self._store_vector(address, self.builder.splat(raw, mask.width), mask)
         elif address.stride == 0 and mask.dynamic is None:
             self._store_at(address, self.builder.extract(raw, max(mask.lanes())))
+        elif address.stride == 0 and raw.lanes == 1:
+            self.builder.when(self._any(mask), partial(self._store_at, address, raw))
         else:
             self._store_lanes(address, raw, mask)
 
@@ -331,7 +349,7 @@ class Memory:
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self._idle_lanes_in_padding(address, mask)):
             self._store_raw(pointer, alignment, raw)
-        elif place.local and (mask.dynamic is None or self._inside(address, mask.width)):
+        elif place.local and self._may_touch_whole(address, mask):
             old = self.builder.emit(
                 f"load {raw.type}, ptr {pointer.text}, align {alignment}", raw.element, raw.lanes
             )
@@ -341,6 +359,12 @@ class Memory:
             name = f"llvm.masked.store.{mangled(place.element, mask.width)}.p0"
             truth = mask_value(self.builder, mask)
             self.builder.call_void(name, raw, pointer, integer(alignment, "i32"), truth)
+
+    def _may_touch_whole(self, address: Address, mask: Mask) -> bool:
+        """Whether a vector at a local address stays in its memory; there is slack behind."""
+        if mask.dynamic is None and mask.active[0]:
+            return True
+        return self._inside(address, 1)
 
     def _idle_lanes_in_padding(self, address: Address, mask: Mask) -> bool:
         place = address.place

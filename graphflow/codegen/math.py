@@ -4,12 +4,64 @@ In: a builder and float values.  Out: a value of the same shape.  For float32 ea
 polynomial after a reduction of the argument, at most 2 units in the last place off; infinities,
 NaN, denormals and signed zeros come out as IEEE arithmetic would have them, and exp(0) is 1,
 sigmoid(0) one half and tanh(0) zero, exactly.  float64 goes to the C library, one lane at a time.
+
+Coefficients are minimax fits (Lawson's algorithm, weighted by the result, rounded to float32 from
+the lowest degree up); those of erf are N. Juffa's.
 """
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import Builder, Value
+from collections.abc import Sequence
+
+from graphflow.codegen.emit_builder import Builder, Value, integer, literal
 from graphflow.errors import CodegenError
+
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
+"""ln 2 in two parts; the first has so few digits that a whole number times it is exact."""
+
+EXP = (0.5, 0.1666652113199234, 0.041668280959129333, 0.008368690498173237, 0.0013819511514157057)
+"""(exp(r) − 1 − r) / r² on |r| <= ln 2 / 2."""
+
+TANH_LIMIT = 0.55
+TANH = (
+    -0.33333316445350647, 0.13332544267177582, -0.0538475476205349,
+    0.02105071395635605, -0.0062428489327430725,
+)  # fmt: skip
+"""(tanh(x) − x) / x³ as a polynomial in x², below TANH_LIMIT."""
+
+LOG = (
+    0.3333390951156616, -0.2500133812427521, 0.19963103532791138, -0.16577567160129547,
+    0.14914384484291077, -0.14267529547214508, 0.08701511472463608,
+)  # fmt: skip
+"""(log(1 + m) − m + m²/2) / m³ on √½ − 1 <= m < √2 − 1."""
+
+ERF_LIMIT = 0.927734375
+ERF_SMALL = (
+    1.28379166e-1, -3.76125336e-1, 1.12819925e-1,
+    -2.67681349e-2, 4.99119423e-3, -5.96761703e-4,
+)  # fmt: skip
+"""(erf(x) − x) / x as a polynomial in x², up to ERF_LIMIT."""
+ERF_LARGE = (
+    -6.34846687e-1, -1.06777877e-1, 2.42546219e-2,
+    -3.88396438e-3, 3.83197126e-4, -1.72853470e-5,
+)  # fmt: skip
+ERF_LARGE_FIRST = -1.28717512e-1
+"""log(1 − erf(x)) = −x + x·(ERF_LARGE_FIRST + x·ERF_LARGE(x)), beyond ERF_LIMIT."""
+
+MANTISSA_BITS, BIAS = 23, 127
+SQRT_HALF_BITS = 0x3F3504F3
+SMALLEST_NORMAL = 2.0**-126
+
+LOG2_SERIES = tuple(2 / ((2 * k + 1) * 0.6931471805599453) for k in range(9))
+"""log₂((1 + s) / (1 − s)) / s in s²; used in double precision, so the plain series will do."""
+EXP2_SERIES = tuple(
+    0.6931471805599453**k / f
+    for k, f in enumerate((1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800))
+)
+"""2ʳ in r, for |r| <= ½, in double precision."""
+
+LIBRARY = {"exp": "exp", "log": "log", "tanh": "tanh", "erf": "erf"}
 
 
 class Math:
@@ -20,7 +72,7 @@ class Math:
         self.has_scale = has_scale
 
     def unary(self, name: str, x: Value) -> Value:
-        """`name` of a float32 or float64 value."""
+        """`name` of a float32 or float64 value, a name of `tir.UNARY`."""
         match name:
             case "neg":
                 return self.builder.emit(f"fneg {x.type} {x.text}", x.element, x.lanes)
@@ -30,12 +82,236 @@ class Math:
                 return self.builder.intrinsic(name, x)
             case "round":
                 return self.builder.intrinsic("roundeven", x)
-        raise CodegenError(f"function {name} is not built yet")
+            case "sigmoid":
+                return self._sigmoid(x)
+            case _ if x.element == "double" and name in LIBRARY:
+                return self._each_lane(LIBRARY[name], x)
+            case "exp":
+                return self._exp(x)
+            case "log":
+                return self._log(x)
+            case "tanh":
+                return self._tanh(x)
+            case "erf":
+                return self._erf(x)
+        raise CodegenError(f"operator {name} is not defined on floats")
 
     def power(self, x: Value, y: Value) -> Value:
-        """`x` to the power of `y`."""
-        raise CodegenError("function pow is not built yet")
+        """`x` to the power of `y`, as C's pow; small whole exponents are multiplications."""
+        if x.element == "double":
+            return self._each_lane("pow", x, y)
+        for exponent in (1.0, 2.0, 3.0):
+            if y.text == literal(exponent, "float32").text:
+                return self._repeated(x, int(exponent))
+        return self._power(x, y)
 
     def extremum(self, name: str, x: Value, y: Value) -> Value:
         """`max` or `min`; NaN propagates, and −0.0 is below +0.0."""
-        return self.builder.intrinsic("maximum" if name == "max" else "minimum", x, y)
+        b = self.builder
+        dtype = "float32" if x.element == "float" else "float64"
+        if name == "max":
+            for operand, other in ((x, y), (y, x)):
+                if operand.text == literal(0.0, dtype).text:
+                    # One comparison does for NaN and for both zeros.
+                    return b.select(b.compare("fcmp ugt", other, operand), other, operand)
+        return b.intrinsic("maximum" if name == "max" else "minimum", x, y)
+
+    # ---- shorthand
+
+    def _float(self, value: float, like: Value) -> Value:
+        return literal(value, "float32" if like.element == "float" else "float64")
+
+    def _fma(self, x: Value, y: Value, z: Value | float) -> Value:
+        addend = self._float(z, x) if isinstance(z, float) else z
+        return self.builder.intrinsic("fma", x, y, addend)
+
+    def _polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Horner's scheme; coefficients from the lowest degree up."""
+        total = self.builder.splat(self._float(coefficients[-1], x), x.lanes)
+        for coefficient in reversed(coefficients[:-1]):
+            total = self._fma(total, x, coefficient)
+        return total
+
+    def _copysign(self, size: Value, sign: Value) -> Value:
+        return self.builder.intrinsic("copysign", size, sign)
+
+    def _each_lane(self, name: str, *arguments: Value) -> Value:
+        b = self.builder
+        matched = b.matched(*arguments)
+        lanes = matched[0].lanes
+        items = [b.call(name, "double", *(b.extract(a, i) for a in matched)) for i in range(lanes)]
+        return items[0] if lanes == 1 else b.gathered(items, lanes)
+
+    def _repeated(self, x: Value, times: int) -> Value:
+        product = x
+        for _ in range(times - 1):
+            product = self.builder.binary("fmul", product, x)
+        return product
+
+    # ---- float32
+
+    def _exp(self, x: Value) -> Value:
+        """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ."""
+        b = self.builder
+        # Beyond these the result is infinite or zero; NaN passes both comparisons.
+        high, low = self._float(89.0, x), self._float(-104.0, x)
+        x = b.select(b.compare("fcmp ogt", x, high), high, x)
+        x = b.select(b.compare("fcmp olt", x, low), low, x)
+        n = b.intrinsic("roundeven", b.binary("fmul", x, self._float(LOG2_E, x)))
+        r = self._fma(n, self._float(-LN2_HIGH, x), x)
+        r = self._fma(n, self._float(-LN2_LOW, x), r)
+        # The one is added last and alone: Horner's scheme to the end would lose a third of an ulp.
+        square = b.binary("fmul", r, r)
+        above_one = self._fma(square, self._polynomial(r, EXP), r)
+        p = b.binary("fadd", above_one, self._float(1.0, x))
+        return self._scaled(p, b.freeze(b.convert("fptosi", n, "i32")))
+
+    def _scaled(self, x: Value, n: Value) -> Value:
+        """x·2ⁿ for |n| <= 252, rounded once."""
+        b = self.builder
+        if self.has_scale:
+            name = "ldexp"
+            suffix = "f32.i32" if x.lanes == 1 else f"v{x.lanes}f32.v{x.lanes}i32"
+            value = b.call(f"llvm.{name}.{suffix}", x.type, x, n)
+            return Value(value.text, x.element, x.lanes)
+        half = b.binary("ashr", n, integer(1, "i32"))
+        rest = b.binary("sub", n, half)
+        return b.binary("fmul", b.binary("fmul", x, self._two_to(half)), self._two_to(rest))
+
+    def _two_to(self, n: Value) -> Value:
+        """2ⁿ as a float, for −127 < n < 128."""
+        b = self.builder
+        biased = b.binary("add", n, integer(BIAS, "i32"))
+        return b.convert("bitcast", b.binary("shl", biased, integer(MANTISSA_BITS, "i32")), "float")
+
+    def _sigmoid(self, x: Value) -> Value:
+        """With e = exp(−|x|): 1 / (1 + e), or e / (1 + e) left of zero, which keeps denormals."""
+        b = self.builder
+        one = self._float(1.0, x)
+        size = self.unary("neg", self.unary("abs", x))
+        e = self.unary("exp", size)
+        left = b.compare("fcmp olt", x, self._float(0.0, x))
+        return b.binary("fdiv", b.select(left, e, one), b.binary("fadd", e, one))
+
+    def _tanh(self, x: Value) -> Value:
+        """A polynomial near zero, beyond it 1 − 2 / (exp(2|x|) + 1) with the sign of x."""
+        b = self.builder
+        square = b.binary("fmul", x, x)
+        cube = b.binary("fmul", square, x)
+        small = self._fma(cube, self._polynomial(square, TANH), x)
+        size = self.unary("abs", x)
+        e = self._exp(b.binary("fadd", size, size))
+        quotient = b.binary("fdiv", self._float(2.0, x), b.binary("fadd", e, self._float(1.0, x)))
+        large = self._copysign(b.binary("fsub", self._float(1.0, x), quotient), x)
+        near = b.compare("fcmp olt", size, self._float(TANH_LIMIT, x))
+        # x itself, not x + 0: −0.0 stays.
+        small = b.select(b.compare("fcmp oeq", x, self._float(0.0, x)), x, small)
+        return b.select(near, small, large)
+
+    def _erf(self, x: Value) -> Value:
+        """A polynomial near zero, beyond it 1 − exp(polynomial) with the sign of x."""
+        b = self.builder
+        size = self.unary("abs", x)
+        square = b.binary("fmul", x, x)
+        small = self._fma(self._polynomial(square, ERF_SMALL), x, x)
+        exponent = self._fma(self._polynomial(size, ERF_LARGE), size, ERF_LARGE_FIRST)
+        exponent = self._fma(exponent, size, self.unary("neg", size))
+        large = b.binary("fsub", self._float(1.0, x), self._exp(exponent))
+        near = b.compare("fcmp ole", size, self._float(ERF_LIMIT, x))
+        return b.select(near, small, self._copysign(large, x))
+
+    def _log(self, x: Value) -> Value:
+        """x = 2ⁿ·(1 + m) with 1 + m around 1; log(1 + m) by a polynomial, plus n·ln 2."""
+        b = self.builder
+        tiny = b.compare("fcmp olt", x, self._float(SMALLEST_NORMAL, x))
+        normal = b.select(tiny, b.binary("fmul", x, self._float(2.0**23, x)), x)
+        bits = b.convert("bitcast", normal, "i32")
+        above = b.binary("sub", bits, integer(SQRT_HALF_BITS, "i32"))
+        n = b.binary("ashr", above, integer(MANTISSA_BITS, "i32"))
+        shift = b.binary("shl", n, integer(MANTISSA_BITS, "i32"))
+        fraction = b.convert("bitcast", b.binary("sub", bits, shift), "float")
+        m = b.binary("fsub", fraction, self._float(1.0, x))
+        exponent = b.convert("sitofp", n, "float")
+        shifted = b.binary("fsub", exponent, self._float(23.0, x))
+        exponent = b.select(tiny, shifted, exponent)
+        square = b.binary("fmul", m, m)
+        tail = b.binary("fmul", b.binary("fmul", square, m), self._polynomial(m, LOG))
+        tail = self._fma(exponent, self._float(LN2_LOW, x), tail)
+        tail = self._fma(square, self._float(-0.5, x), tail)
+        result = self._fma(exponent, self._float(LN2_HIGH, x), b.binary("fadd", m, tail))
+        return self._log_specials(x, result)
+
+    def _log_specials(self, x: Value, result: Value) -> Value:
+        b = self.builder
+        zero, infinite = self._float(0.0, x), self._float(float("inf"), x)
+        ordinary = b.compare("fcmp olt", x, infinite)
+        result = b.select(ordinary, result, x)
+        at_zero = b.compare("fcmp oeq", x, zero)
+        result = b.select(at_zero, self._float(float("-inf"), x), result)
+        below = b.compare("fcmp olt", x, zero)
+        return b.select(below, self._float(float("nan"), x), result)
+
+    # ---- powers, in double precision inside
+
+    def _power(self, x: Value, y: Value) -> Value:
+        b = self.builder
+        x, y = b.matched(x, y)
+        one = self._float(1.0, x)
+        size = self.unary("abs", x)
+        wide_y = b.convert("fpext", y, "double")
+        product = b.binary("fmul", self._log2(b.convert("fpext", size, "double")), wide_y)
+        result = b.convert("fptrunc", self._exp2(product), "float")
+        result = self._power_sign(x, y, result)
+        # pow(x, 0) and pow(1, y) are 1, NaN or not; so is pow(−1, ±inf).
+        infinite_y = b.compare("fcmp oeq", self.unary("abs", y), self._float(float("inf"), x))
+        minus_one = b.binary("and", b.compare("fcmp oeq", x, self._float(-1.0, x)), infinite_y)
+        trivial = b.binary("or", b.compare("fcmp oeq", x, one), minus_one)
+        trivial = b.binary("or", trivial, b.compare("fcmp oeq", y, self._float(0.0, x)))
+        return b.select(trivial, one, result)
+
+    def _power_sign(self, x: Value, y: Value, size: Value) -> Value:
+        """`size` = |x|ʸ with its sign; NaN for a finite negative x and a y that is not whole."""
+        b = self.builder
+        whole = b.compare("fcmp oeq", self.unary("floor", y), y)
+        half = b.binary("fmul", y, self._float(0.5, y))
+        even = b.compare("fcmp oeq", self.unary("floor", half), half)
+        odd = b.binary("and", whole, b.binary("xor", even, Value("true", "i1")))
+        negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), integer(0, "i32"))
+        flipped = b.binary("and", odd, negative)
+        result = b.select(flipped, self.unary("neg", size), size)
+        below = b.compare("fcmp olt", x, self._float(0.0, x))
+        finite = b.compare("fcmp ogt", x, self._float(float("-inf"), x))
+        fraction = b.binary("and", finite, b.compare("fcmp une", self.unary("floor", y), y))
+        undefined = b.binary("and", below, fraction)
+        return b.select(undefined, self._float(float("nan"), x), result)
+
+    def _log2(self, x: Value) -> Value:
+        """log₂ of a double that was a float: 0, positive, infinite or NaN; never denormal."""
+        b = self.builder
+        bits = b.convert("bitcast", x, "i64")
+        above = b.binary("sub", bits, integer(0x3FE6A09E667F3BCD))
+        n = b.binary("ashr", above, integer(52))
+        fraction = b.convert(
+            "bitcast", b.binary("sub", bits, b.binary("shl", n, integer(52))), "double"
+        )
+        one = self._float(1.0, x)
+        s = b.binary("fdiv", b.binary("fsub", fraction, one), b.binary("fadd", fraction, one))
+        series = self._polynomial(b.binary("fmul", s, s), LOG2_SERIES)
+        result = self._fma(series, s, b.convert("sitofp", n, "double"))
+        infinite = self._float(float("inf"), x)
+        result = b.select(b.compare("fcmp olt", x, infinite), result, x)
+        at_zero = b.compare("fcmp oeq", x, self._float(0.0, x))
+        return b.select(at_zero, self._float(float("-inf"), x), result)
+
+    def _exp2(self, x: Value) -> Value:
+        """2ˣ for a double whose result will be rounded to float."""
+        b = self.builder
+        high, low = self._float(200.0, x), self._float(-200.0, x)
+        x = b.select(b.compare("fcmp ogt", x, high), high, x)
+        x = b.select(b.compare("fcmp olt", x, low), low, x)
+        n = b.intrinsic("roundeven", x)
+        series = self._polynomial(b.binary("fsub", x, n), EXP2_SERIES)
+        whole = b.freeze(b.convert("fptosi", n, "i32"))
+        biased = b.convert("sext", b.binary("add", whole, integer(1023, "i32")), "i64")
+        scale = b.convert("bitcast", b.binary("shl", biased, integer(52)), "double")
+        return b.binary("fmul", series, scale)

@@ -1,1 +1,34 @@
-"""graphflow.graph."""
+"""The operator graph, its canonical form, and its fusion groups."""
+
+from graphflow.graph.canonicalize import CONSTANT_LIMIT, PASSES, Pass, canonicalize
+from graphflow.graph.groups import fuse
+from graphflow.graph.joining import Call, Joined, join
+from graphflow.graph.operator_graph import Array, Node, OperatorGraph, Removed, Value
+from graphflow.graph.structure import (
+    elements_touched,
+    elementwise_store,
+    is_identity,
+    only_moves,
+    reads_in_place,
+)
+
+__all__ = [
+    "CONSTANT_LIMIT",
+    "PASSES",
+    "Array",
+    "Call",
+    "Joined",
+    "Node",
+    "OperatorGraph",
+    "Pass",
+    "Removed",
+    "Value",
+    "canonicalize",
+    "elements_touched",
+    "elementwise_store",
+    "fuse",
+    "is_identity",
+    "join",
+    "only_moves",
+    "reads_in_place",
+]

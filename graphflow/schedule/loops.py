@@ -164,39 +164,45 @@ def _only_loop(stmt: For, inner: str) -> For:
 def reorder_loops(func: PrimFunc, order: Sequence[str]) -> Rewrite:
     """A perfect nest of the loops named in `order` → the same nest in that order.
 
+    Index conditions between the loops move inside the innermost one, where they hold as often.
     Each pair of neighbours that changes places must commute: no two iterations that swap their
     order touch the same element with one of them writing, and neither bound uses the other's
     variable.
     """
-    nest, domain = _nest(func, tuple(order))
+    nest, conditions, domain = _nest(func, tuple(order))
     wanted = {name: position for position, name in enumerate(order)}
     loops = list(nest)
-    body = loops[-1].body
+    body = loops[-1].body if not conditions else (If(conjunction(conditions), loops[-1].body),)
     proofs: list[Proof] = []
     for done in range(len(loops), 0, -1):
         for k in range(done - 1):
             if wanted[loops[k].var.name] > wanted[loops[k + 1].var.name]:
                 proofs += _swap(loops, k, body, domain)
                 loops[k], loops[k + 1] = loops[k + 1], loops[k]
+    if list(nest) == loops:
+        return Rewrite(func)
     for loop in reversed(loops):
         body = (replace(loop, body=body),)
     new = rewrite_at(func, nest[0].var.name, lambda _s, _d: body)
-    return Rewrite(func if list(nest) == loops else new, tuple(dict.fromkeys(proofs)))
+    return Rewrite(new, tuple(dict.fromkeys(proofs)))
 
 
-def _nest(func: PrimFunc, names: tuple[str, ...]) -> tuple[tuple[For, ...], Domain]:
+def _nest(func: PrimFunc, names: tuple[str, ...]) -> tuple[list[For], list[Predicate], Domain]:
+    """The loops from the outermost in, the conditions that stand between them, and the domain."""
     found = {name: find_loop(func, name) for name in names}
-    outermost = min(found.values(), key=lambda item: len(item[1].axes))
-    loop, domain = outermost
-    nest = [loop]
+    loop, domain = min(found.values(), key=lambda item: len(item[1].axes))
+    nest, conditions = [loop], list[Predicate]()
     while len(nest) < len(names):
         body = nest[-1].body
         below = body[0] if len(body) == 1 else None
+        while isinstance(below, If) and is_predicate(below.condition) and not below.orelse:
+            conditions.append(cast(Predicate, below.condition))
+            below = below.then[0] if len(below.then) == 1 else None
         if not isinstance(below, For) or below.var.name not in found:
             between = ", ".join(names)
             raise ScheduleError(f"{between} are not a perfect nest: see the body of {nest[-1].var}")
         nest.append(below)
-    return tuple(nest), domain
+    return nest, conditions, domain
 
 
 def _swap(loops: list[For], k: int, body: Body, domain: Domain) -> tuple[Proof, ...]:

@@ -61,7 +61,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     except ValueError:
         listed = ", ".join(map(str, shapes))
         raise InvalidModel(
-            f"shapes {listed} do not broadcast: aligned at the last axis, extents must match or be 1"
+            f"shapes {listed} do not broadcast: aligned at the end, extents must match or be 1"
         ) from None
 
 

@@ -178,4 +178,6 @@ def packed_weights(
                 out.append(i[axis])
         return [*out, *tail, i[lane] % width]
 
-    return Layout.of(IndexMap.from_function(len(shape), place, shape), shape)
+    index_map = IndexMap.from_function(len(shape), place, shape)
+    smallest = Layout.of(index_map, shape).physical_shape
+    return Layout.of(index_map, shape, (*smallest[:-1], width))
