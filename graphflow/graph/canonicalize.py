@@ -1,0 +1,169 @@
+"""Canonicalization: a list of passes that make the graph smaller and mean the same.
+
+In: an operator graph.  Out: another one; the one given stays as it is.  Each pass edits the copy in
+place and says how many changes it made.  What disappears is written into `graph.removed` with the
+reason and, where another value has the same contents, that value's name.  Graph inputs and outputs
+keep their names and their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphflow.graph.operator_graph import Array, OperatorGraph, Removed
+from graphflow.graph.structure import elements_touched, is_identity
+from graphflow.tir import interpret
+
+CONSTANT_LIMIT = 4096
+"""Elements of the largest buffer of a kernel that is still evaluated at compile time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named rewrite of a graph in place; `run` gives the number of changes."""
+
+    name: str
+    run: Callable[[OperatorGraph], int]
+
+
+def canonicalize(graph: OperatorGraph) -> OperatorGraph:
+    """A copy of `graph` after all of `PASSES`, in order, each once."""
+    out = graph.copy()
+    for step in PASSES:
+        step.run(out)
+    out.validate()
+    return out
+
+
+def drop_identities(graph: OperatorGraph) -> int:
+    """`y = copy(x)` → uses of y read x.
+
+    Before: any graph.  After: a copy is left only between a graph input, an initializer or another
+    graph output and a graph output, where both names are needed.
+    """
+    changes = 0
+    for node in graph.topological():
+        if not is_identity(node.func):
+            continue
+        (source,), (result,) = node.inputs, node.outputs
+        if result not in graph.outputs:
+            graph.remove(node.name)
+            _redirect(graph, result, source)
+            kept, dropped = source, result
+        elif graph.producer(source) is not None and source not in graph.outputs:
+            graph.remove(node.name)
+            _rename_result(graph, source, result)
+            kept, dropped = result, source
+        else:
+            continue
+        graph.remove_value(dropped)
+        graph.removed[dropped] = Removed(f"{node.op} {node.name} only copies", kept)
+        changes += 1
+    return changes
+
+
+def _redirect(graph: OperatorGraph, old: str, new: str) -> None:
+    """Each use of `old` reads `new`."""
+    for name in dict.fromkeys(node.name for node, _ in graph.consumers(old)):
+        node = graph.node(name)
+        inputs = tuple(new if value == old else value for value in node.inputs)
+        graph.replace(name, replace(node, inputs=inputs))
+
+
+def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
+    """The producer of `old` writes `new` instead, and each use of `old` reads `new`."""
+    producer = graph.producer(old)
+    assert producer is not None
+    outputs = tuple(new if value == old else value for value in producer.outputs)
+    graph.replace(producer.name, replace(producer, outputs=outputs))
+    _redirect(graph, old, new)
+
+
+def evaluate_constants(graph: OperatorGraph) -> int:
+    """A kernel of initializers alone → its results as initializers, if no buffer is too large.
+
+    After: a node all of whose inputs are constant touches more than `CONSTANT_LIMIT` elements, or
+    depends on one that does.  The interpreter evaluates; numpy re-implements no operator.
+    """
+    changes = 0
+    for node in graph.topological():
+        ready = all(n in graph.initializers and n not in graph.inputs for n in node.inputs)
+        if not ready or elements_touched(node.func) > CONSTANT_LIMIT:
+            continue
+        arrays = [graph.initializers[name] for name in node.inputs]
+        names = [buffer.name for buffer in node.func.inputs]
+        results = interpret(node.func, dict(zip(names, arrays, strict=True)))
+        graph.remove(node.name)
+        for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
+            graph.add_initializer(name, results[buffer.name])
+        changes += 1
+    return changes
+
+
+def remove_dead(graph: OperatorGraph) -> int:
+    """Take out nodes, values and initializers that no graph output depends on.
+
+    After: each node reaches a graph output.  Graph inputs stay.
+    """
+    live = set(graph.outputs)
+    changes = 0
+    for node in reversed(graph.topological()):
+        if any(name in live for name in node.outputs):
+            live.update(node.inputs)
+            continue
+        graph.remove(node.name)
+        changes += 1
+    for name in tuple(graph.values):
+        # A live node may have an output that nobody reads; the kernel still writes it.
+        if name in live or name in graph.inputs or graph.producer(name) is not None:
+            continue
+        graph.remove_value(name)
+        graph.removed[name] = Removed("no output depends on it")
+        changes += 1
+    return changes
+
+
+def merge_initializers(graph: OperatorGraph) -> int:
+    """Initializers of equal dtype, shape and bytes → the first of them.
+
+    After: no two constant initializers are equal, except where one is a graph output.
+    """
+    kept: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
+    changes = 0
+    for name, array in tuple(graph.initializers.items()):
+        if name in graph.inputs:
+            continue
+        alike = kept.setdefault((array.dtype.name, array.shape, _sample(array)), [])
+        equal = next((k for k in alike if _same_bytes(graph.initializers[k], array)), None)
+        if equal is None or name in graph.outputs:
+            alike.append(name)
+            continue
+        _redirect(graph, name, equal)
+        graph.remove_value(name)
+        graph.removed[name] = Removed("equal to another initializer", equal)
+        changes += 1
+    return changes
+
+
+def _sample(array: Array) -> bytes:
+    """Some elements, so that only arrays that agree there are compared in full."""
+    flat = array.reshape(-1)
+    return flat[:: max(flat.size // 64, 1)].tobytes()
+
+
+def _same_bytes(left: Array, right: Array) -> bool:
+    # As bytes, because -0.0 equals 0.0 and NaN does not equal itself.
+    pair = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (left, right))
+    return np.array_equal(*pair)
+
+
+PASSES = (
+    Pass("drop identities", drop_identities),
+    Pass("evaluate constants", evaluate_constants),
+    Pass("remove dead nodes", remove_dead),
+    Pass("merge equal initializers", merge_initializers),
+)
+"""In this order: constants are found behind identities, and evaluating them leaves dead nodes."""

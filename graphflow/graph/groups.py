@@ -1,0 +1,92 @@
+"""Fusion groups: an anchor and the elementwise kernels that can follow it in one kernel.
+
+In: a canonical graph, not fused before.  Out: a graph of the same meaning whose nodes are the
+groups.  Legality is read off access relations; no operator name decides anything, and no layout is
+involved.
+
+A group is a chain.  It starts at a node that computes, and grows by the one consumer of its result
+while that consumer is elementwise and reads the result exactly where it writes.  Each value inside
+has one consumer, so every path out of the group leads through its last node: an operand that comes
+from elsewhere can not depend on the group, and groups can not form a cycle.
+"""
+
+from __future__ import annotations
+
+from graphflow.graph.joining import Call, join
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.graph.structure import (
+    elementwise_store,
+    only_fills,
+    only_moves,
+    reads_in_place,
+)
+
+
+def fuse(graph: OperatorGraph) -> OperatorGraph:
+    """A graph of fusion groups; nodes that only move elements or are constant stay alone.
+
+    Ties break by the order of `graph.topological()`: where two chains could take the same consumer,
+    the chain that starts first does.
+    """
+    out = graph.copy()
+    taken: set[str] = set()
+    for node in graph.topological():
+        if node.name in taken:
+            continue
+        chain = _chain(graph, node, taken)
+        taken.update(member.name for member in chain)
+        if len(chain) > 1:
+            _merge(out, chain)
+    out.validate()
+    return out
+
+
+def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
+    chain = [first]
+    if not _may_start(graph, first):
+        return chain
+    while (tail := _tail(graph, chain[-1])) is not None and tail.name not in taken:
+        chain.append(tail)
+    return chain
+
+
+def _may_start(graph: OperatorGraph, node: Node) -> bool:
+    if only_fills(node.func) or only_moves(node.func):
+        return False
+    return not all(graph.is_constant(name) for name in node.outputs)
+
+
+def _tail(graph: OperatorGraph, last: Node) -> Node | None:
+    """The node that may follow `last` in its group, if there is one."""
+    if len(last.outputs) != 1 or last.outputs[0] in graph.outputs:
+        return None
+    uses = graph.consumers(last.outputs[0])
+    if not uses or len({node.name for node, _ in uses}) != 1:
+        return None
+    consumer = uses[0][0]
+    if elementwise_store(consumer.func) is None or only_moves(consumer.func):
+        return None
+    if all(reads_in_place(consumer.func, position) for _, position in uses):
+        return consumer
+    return None
+
+
+def _merge(graph: OperatorGraph, chain: list[Node]) -> None:
+    """The chain → one node, where its last member stands."""
+    calls = [Call(node.func, node.inputs, node.outputs) for node in chain]
+    title = "_".join(node.func.name for node in chain)
+    joined = join(title, calls, chain[-1].outputs)
+    fused = Node(
+        chain[0].name,
+        "+".join(node.op for node in chain),
+        joined.func,
+        joined.inputs,
+        joined.outputs,
+        tuple(origin for node in chain for origin in node.origins),
+        joined.inner,
+    )
+    for node in chain[:-1]:
+        graph.remove(node.name)
+    graph.replace(chain[-1].name, fused)
+    for value, _ in joined.inner:
+        graph.remove_value(value)

@@ -1,0 +1,156 @@
+"""Joining kernels into one: bodies one behind the other, names made unique.
+
+In: PrimFuncs in order, and which value each parameter is.  Out: one PrimFunc; a value that passes
+from one to the next and is not asked for becomes an `Allocate` at body level, just before the first
+statement that writes it.  Names depend only on the kernels, never on the values' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from graphflow.arith import IndexExpr, Var, substitute, substitute_in
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    For,
+    Param,
+    PrimFunc,
+    Role,
+    Stmt,
+    buffers_of,
+    loops_of,
+    map_body,
+    map_indices,
+    rename_buffers,
+    walk,
+    writes_in,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel and the values bound to its inputs and outputs, in their order."""
+
+    func: PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A joined kernel, the values of its parameters, and (value, buffer name) of those inside."""
+
+    func: PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    inner: tuple[tuple[str, str], ...]
+
+
+class _Names:
+    """Hands out names: as wanted if free, else with the lowest free number behind."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, wanted: str) -> str:
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def join(name: str, calls: Sequence[Call], outputs: Iterable[str]) -> Joined:
+    """One kernel that does `calls` in order and writes only `outputs`.
+
+    A value that several parameters share becomes one parameter.  Each value in `outputs` is written
+    by one of the calls; every other value that a call writes is not visible outside.
+    """
+    wanted = tuple(outputs)
+    buffers = _Names()
+    bound = _bind(calls, wanted, buffers)
+    written = {value for call in calls for value in call.outputs}
+    inner = tuple(v for call in calls for v in call.outputs if v not in wanted)
+    inputs = tuple(dict.fromkeys(v for call in calls for v in call.inputs if v not in written))
+    loops, blocks = _Names(), _Names()
+    body: list[Stmt] = []
+    for call in calls:
+        body += _renamed(call, bound, buffers, loops, blocks)
+    for value in inner:
+        _allocate(body, bound[value])
+    params = [Param(bound[value], Role.INPUT) for value in inputs]
+    params += [Param(bound[value], Role.OUTPUT) for value in wanted]
+    return Joined(
+        PrimFunc(name, tuple(params), tuple(body)),
+        inputs,
+        wanted,
+        tuple((value, bound[value].name) for value in inner),
+    )
+
+
+def _bind(calls: Sequence[Call], wanted: tuple[str, ...], names: _Names) -> dict[str, Buffer]:
+    """A buffer for each value; those of the results get their names first."""
+    bound: dict[str, Buffer] = {}
+    pairs = [
+        (value, buffer)
+        for call in calls
+        for value, buffer in (
+            *zip(call.inputs, call.func.inputs, strict=True),
+            *zip(call.outputs, call.func.outputs, strict=True),
+        )
+    ]
+    # An intermediate has the name of the output it was, not of the input it becomes.
+    results = {v: b for call in calls for v, b in zip(call.outputs, call.func.outputs, strict=True)}
+    for value in wanted:
+        bound[value] = replace(results[value], name=names.unique(results[value].name))
+    for value, buffer in pairs:
+        if value not in bound:
+            source = results.get(value, buffer)
+            bound[value] = replace(source, name=names.unique(source.name))
+    return bound
+
+
+def _renamed(
+    call: Call, bound: dict[str, Buffer], buffers: _Names, loops: _Names, blocks: _Names
+) -> Body:
+    func = call.func
+    exchanged = {
+        buffer: bound[value]
+        for value, buffer in (
+            *zip(call.inputs, func.inputs, strict=True),
+            *zip(call.outputs, func.outputs, strict=True),
+        )
+    }
+    for buffer in buffers_of(func):
+        if buffer not in exchanged:
+            exchanged[buffer] = replace(buffer, name=buffers.unique(buffer.name))
+    variables = {loop.var: Var(loops.unique(loop.var.name)) for loop in loops_of(func.body)}
+    titles = {s.name: blocks.unique(s.name) for s in walk(func.body) if isinstance(s, Block)}
+    values: dict[Var, IndexExpr] = dict(variables)
+    body = map_indices(
+        rename_buffers(func.body, exchanged),
+        lambda e: substitute(e, values),
+        lambda p: substitute_in(p, values),
+    )
+
+    def rename(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return replace(stmt, var=variables[stmt.var])
+        if isinstance(stmt, Block):
+            return replace(stmt, name=titles[stmt.name])
+        return stmt
+
+    return map_body(body, rename)
+
+
+def _allocate(body: list[Stmt], buffer: Buffer) -> None:
+    for place, stmt in enumerate(body):
+        if any(write.buffer == buffer for write in writes_in((stmt,))):
+            body.insert(place, Allocate(buffer))
+            return
+    body.insert(0, Allocate(buffer))

@@ -1,0 +1,270 @@
+"""The operator graph: kernels as nodes, tensors as values.
+
+In: values, nodes, initializers.  Out: producers, consumers, a deterministic order.  What always
+holds between edits: each value has at most one producer, a node's inputs and outputs stand in the
+order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.  `validate`
+checks the rest (shapes, dtypes, cycles, dangling names).  networkx does the graph algorithms and is
+not visible outside this module; none of them recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import InvalidModel, VerifyError
+from graphflow.tir import Buffer, PrimFunc
+
+Array: TypeAlias = NDArray[np.generic]
+_Vertex: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: its ONNX name, numpy dtype name and logical shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One call of a kernel; `inputs[k]` is bound to `func.inputs[k]`, outputs likewise."""
+
+    name: str
+    op: str
+    """Text for people; nothing may decide by it."""
+    func: PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    origins: tuple[str, ...] = ()
+    """The ONNX nodes that this node does the work of, in order."""
+    inner: tuple[tuple[str, str], ...] = ()
+    """Tensors that a fused kernel keeps to itself: (value name, buffer name in `func`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Why a tensor of the ONNX graph has no value any more, and which value equals it, if any."""
+
+    reason: str
+    alias_of: str | None = None
+
+
+class OperatorGraph:
+    """Nodes and values; see the module's text.  Edits keep the position of a replaced node."""
+
+    def __init__(self) -> None:
+        self.inputs: tuple[str, ...] = ()
+        self.outputs: tuple[str, ...] = ()
+        self.initializers: dict[str, Array] = {}
+        self.removed: dict[str, Removed] = {}
+        self._values: dict[str, Value] = {}
+        self._nodes: dict[str, Node] = {}
+        self._order: dict[str, int] = {}
+        self._next = 0
+        self._graph = nx.MultiDiGraph()
+        self._constants: frozenset[str] | None = None
+
+    def copy(self) -> OperatorGraph:
+        """An independent graph of the same nodes, values and arrays (arrays are shared)."""
+        other = OperatorGraph()
+        other.inputs, other.outputs = self.inputs, self.outputs
+        other.initializers = dict(self.initializers)
+        other.removed = dict(self.removed)
+        other._values, other._nodes = dict(self._values), dict(self._nodes)
+        other._next = self._next
+        other._order, other._graph = dict(self._order), self._graph.copy()
+        return other
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """All values by name, in the order they were added."""
+        return self._values
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes in topological order."""
+        return self.topological()
+
+    def node(self, name: str) -> Node:
+        """The node called `name`; `KeyError` if there is none."""
+        return self._nodes[name]
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, node_name: object) -> bool:
+        return node_name in self._nodes
+
+    def producer(self, value: str) -> Node | None:
+        """The node that writes `value`; None for inputs and initializers."""
+        for _, name in self._graph.predecessors(("value", value)):
+            return self._nodes[name]
+        return None
+
+    def resolved(self, name: str) -> str | None:
+        """The value that holds the contents of the ONNX tensor `name` now, None if none does."""
+        target: str | None = name
+        while target is not None and target not in self._values:
+            removed = self.removed.get(target)
+            target = None if removed is None else removed.alias_of
+        return target
+
+    def consumers(self, value: str) -> tuple[tuple[Node, int], ...]:
+        """(node, input position) of each use of `value`, in the order of the nodes."""
+        uses = [(name, pos) for _, (_, name), pos in self._graph.out_edges(("value", value), "pos")]
+        uses.sort(key=lambda use: (self._order[use[0]], use[1]))
+        return tuple((self._nodes[name], position) for name, position in uses)
+
+    def topological(self) -> tuple[Node, ...]:
+        """Each node after the producers of its inputs; among the ready ones the oldest first."""
+
+        def age(vertex: _Vertex) -> int:
+            return self._order[vertex[1]] if vertex[0] == "node" else -1
+
+        try:
+            order = list(nx.lexicographical_topological_sort(self._graph, age))
+        except nx.NetworkXUnfeasible:
+            cycle = [name for (kind, name), *_ in nx.find_cycle(self._graph) if kind == "node"]
+            raise InvalidModel(
+                f"the graph has a cycle through nodes {', '.join(cycle)}; ONNX graphs are acyclic"
+            ) from None
+        return tuple(self._nodes[name] for kind, name in order if kind == "node")
+
+    def is_constant(self, value: str) -> bool:
+        """Whether `value` depends on initializers only.
+
+        A graph input is not constant, even where an initializer gives its default.
+        """
+        if self._constants is None:
+            known = {name for name in self.initializers if name not in self.inputs}
+            for node in self.topological():
+                if all(name in known for name in node.inputs):
+                    known.update(node.outputs)
+            self._constants = frozenset(known)
+        return value in self._constants
+
+    def add_value(self, value: Value) -> None:
+        """Add a tensor; a second one of the same name must be equal."""
+        known = self._values.setdefault(value.name, value)
+        if known != value:
+            raise VerifyError(f"value {value.name} is added twice, as {known} and as {value}")
+        self._graph.add_node(("value", value.name))
+
+    def add_initializer(self, name: str, array: Array) -> None:
+        """Add a tensor whose contents are known (the default, if it is a graph input too)."""
+        self.add_value(Value(name, array.dtype.name, array.shape))
+        self.initializers[name] = array
+        self._constants = None
+
+    def set_inputs(self, names: Iterable[str]) -> None:
+        """Name the graph inputs, in order."""
+        self.inputs = tuple(names)
+        self._constants = None
+
+    def set_outputs(self, names: Iterable[str]) -> None:
+        """Name the graph outputs, in order."""
+        self.outputs = tuple(names)
+
+    def remove_value(self, name: str) -> None:
+        """Remove a value that no node touches, and its initializer."""
+        if self._graph.degree(("value", name)):
+            raise VerifyError(f"value {name} is still used and cannot be removed")
+        self._graph.remove_node(("value", name))
+        del self._values[name]
+        self.initializers.pop(name, None)
+        self._constants = None
+
+    def add(self, node: Node) -> None:
+        """Add a node after all others; its outputs become values, its inputs must be values."""
+        self._insert(node, self._next)
+        self._next += 1
+
+    def remove(self, name: str) -> Node:
+        """Take a node out and return it; its values stay, without a producer."""
+        self._graph.remove_node(("node", name))
+        self._constants = None
+        del self._order[name]
+        return self._nodes.pop(name)
+
+    def replace(self, name: str, *nodes: Node) -> None:
+        """Put `nodes` where the node `name` stands."""
+        place = self._order[name]
+        self.remove(name)
+        for node in nodes:
+            self._insert(node, place)
+
+    def _insert(self, node: Node, place: int) -> None:
+        if node.name in self._nodes:
+            raise VerifyError(f"node {node.name} is added twice; node names are unique")
+        _check_binding(node)
+        for name in node.inputs:
+            if name not in self._values:
+                raise VerifyError(f"node {node.name} reads {name}, which is not a value yet")
+        for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
+            if name in self._values and self._graph.in_degree(("value", name)):
+                raise VerifyError(f"node {node.name} writes {name}, which has a producer already")
+            self.add_value(Value(name, buffer.dtype, buffer.shape))
+        vertex = ("node", node.name)
+        self._nodes[node.name] = node
+        self._order[node.name] = place
+        self._graph.add_node(vertex)
+        for position, name in enumerate(node.inputs):
+            self._graph.add_edge(("value", name), vertex, pos=position)
+        for position, name in enumerate(node.outputs):
+            self._graph.add_edge(vertex, ("value", name), pos=position)
+        self._constants = None
+
+    def validate(self) -> None:
+        """Raise `VerifyError` or `InvalidModel` where names, shapes, dtypes or order do not fit."""
+        for node in self.topological():
+            for buffer, name in zip(node.func.inputs, node.inputs, strict=True):
+                _check_fit(node, buffer, self._values[name])
+            for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
+                _check_fit(node, buffer, self._values[name])
+        for name, array in self.initializers.items():
+            value = self._values[name]
+            if (array.dtype.name, array.shape) != (value.dtype, value.shape):
+                raise VerifyError(f"initializer {name} is {array.dtype}{array.shape}, not {value}")
+        for name in self._values:
+            self._check_source(name)
+        missing = [name for name in (*self.inputs, *self.outputs) if name not in self._values]
+        if missing:
+            raise VerifyError(f"graph inputs or outputs {missing} are not values")
+
+    def _check_source(self, name: str) -> None:
+        made = self._graph.in_degree(("value", name)) > 0
+        given = name in self.inputs or name in self.initializers
+        if made and given:
+            raise VerifyError(f"value {name} is produced by a node and also given from outside")
+        if not made and not given:
+            raise VerifyError(f"value {name} has no producer and is no input or initializer")
+
+
+def _check_binding(node: Node) -> None:
+    wanted = (len(node.func.inputs), len(node.func.outputs))
+    if wanted != (len(node.inputs), len(node.outputs)):
+        raise VerifyError(
+            f"node {node.name}: kernel {node.func.name} has {wanted[0]} inputs and {wanted[1]} "
+            f"outputs, the node binds {len(node.inputs)} and {len(node.outputs)}"
+        )
+
+
+def _check_fit(node: Node, buffer: Buffer, value: Value) -> None:
+    if (buffer.shape, buffer.dtype) != (value.shape, value.dtype):
+        raise VerifyError(
+            f"node {node.name}: buffer {buffer.name} of kernel {node.func.name} is "
+            f"{buffer.dtype}{buffer.shape}, the value {value.name} is {value.dtype}{value.shape}"
+        )

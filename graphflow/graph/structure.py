@@ -1,0 +1,93 @@
+"""What a kernel does to one of its parameters, read off its access relations.
+
+In: a PrimFunc.  Out: whether it is elementwise, only moves elements, or is an identity.  No
+operator names: two kernels with the same body get the same answer.
+"""
+
+from __future__ import annotations
+
+from graphflow.arith import constant_value
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    For,
+    Load,
+    PrimFunc,
+    Store,
+    accesses,
+    walk,
+    writes_in,
+)
+
+
+def elementwise_store(func: PrimFunc) -> Store | None:
+    """The one store of an elementwise kernel, else None.
+
+    Elementwise: one output, one perfect nest with a loop for each of its axes from 0 to the extent,
+    and in it a single store at exactly the loop variables in order.
+    """
+    if len(func.outputs) != 1:
+        return None
+    body: Body = func.body
+    variables = []
+    for extent in func.outputs[0].shape:
+        loop = _only(_unwrapped(body))
+        if not isinstance(loop, For) or constant_value(loop.start) != 0:
+            return None
+        if constant_value(loop.stop) != extent:
+            return None
+        variables.append(loop.var)
+        body = loop.body
+    store = _only(_unwrapped(body))
+    if not isinstance(store, Store) or store.indices != tuple(variables):
+        return None
+    return store
+
+
+def _only(body: Body) -> object:
+    return body[0] if len(body) == 1 else None
+
+
+def _unwrapped(body: Body) -> Body:
+    while len(body) == 1 and isinstance(body[0], Block):
+        body = body[0].body
+    return body
+
+
+def reads_in_place(func: PrimFunc, position: int) -> bool:
+    """Whether an elementwise kernel reads its input `position` at the element it writes, only.
+
+    Then the access relation to that input is the identity on the whole shape.
+    """
+    store = elementwise_store(func)
+    buffer = func.inputs[position]
+    if store is None or buffer.shape != func.outputs[0].shape:
+        return False
+    reads = [a for a in accesses(func.body) if a.buffer == buffer and a.kind == "read"]
+    return bool(reads) and all(read.indices == store.indices for read in reads)
+
+
+def only_moves(func: PrimFunc) -> bool:
+    """Whether each statement that writes stores a bare load: elements move, none is computed."""
+    return all(
+        isinstance(write, Store) and isinstance(write.value, Load) for write in writes_in(func.body)
+    )
+
+
+def only_fills(func: PrimFunc) -> bool:
+    """Whether the kernel has no inputs."""
+    return not func.inputs
+
+
+def is_identity(func: PrimFunc) -> bool:
+    """Whether the kernel copies its single input, element by element, into its output."""
+    if len(func.inputs) != 1 or not only_moves(func) or not reads_in_place(func, 0):
+        return False
+    return func.inputs[0].dtype == func.outputs[0].dtype
+
+
+def elements_touched(func: PrimFunc) -> int:
+    """The largest size among the kernel's parameters and intermediates, in elements."""
+    allocated = (s.buffer for s in walk(func.body) if isinstance(s, Allocate))
+    return max((b.size for b in (*(p.buffer for p in func.params), *allocated)), default=0)
