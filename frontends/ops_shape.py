@@ -1,0 +1,139 @@
+"""Operators that move elements, make constants or speak of shapes.
+
+Shapes are numbers when a model is compiled, so an input that holds one must be known by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+from graphflow.frontends.call import Call, tensor_array
+from graphflow.kernels.definitions import concat, fill, reshape, transpose
+
+from graphflow.errors import InvalidModel
+
+
+def axes_of(call: Call, input_since: int) -> tuple[int, ...] | None:
+    """The axes from the attribute, since opset `input_since` from input 1; None if not given."""
+    if call.opset < input_since:
+        axes = call.attribute("axes")
+        return None if axes is None else tuple(axes)
+    if not call.has(1):
+        return None
+    return tuple(int(axis) for axis in call.constant(1, "axes"))
+
+
+def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:
+    func = reshape(call.shape(0), shape, call.dtype(), call.op.lower())
+    call.emit(func, call.inputs[:1])
+
+
+def _reshape(call: Call) -> None:
+    wanted = [int(n) for n in call.constant(1, "shape")]
+    source = call.shape(0)
+    if not call.attribute("allowzero", 0):
+        if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
+            raise InvalidModel(
+                f"Reshape node {call.name}: 0 in shape {wanted} copies an axis that the input of "
+                f"shape {source} does not have"
+            )
+        wanted = [source[axis] if n == 0 else n for axis, n in enumerate(wanted)]
+    rest = prod(n for n in wanted if n != -1)
+    if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
+        raise InvalidModel(
+            f"Reshape node {call.name}: {wanted} does not say one shape for {prod(source)} elements"
+        )
+    _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
+
+
+def _flatten(call: Call) -> None:
+    shape, axis = call.shape(0), call.attribute("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    _emit_reshape(call, (prod(shape[:axis]), prod(shape[axis:])))
+
+
+def _squeeze(call: Call) -> None:
+    shape, axes = call.shape(0), axes_of(call, 13)
+    if axes is None:
+        axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
+    gone = {axis % len(shape) if shape else axis for axis in axes}
+    if any(shape[axis] != 1 for axis in gone):
+        raise InvalidModel(
+            f"Squeeze node {call.name}: axes {axes} of shape {shape} are not all of extent 1"
+        )
+    _emit_reshape(call, tuple(n for axis, n in enumerate(shape) if axis not in gone))
+
+
+def _unsqueeze(call: Call) -> None:
+    shape, axes = call.shape(0), axes_of(call, 13)
+    if axes is None:
+        raise InvalidModel(f"Unsqueeze node {call.name} lacks its axes")
+    rank = len(shape) + len(axes)
+    new = {axis % rank for axis in axes}
+    if len(new) != len(axes):
+        raise InvalidModel(f"Unsqueeze node {call.name}: axes {axes} name an axis twice")
+    rest = iter(shape)
+    _emit_reshape(call, tuple(1 if axis in new else next(rest) for axis in range(rank)))
+
+
+def _transpose(call: Call) -> None:
+    shape = call.shape(0)
+    order = call.attribute("perm", tuple(reversed(range(len(shape)))))
+    call.emit(transpose(shape, order, call.dtype()))
+
+
+def _concat(call: Call) -> None:
+    shapes = [call.shape(k) for k in range(len(call.inputs))]
+    call.emit(concat(shapes, call.required("axis"), call.dtype()))
+
+
+_CONSTANT_KINDS = {
+    "value_float": "float32",
+    "value_floats": "float32",
+    "value_int": "int64",
+    "value_ints": "int64",
+}
+
+
+def _constant(call: Call) -> None:
+    what = f"Constant node {call.name}"
+    tensor = call.attribute("value")
+    if tensor is not None:
+        call.emit_constant(tensor_array(tensor, what))
+        return
+    for name, dtype in _CONSTANT_KINDS.items():
+        value = call.attribute(name)
+        if value is not None:
+            call.emit_constant(np.asarray(value, dtype))
+            return
+
+
+def _constant_of_shape(call: Call) -> None:
+    shape = tuple(int(n) for n in call.constant(0, "shape"))
+    tensor = call.attribute("value")
+    if tensor is None:
+        call.emit(fill(shape, 0.0), ())
+        return
+    array = tensor_array(tensor, f"ConstantOfShape node {call.name}")
+    call.emit(fill(shape, array.reshape(()).item(), array.dtype.name), ())
+
+
+def _shape(call: Call) -> None:
+    shape = call.shape(0)
+    part = shape[call.attribute("start", 0) : call.attribute("end", len(shape))]
+    call.emit_constant(np.asarray(part, np.int64))
+
+
+SHAPE: dict[str, Callable[[Call], None]] = {
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Shape": _shape,
+}
