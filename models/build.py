@@ -1,0 +1,130 @@
+"""A small builder of ONNX models: plain graphs with seeded weights, for tests and demos.
+
+In: calls, one a node.  Out: a checked proto.  Tensors are known by name, and each method that adds
+a node gives the name of its result.  The same calls with the same seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike
+from onnx import checker, helper, numpy_helper, shape_inference
+
+IR_VERSION = 8
+"""Old enough for every onnxruntime that graphflow is tested with."""
+
+
+class Builder:
+    """A graph under construction."""
+
+    def __init__(self, seed: int = 0, opset: int = 17, name: str = "model") -> None:
+        self._rng = np.random.default_rng(seed)
+        self._opset = opset
+        self._name = name
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[str] = []
+        self._initializers: list[onnx.TensorProto] = []
+        self._nodes: list[onnx.NodeProto] = []
+        self._counts: dict[str, int] = {}
+        self._channels: dict[str, int] = {}
+
+    def _fresh(self, prefix: str) -> str:
+        number = self._counts[prefix] = self._counts.get(prefix, 0) + 1
+        return f"{prefix}_{number}"
+
+    def input(self, name: str, shape: Sequence[int | str], dtype: str = "float32") -> str:
+        """A graph input; a text as an extent makes that dimension symbolic."""
+        elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._inputs.append(helper.make_tensor_value_info(name, elem_type, list(shape)))
+        if len(shape) > 1 and isinstance(shape[1], int):
+            self._channels[name] = shape[1]
+        return name
+
+    def constant(self, array: ArrayLike, name: str = "") -> str:
+        """An initializer."""
+        name = name or self._fresh("constant")
+        self._initializers.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def weight(self, *shape: int, scale: float = 1.0) -> str:
+        """A float32 initializer of normally distributed numbers with this standard deviation."""
+        values = scale * self._rng.standard_normal(shape)
+        return self.constant(values.astype(np.float32), self._fresh("weight"))
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str] | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Any operator; gives its first output, by default `<op>_<number>`."""
+        names = list(outputs) if outputs else [self._fresh(op_type.lower())]
+        node = helper.make_node(op_type, list(inputs), names, name=f"{names[0]}_node", **attributes)
+        self._nodes.append(node)
+        if inputs and inputs[0] in self._channels:
+            self._channels[names[0]] = self._channels[inputs[0]]
+        return names[0]
+
+    def conv(
+        self,
+        x: str,
+        channels: int,
+        kernel: int | Sequence[int],
+        *,
+        in_channels: int | None = None,
+        group: int = 1,
+        bias: bool = True,
+        **attributes: Any,
+    ) -> str:
+        """A 2-d convolution with random weights; `kernel` is one number or (height, width).
+
+        `in_channels` is needed where the builder cannot know it, such as after a Concat.
+        """
+        kernel = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
+        depth = (in_channels or self._channels[x]) // group
+        fan_in = depth * int(np.prod(kernel))
+        w = self.weight(channels, depth, *kernel, scale=(2.0 / fan_in) ** 0.5)
+        inputs = [x, w, self.weight(channels, scale=0.1)] if bias else [x, w]
+        result = self.node("Conv", inputs, group=group, **attributes)
+        self._channels[result] = channels
+        return result
+
+    def relu(self, x: str) -> str:
+        """Relu."""
+        return self.node("Relu", [x])
+
+    def add(self, a: str, b: str) -> str:
+        """Addition with broadcasting."""
+        return self.node("Add", [a, b])
+
+    def batch_norm(self, x: str, **attributes: Any) -> str:
+        """BatchNormalization with random parameters, the variance positive."""
+        channels = self._channels[x]
+        scale = self.constant(1 + 0.1 * self._normal(channels), self._fresh("scale"))
+        variance = self.constant(np.exp(0.2 * self._normal(channels)), self._fresh("variance"))
+        bias, mean = self.weight(channels, scale=0.1), self.weight(channels, scale=0.1)
+        return self.node("BatchNormalization", [x, scale, bias, mean, variance], **attributes)
+
+    def _normal(self, *shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return self._rng.standard_normal(shape).astype(np.float32)
+
+    def output(self, *names: str) -> None:
+        """Name graph outputs, in order; their types are inferred."""
+        self._outputs += names
+
+    def model(self) -> onnx.ModelProto:
+        """The checked model, with the types of its outputs inferred."""
+        outputs = [onnx.ValueInfoProto(name=name) for name in self._outputs]
+        graph = helper.make_graph(
+            self._nodes, self._name, self._inputs, outputs, self._initializers
+        )
+        opsets = [helper.make_opsetid("", self._opset)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        typed = shape_inference.infer_shapes(model, data_prop=True)
+        checker.check_model(typed)
+        return typed
