@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphflow.graph.operator_graph import Array, OperatorGraph, Removed
 from graphflow.graph.structure import elements_touched, is_identity
@@ -156,8 +157,11 @@ def _sample(array: Array) -> bytes:
 
 def _same_bytes(left: Array, right: Array) -> bool:
     # As bytes, because -0.0 equals 0.0 and NaN does not equal itself.
-    pair = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (left, right))
-    return np.array_equal(*pair)
+    return np.array_equal(_bytes(left), _bytes(right))
+
+
+def _bytes(array: Array) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 PASSES = (
