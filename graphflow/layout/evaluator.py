@@ -1,0 +1,308 @@
+"""Abstract evaluation of scalar expressions on facts, forward and backward.
+
+In: an expression, and the fact of each load in it.  Out: the fact of its value; or, backward, the
+constants that a load must hold for the value to have a wanted fact.  What always holds: every value
+that the expression can take, when its loads have values within their facts, is within the result;
+constants fold to what the interpreter gives, unless contraction of a product and a sum into one FMA
+could give other bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import TypeAlias, assert_never, cast
+
+from graphflow.arith import Predicate, Ranges, Truth, bounds
+from graphflow.layout.facts import (
+    Constant,
+    Demand,
+    Equal,
+    Fact,
+    InRange,
+    NoAccess,
+    Range,
+    Readable,
+    Undefined,
+    Unused,
+    at_least_as_strong,
+    dtype_limits,
+    serves,
+)
+from graphflow.layout.folding import fold_binary, fold_cast, fold_unary
+from graphflow.layout.spans import (
+    Span,
+    binary_span,
+    cast_span,
+    comparison_span,
+    hull,
+    unary_span,
+    whole,
+)
+from graphflow.tir import (
+    FLOATS,
+    Binary,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+    is_predicate,
+)
+
+FactOfLoad: TypeAlias = Callable[[Load], Fact]
+Decide: TypeAlias = Callable[[Predicate], "bool | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What an expression may be: a span, its bits where they are one constant, and two marks."""
+
+    span: Span
+    literal: Literal | None = None
+    poison: bool = False
+    forbidden: bool = False
+
+
+def undecided(predicate: Predicate) -> bool | None:
+    """The truth of a predicate about which nothing is known."""
+    return predicate.value if isinstance(predicate, Truth) else None
+
+
+def evaluate(
+    expr: Expr,
+    fact_of_load: FactOfLoad,
+    decide: Decide = undecided,
+    ranges: Ranges | None = None,
+) -> Fact:
+    """The fact of `expr`; `decide` answers index predicates, `ranges` bound index variables.
+
+    A load of a NoAccess region on a side that may be taken makes the result NoAccess; an
+    expression of `undef` is Undefined, whatever is done to it.
+    """
+    return _as_fact(_Evaluator(fact_of_load, decide, ranges or {}).value(expr))
+
+
+def _as_fact(value: _Value) -> Fact:
+    if value.forbidden:
+        return NoAccess()
+    if value.poison:
+        return Undefined()
+    if value.literal is not None:
+        return Constant(value.literal)
+    span = value.span
+    if span.nan or span.has_infinity:
+        return Undefined()
+    return Range(span.lo, span.hi)
+
+
+def _of_fact(fact: Fact, dtype: str) -> _Value:
+    match fact:
+        case Constant():
+            return _of_literal(fact.literal)
+        case Range():
+            return _marked(Span(fact.lo, fact.hi), dtype, None)
+        case Undefined():
+            return _Value(whole(dtype))
+        case NoAccess():
+            return _Value(whole(dtype), forbidden=True)
+    assert_never(fact)
+
+
+def _of_literal(literal: Literal) -> _Value:
+    if isnan(literal.value):
+        return _Value(whole(literal.dtype), literal)
+    return _Value(Span(literal.value, literal.value), literal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluator:
+    fact_of_load: FactOfLoad
+    decide: Decide
+    ranges: Ranges
+
+    def value(self, expr: Expr) -> _Value:
+        match expr:
+            case Literal():
+                return _of_literal(expr)
+            case Load():
+                return _of_fact(self.fact_of_load(expr), expr.dtype)
+            case IndexValue():
+                lo, hi = bounds(expr.index, self.ranges)
+                low, high = dtype_limits("int64")
+                span = Span(low if lo is None else lo, high if hi is None else hi)
+                return _Value(cast_span(span, "int64", expr.dtype))
+            case Undef():
+                return _Value(whole(expr.dtype), poison=True)
+            case Unary():
+                return self.unary(expr)
+            case Binary():
+                return self.binary(expr)
+            case Comparison():
+                a, b = self.value(expr.left), self.value(expr.right)
+                return _marked(comparison_span(expr.op, a.span, b.span), "bool", None, a, b)
+            case Cast():
+                x = self.value(expr.operand)
+                source = expr.operand.dtype
+                literal = fold_cast(x.literal, expr.dtype) if x.literal else None
+                return _marked(cast_span(x.span, source, expr.dtype), expr.dtype, literal, x)
+            case Select():
+                return self.select(expr)
+        assert_never(expr)
+
+    def unary(self, expr: Unary) -> _Value:
+        x = self.value(expr.operand)
+        literal = fold_unary(expr.op, x.literal) if x.literal else None
+        span = unary_span(expr.op, x.span, expr.dtype)
+        return _marked(span, expr.dtype, literal, x)
+
+    def binary(self, expr: Binary) -> _Value:
+        a, b = self.value(expr.left), self.value(expr.right)
+        span = binary_span(expr.op, a.span, b.span, expr.dtype)
+        literal = None
+        if a.literal and b.literal and not self.contracts(expr, a, b):
+            literal = fold_binary(expr.op, a.literal, b.literal)
+        elif expr.op == "pow" and b.literal and b.literal.value == 0:
+            literal = Literal(1, expr.dtype)
+        product = expr.op == "mul" and expr.dtype in FLOATS
+        if literal is not None and not product and not isnan(literal.value):
+            span = Span(literal.value, literal.value)
+        return _marked(span, expr.dtype, literal, a, b)
+
+    def contracts(self, expr: Binary, a: _Value, b: _Value) -> bool:
+        """Whether an FMA could give a sum other bits than two roundings do.
+
+        A product's span contains the unrounded product; it is a point where that was exact.
+        """
+        if expr.op not in ("add", "sub") or expr.dtype not in FLOATS:
+            return False
+        sides = ((expr.left, a), (expr.right, b))
+        return any(_is_product(side) and not value.span.is_point for side, value in sides)
+
+    def select(self, expr: Select) -> _Value:
+        taken, condition = self.condition(expr.condition)
+        sides = [
+            self.value(side)
+            for side, possible in ((expr.if_true, True), (expr.if_false, False))
+            if taken in (None, possible)
+        ]
+        literal = sides[0].literal
+        if any(side.literal != literal for side in sides):
+            literal = None
+        return _marked(hull(side.span for side in sides), expr.dtype, literal, *condition, *sides)
+
+    def condition(self, condition: Condition) -> tuple[bool | None, tuple[_Value, ...]]:
+        if is_predicate(condition):
+            return self.decide(cast(Predicate, condition)), ()
+        value = self.value(cast(Expr, condition))
+        certain = value.span.is_point and not value.poison
+        return bool(value.span.lo) if certain else None, (value,)
+
+
+def _marked(span: Span, dtype: str, literal: Literal | None, *operands: _Value) -> _Value:
+    poison = any(x.poison for x in operands)
+    if literal is None and span.is_point:
+        literal = Literal(span.lo, dtype)
+    return _Value(span, None if poison else literal, poison, any(x.forbidden for x in operands))
+
+
+def _is_product(expr: Expr) -> bool:
+    while isinstance(expr, Unary) and expr.op == "neg":
+        expr = expr.operand
+    return isinstance(expr, Binary) and expr.op == "mul"
+
+
+# Backward ---------------------------------------------------------------------------------------
+
+
+def _unknown(load: Load) -> Fact:
+    return Undefined()
+
+
+def required_fact(
+    expr: Expr,
+    load: Load,
+    wanted: Fact | Demand,
+    fact_of_load: FactOfLoad = _unknown,
+    producer: Literal | None = None,
+    decide: Decide = undecided,
+) -> tuple[Constant, ...]:
+    """Constants for `load` with which `expr` has the wanted fact, the cheapest first.
+
+    Tried are the `producer`'s own constant, 0, 1, −inf, +inf, and the constant found by undoing
+    `x + c`, `x · c`, `−x` from the wanted one; each is accepted only if evaluation gives the wanted
+    fact.  An empty tuple means that a mask is needed.
+    """
+    found: dict[Constant, None] = {}
+    for literal in _candidates(expr, load, wanted, producer, fact_of_load):
+        candidate = Constant(literal)
+
+        def facts(other: Load, candidate: Constant = candidate) -> Fact:
+            return candidate if other == load else fact_of_load(other)
+
+        if _meets(evaluate(expr, facts, decide), wanted):
+            found[candidate] = None
+    return tuple(found)
+
+
+def _meets(fact: Fact, wanted: Fact | Demand) -> bool:
+    match wanted:
+        case Constant() | Range() | Undefined() | NoAccess():
+            return at_least_as_strong(fact, wanted)
+        case Unused() | Readable() | InRange() | Equal():
+            return serves(fact, wanted)
+    assert_never(wanted)
+
+
+def _candidates(
+    expr: Expr,
+    load: Load,
+    wanted: Fact | Demand,
+    producer: Literal | None,
+    fact_of_load: FactOfLoad,
+) -> tuple[Literal, ...]:
+    values = [0, 1] if load.dtype not in FLOATS else [0.0, 1.0, -inf, inf]
+    tried = [Literal(value, load.dtype) for value in values]
+    if producer is not None and producer.dtype == load.dtype:
+        tried.insert(0, producer)
+    if isinstance(wanted, Constant | Equal):
+        undone = _undo(expr, wanted.literal, fact_of_load)
+        if undone is not None and undone.dtype == load.dtype:
+            tried.append(undone)
+    return tuple(dict.fromkeys(tried))
+
+
+_INVERSE_OF = {"add": "sub", "sub": "add", "mul": "div", "div": "mul"}
+
+
+def _undo(expr: Expr, wanted: Literal, fact_of_load: FactOfLoad) -> Literal | None:
+    """The value that the innermost operand of a chain of invertible operators must have."""
+    match expr:
+        case Load():
+            return wanted
+        case Unary(op="neg"):
+            negated = fold_unary("neg", wanted)
+            return None if negated is None else _undo(expr.operand, negated, fact_of_load)
+        case Binary() if expr.op in _INVERSE_OF and expr.dtype == wanted.dtype:
+            return _undo_binary(expr, wanted, fact_of_load)
+    return None
+
+
+def _undo_binary(expr: Binary, wanted: Literal, fact_of_load: FactOfLoad) -> Literal | None:
+    right, left = evaluate(expr.right, fact_of_load), evaluate(expr.left, fact_of_load)
+    if isinstance(right, Constant):
+        before = fold_binary(_INVERSE_OF[expr.op], wanted, right.literal)
+        return None if before is None else _undo(expr.left, before, fact_of_load)
+    if not isinstance(left, Constant):
+        return None
+    if expr.op in ("sub", "div"):
+        before = fold_binary(expr.op, left.literal, wanted)
+    else:
+        before = fold_binary(_INVERSE_OF[expr.op], wanted, left.literal)
+    return None if before is None else _undo(expr.right, before, fact_of_load)

@@ -1,0 +1,75 @@
+"""Families of layouts: a construction that can be instantiated for any shape of its rank.
+
+A family is data that a search can enumerate before it knows a shape; the channel axis is axis 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from graphflow.layout.layout import (
+    Layout,
+    blocked,
+    channels_last,
+    channels_last_padded,
+    row_major,
+)
+
+
+class Construction(Enum):
+    """How a family places axis 1."""
+
+    ROW_MAJOR = "row_major"
+    CHANNELS_LAST = "channels_last"
+    CHANNELS_LAST_PADDED = "channels_last_padded"
+    BLOCKED = "blocked"
+
+
+CHANNEL_RANKS = (3, 4, 5)
+"""Ranks whose axis 1 is a channel axis with spatial axes after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One construction for tensors of one rank; `lanes` is 1 where it does not matter."""
+
+    construction: Construction
+    rank: int
+    lanes: int = 1
+
+    @property
+    def name(self) -> str:
+        """A name unique among the families of a rank, such as `blocked(16)`."""
+        suffix = f"({self.lanes})" if self.lanes > 1 else ""
+        return f"{self.construction.value}{suffix}"
+
+    def instantiate(self, shape: Sequence[int]) -> Layout | None:
+        """The layout for this logical shape; None where its rank is not the family's."""
+        if len(shape) != self.rank:
+            return None
+        match self.construction:
+            case Construction.ROW_MAJOR:
+                return row_major(shape)
+            case Construction.CHANNELS_LAST:
+                return channels_last(shape)
+            case Construction.CHANNELS_LAST_PADDED:
+                return channels_last_padded(shape, self.lanes)
+            case Construction.BLOCKED:
+                return blocked(shape, 1, self.lanes)
+        assert_never(self.construction)
+
+
+def families(rank: int, lanes: int) -> tuple[Family, ...]:
+    """The families for a rank on a machine with so many vector lanes; row-major comes first."""
+    plain = (Family(Construction.ROW_MAJOR, rank),)
+    if rank not in CHANNEL_RANKS:
+        return plain
+    return (
+        *plain,
+        Family(Construction.CHANNELS_LAST, rank),
+        Family(Construction.CHANNELS_LAST_PADDED, rank, lanes),
+        Family(Construction.BLOCKED, rank, lanes),
+    )

@@ -1,0 +1,256 @@
+"""Index maps: where each logical index of a tensor lives in memory, and the way back.
+
+In: a construction (identity, permutation, split, offset, composition, or a user's function).
+Out: an `IndexMap` with its inverse.  What always holds: the inverse is built together with the map,
+never read out of a solver; the inputs are called i0, i1 … and the physical indices p0, p1 …, so two
+maps are equal exactly when their output expressions are; following the map and then its inverse
+gives the index one began with, hence a map is injective.  `check` proves both once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from graphflow.arith import (
+    Domain,
+    IndexExpr,
+    IndexLike,
+    Proof,
+    Var,
+    Verdict,
+    as_index,
+    bounds,
+    box,
+    conjunction,
+    equal,
+    floor_div,
+    floor_mod,
+    prove,
+    prove_injective,
+    substitute,
+    variables,
+)
+from graphflow.errors import ScheduleError
+from graphflow.layout.inversion import solve
+
+Inverse: TypeAlias = "tuple[tuple[Var, ...], tuple[IndexExpr, ...]]"
+
+CHECKED_EXTENT = 1 << 30
+"""Maps without a shape are checked for all logical indices below this."""
+
+
+def logical_vars(rank: int) -> tuple[Var, ...]:
+    """i0, i1 …: the names of logical indices in every map."""
+    return tuple(Var(f"i{axis}") for axis in range(rank))
+
+
+def physical_vars(rank: int) -> tuple[Var, ...]:
+    """p0, p1 …: the names of physical indices in every inverse, predicate and region."""
+    return tuple(Var(f"p{axis}") for axis in range(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """Sends a logical index tuple to a physical one; `inverse` leads back.
+
+    The constructor renames variables to i0 … and p0 …; it trusts the inverse (see `check`).
+    """
+
+    inputs: tuple[Var, ...]
+    outputs: tuple[IndexExpr, ...]
+    inverse: Inverse = field(compare=False)
+
+    def __post_init__(self) -> None:
+        back_inputs, back_outputs = self.inverse
+        if len(back_inputs) != len(self.outputs) or len(back_outputs) != len(self.inputs):
+            raise ScheduleError(
+                f"index map {self.inputs} -> {self.outputs}: its inverse takes "
+                f"{len(back_inputs)} and gives {len(back_outputs)} indices, which must be "
+                f"{len(self.outputs)} and {len(self.inputs)}"
+            )
+        _require_known(self.outputs, self.inputs)
+        _require_known(back_outputs, back_inputs)
+        inputs, physical = logical_vars(len(self.inputs)), physical_vars(len(back_inputs))
+        object.__setattr__(self, "outputs", _renamed(self.outputs, self.inputs, inputs))
+        back = _renamed(back_outputs, back_inputs, physical)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "inverse", (physical, back))
+
+    @property
+    def logical_rank(self) -> int:
+        """Number of logical axes."""
+        return len(self.inputs)
+
+    @property
+    def physical_rank(self) -> int:
+        """Number of physical axes."""
+        return len(self.outputs)
+
+    @staticmethod
+    def identity(rank: int) -> IndexMap:
+        """Each index as it is: row-major order."""
+        return IndexMap.permute(range(rank))
+
+    @staticmethod
+    def permute(order: Sequence[int]) -> IndexMap:
+        """Physical axis k is logical axis `order[k]`."""
+        rank = len(order)
+        if sorted(order) != list(range(rank)):
+            raise ScheduleError(
+                f"permute({list(order)}): name each axis from 0 to {rank - 1} exactly once"
+            )
+        i, p = logical_vars(rank), physical_vars(rank)
+        back = tuple(p[list(order).index(axis)] for axis in range(rank))
+        return IndexMap(i, tuple(i[axis] for axis in order), (p, back))
+
+    @staticmethod
+    def split(rank: int, axis: int, factor: int, inner_last: bool = False) -> IndexMap:
+        """`i -> i // factor, i % factor` on one axis; the inner part follows, or goes last."""
+        _require_axis("split", axis, rank)
+        if factor < 1:
+            raise ScheduleError(f"split of axis {axis} by {factor}: the factor must be positive")
+        i, p = logical_vars(rank), physical_vars(rank + 1)
+        outer, inner = floor_div(i[axis], factor), floor_mod(i[axis], factor)
+        place = rank if inner_last else axis + 1
+        outputs: list[IndexExpr] = [*i[:axis], outer, *i[axis + 1 :]]
+        outputs.insert(place, inner)
+        kept: list[IndexExpr] = [p[k] for k in range(rank + 1) if k != place]
+        kept[axis] = p[axis] * factor + p[place]
+        return IndexMap(i, tuple(outputs), (p, tuple(kept)))
+
+    @staticmethod
+    def offset(rank: int, axis: int, amount: int) -> IndexMap:
+        """`i -> i + amount` on one axis: padding in front."""
+        _require_axis("offset", axis, rank)
+        return IndexMap.shift(tuple(amount if k == axis else 0 for k in range(rank)))
+
+    @staticmethod
+    def shift(amounts: Sequence[int]) -> IndexMap:
+        """`i -> i + amount` on every axis."""
+        i, p = logical_vars(len(amounts)), physical_vars(len(amounts))
+        there = tuple(v + amount for v, amount in zip(i, amounts, strict=True))
+        back = tuple(v - amount for v, amount in zip(p, amounts, strict=True))
+        return IndexMap(i, there, (p, back))
+
+    @staticmethod
+    def from_function(
+        rank: int,
+        function: Callable[..., Sequence[IndexLike]],
+        shape: Sequence[int] | None = None,
+    ) -> IndexMap:
+        """The map that a user writes as a function of `rank` indices.
+
+        The inverse is derived from quotient and remainder pairs, permutations, offsets, sums whose
+        other terms are known and, where the logical `shape` is given, from mixed-radix sums such
+        as `16*i + j`.  ScheduleError says which index cannot be found again.
+        """
+        i = logical_vars(rank)
+        outputs = tuple(as_index(e) for e in function(*i))
+        _require_known(outputs, i)
+        p = physical_vars(len(outputs))
+        ranges = {} if shape is None else {v: (0, n - 1) for v, n in zip(i, shape, strict=True)}
+        known = solve(dict(zip(p, outputs, strict=True)), ranges)
+        missing = [str(v) for v in i if v not in known]
+        text = f"index map ({_text(i)}) -> ({_text(outputs)})"
+        if missing:
+            hint = "" if shape is not None else ", or give the logical shape"
+            raise ScheduleError(
+                f"{text}: cannot find {', '.join(missing)} again from the physical index; "
+                f"write it as pairs i // c, i % c, as offsets or as a permutation{hint}"
+            )
+        found = IndexMap(i, outputs, (p, tuple(known[v] for v in i)))
+        proof = found.check(shape)
+        if not proof.proven:
+            raise ScheduleError(f"{text}: the derived inverse is wrong, {proof}")
+        return found
+
+    def then(self, other: IndexMap) -> IndexMap:
+        """First this map, then `other` on its physical indices."""
+        if self.physical_rank != other.logical_rank:
+            raise ScheduleError(
+                f"cannot compose {self} with {other}: the first gives {self.physical_rank} "
+                f"indices, the second takes {other.logical_rank}"
+            )
+        p = physical_vars(other.physical_rank)
+        back = self.invert(other.invert(p))
+        return IndexMap(self.inputs, other.apply(self.outputs), (p, back))
+
+    def apply(self, indices: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
+        """The physical indices of logical ones; ValueError where the rank differs."""
+        return _at(self.inputs, self.outputs, indices)
+
+    def invert(self, indices: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
+        """The logical indices at physical ones; of padding, indices outside the tensor."""
+        return _at(*self.inverse, indices)
+
+    def check(self, shape: Sequence[int] | None = None) -> Proof:
+        """Whether the map is injective and the inverse undoes it, for indices of `shape`."""
+        extents = [CHECKED_EXTENT] * self.logical_rank if shape is None else list(shape)
+        domain: Domain = box(self.inputs, extents)
+        back = self.invert(self.outputs)
+        same = conjunction(equal(a, b) for a, b in zip(back, self.inputs, strict=True))
+        undone = prove(same, domain)
+        if not undone.proven:
+            return undone
+        injective = prove_injective(self.outputs, domain)
+        if injective.verdict is Verdict.REFUTED:
+            return injective
+        # A left inverse is in itself a proof of injectivity, if the sets run out of budget.
+        return undone if not injective.proven else injective
+
+    def __str__(self) -> str:
+        return f"({_text(self.inputs)}) -> ({_text(self.outputs)})"
+
+
+def _text(exprs: Sequence[IndexExpr]) -> str:
+    return ", ".join(map(str, exprs))
+
+
+def _at(
+    names: tuple[Var, ...], exprs: tuple[IndexExpr, ...], indices: Sequence[IndexLike]
+) -> tuple[IndexExpr, ...]:
+    values = {v: as_index(e) for v, e in zip(names, indices, strict=True)}
+    return tuple(substitute(expr, values) for expr in exprs)
+
+
+def _renamed(
+    exprs: tuple[IndexExpr, ...], old: tuple[Var, ...], new: tuple[Var, ...]
+) -> tuple[IndexExpr, ...]:
+    return exprs if old == new else _at(old, exprs, new)
+
+
+def _require_known(exprs: Sequence[IndexExpr], inputs: Sequence[Var]) -> None:
+    for expr in exprs:
+        foreign = sorted(v.name for v in variables(expr) - set(inputs))
+        if foreign:
+            raise ScheduleError(
+                f"{expr} uses {', '.join(foreign)}; an index map may use its inputs only "
+                f"({_text(inputs)})"
+            )
+
+
+def _require_axis(what: str, axis: int, rank: int) -> None:
+    if not 0 <= axis < rank:
+        raise ScheduleError(f"{what}: there is no axis {axis} among {rank}")
+
+
+def smallest_box(index_map: IndexMap, logical_shape: Sequence[int]) -> tuple[int, ...]:
+    """The extents that hold the image of `logical_shape`, by interval arithmetic.
+
+    ScheduleError where the map sends an index of the shape below zero.
+    """
+    ranges = {v: (0, n - 1) for v, n in zip(index_map.inputs, logical_shape, strict=True)}
+    extents = []
+    for axis, output in enumerate(index_map.outputs):
+        low, high = bounds(output, ranges)
+        if low is None or high is None:
+            raise ScheduleError(f"index map {index_map}: output {axis} has no bounds")
+        if low < 0 and 0 not in logical_shape:
+            raise ScheduleError(
+                f"index map {index_map} on {list(logical_shape)}: physical axis {axis} would "
+                f"start at {low}; physical indices must not be negative, add an offset of {-low}"
+            )
+        extents.append(max(high + 1, 0))
+    return tuple(extents)

@@ -1,0 +1,94 @@
+"""Finding each input of an index map again from its outputs, by structure.
+
+In: for each physical variable the expression over the inputs that it equals, and ranges of the
+inputs where a shape is known.  Out: what is known, as expressions over the physical variables.
+Each rule below states one exact equality; nothing is guessed, and the caller checks the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphflow.arith import (
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    Ranges,
+    Var,
+    bounds,
+    const,
+    floor_div,
+    floor_mod,
+    linear,
+    terms_of,
+)
+
+Known = dict[IndexExpr, IndexExpr]
+
+
+def solve(outputs: Mapping[Var, IndexExpr], ranges: Ranges) -> Known:
+    """Atoms of `outputs` (variables, floors, mods), each with its physical expression."""
+    known: Known = {}
+    equations: list[tuple[IndexExpr, IndexExpr]] = [(e, p) for p, e in outputs.items()]
+    size = -1
+    while size != len(known):
+        size = len(known)
+        for left, right in equations:
+            _learn_sum(left, right, known, ranges)
+        for atom in tuple(known):
+            _join(atom, known, ranges)
+    return known
+
+
+def _learn_sum(left: IndexExpr, right: IndexExpr, known: Known, ranges: Ranges) -> None:
+    """`Σ k·atom + c = right`: take known terms to the right; then one atom, or digits, is left."""
+    terms, constant = terms_of(left)
+    right = right - constant
+    unknown = []
+    for atom, k in terms:
+        if atom in known:
+            right = right - known[atom] * k
+        else:
+            unknown.append((atom, k))
+    # Digits of a mixed-radix number: the largest coefficient's atom is the quotient, where the
+    # rest stays inside one step of it.
+    while len(unknown) > 1:
+        (atom, k), rest = unknown[0], unknown[1:]
+        low, high = bounds(linear(rest), ranges)
+        if k <= 0 or low is None or high is None or low < 0 or high >= k:
+            return
+        _add(atom, floor_div(right, k), known, ranges)
+        unknown, right = rest, floor_mod(right, k)
+    for atom, k in unknown:
+        value = right if k > 0 else -right
+        _add(atom, floor_div(value, abs(k)), known, ranges)
+
+
+def _add(atom: IndexExpr, value: IndexExpr, known: Known, ranges: Ranges) -> None:
+    if atom in known:
+        return
+    known[atom] = value
+    _join(atom, known, ranges)
+
+
+def _join(atom: IndexExpr, known: Known, ranges: Ranges) -> None:
+    """`x // c = q` and `x % c = r` give `x = c·q + r`, whichever of the two is `atom`.
+
+    The normal form of the remainder may drop multiples of c from x, and either of the two may be
+    a sum of atoms; so both are built again from x and c, and looked up term by term.
+    """
+    if not isinstance(atom, FloorMod | FloorDiv):
+        return
+    whole, c = atom.numerator, atom.divisor
+    quotient = _value(floor_div(whole, c), known)
+    rest = _value(floor_mod(whole, c), known)
+    if quotient is not None and rest is not None:
+        _learn_sum(whole, quotient * c + rest, known, ranges)
+
+
+def _value(expr: IndexExpr, known: Known) -> IndexExpr | None:
+    """`expr` over physical variables, where all its terms are known."""
+    terms, constant = terms_of(expr)
+    if any(atom not in known for atom, _ in terms):
+        return None
+    return sum((known[atom] * k for atom, k in terms), start=const(constant))

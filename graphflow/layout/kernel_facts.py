@@ -1,0 +1,332 @@
+"""The facts that a kernel leaves in each region of its outputs, found by evaluating its body.
+
+In: a compute definition over logical buffers, a layout for each parameter (row-major where none is
+given), and the facts of the inputs' regions.  Out: for each output and each region of its layout
+the fact that the body leaves there, if its loops also run over the padding (overcompute).  What
+always holds: a fact covers every value that a run over the region can store; NoAccess means that
+the body must not run there, because it would read what may not be read.
+
+Intermediate buffers have no layout: what they hold at an index is evaluated from the stage that
+writes them.  Reductions run over their own, logical extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from math import prod
+from typing import TypeAlias
+
+from graphflow.arith import (
+    TRUE,
+    Axis,
+    Domain,
+    Image,
+    IndexExpr,
+    Predicate,
+    Truth,
+    Var,
+    bounds,
+    conjunction,
+    constant_value,
+    disjunction,
+    equal,
+    negation,
+    prove,
+    simplify,
+    substitute,
+    substitute_in,
+    terms_of,
+    within,
+)
+from graphflow.errors import ScheduleError
+from graphflow.layout.evaluator import evaluate
+from graphflow.layout.facts import Fact, NoAccess, Undefined, join
+from graphflow.layout.layout import Layout, row_major
+from graphflow.layout.reductions import reduction_fact
+from graphflow.layout.storage import GAP, LOGICAL, Region
+from graphflow.tir import (
+    Buffer,
+    Expr,
+    Load,
+    PrimFunc,
+    Reduce,
+    Site,
+    Store,
+    map_indices,
+    sites,
+)
+
+RegionFacts: TypeAlias = Mapping[tuple[str, str], Fact]
+"""(parameter name, region name) → fact; a padding region without one is NoAccess."""
+
+
+def output_facts(
+    func: PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
+) -> dict[tuple[str, str], Fact]:
+    """(output name, region name) → the fact that the body leaves there.
+
+    ScheduleError where a layout is not one of the parameter's shape.
+    """
+    placed = {
+        p.buffer.name: layouts.get(p.buffer.name) or row_major(p.buffer.shape) for p in func.params
+    }
+    for param in func.params:
+        logical = placed[param.buffer.name].logical_shape
+        if logical != param.buffer.shape:
+            raise ScheduleError(
+                f"{func.name}: {param.buffer.name} has the logical shape "
+                f"{list(param.buffer.shape)}, its layout is one of {list(logical)}"
+            )
+    kernel = _Kernel(placed, facts, _writers(func))
+    found: dict[tuple[str, str], Fact] = {}
+    for buffer in func.outputs:
+        for region in placed[buffer.name].regions():
+            found[buffer.name, region.name] = _Query(kernel, buffer, region).fact()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """A store with the loops around it, and the reductions into the same element."""
+
+    store: Store
+    domain: Domain
+    reductions: tuple[tuple[Reduce, Domain], ...]
+
+    def place(self, indices: Sequence[IndexExpr]) -> tuple[dict[Var, IndexExpr], Predicate] | None:
+        """Loop variables at which it stores to `indices`, and when they do; None if not solved."""
+        values: dict[Var, IndexExpr] = {}
+        conditions: list[Predicate] = []
+        loops = {axis.var for axis in self.domain.axes}
+        for target, index in zip(self.store.indices, indices, strict=True):
+            terms, offset = terms_of(target)
+            if not terms:
+                conditions.append(equal(index - offset, 0))
+            elif len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], Var):
+                values[terms[0][0]] = index - offset
+            else:
+                return None
+        complete = loops == set(values) and len(values) + len(conditions) == len(indices)
+        return (values, conjunction(conditions)) if complete else None
+
+    def extent(self, values: Mapping[Var, IndexExpr]) -> Predicate:
+        """Whether the loops as they are written reach these values."""
+        inside = (
+            within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
+            for a in self.domain.axes
+        )
+        return conjunction((*inside, substitute_in(self.domain.where, values)))
+
+
+def _writers(func: PrimFunc) -> dict[Buffer, tuple[_Writer, ...] | None]:
+    """The writers of each buffer in program order; None where the body is not made of stages."""
+    found: dict[Buffer, tuple[_Writer, ...] | None] = {}
+    for site in sites(func.body):
+        if isinstance(site.stmt, Store | Reduce):
+            earlier = found.get(site.stmt.buffer, ())
+            found[site.stmt.buffer] = None if earlier is None else _extended(earlier, site)
+    return found
+
+
+def _extended(writers: tuple[_Writer, ...], site: Site) -> tuple[_Writer, ...] | None:
+    stmt = site.stmt
+    if site.guards:
+        return None
+    if isinstance(stmt, Store):
+        return (*writers, _Writer(stmt, site.domain, ()))
+    assert isinstance(stmt, Reduce)
+    last = writers[-1] if writers else None
+    outer = last.domain.axes if last else ()
+    if last is None or site.domain.axes[: len(outer)] != outer:
+        return None
+    if last.store.indices != stmt.indices:
+        return None
+    grown = _Writer(last.store, last.domain, (*last.reductions, (stmt, site.domain)))
+    return (*writers[:-1], grown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    layouts: Mapping[str, Layout]
+    facts: RegionFacts
+    writers: Mapping[Buffer, tuple[_Writer, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """What one region of one output holds."""
+
+    kernel: _Kernel
+    output: Buffer
+    region: Region
+    own_index: tuple[IndexExpr, ...] = field(default=())
+
+    def fact(self) -> Fact:
+        writers = self.kernel.writers.get(self.output)
+        if writers is None:
+            return Undefined() if self.region.name == LOGICAL else NoAccess()
+        if not writers:
+            return Undefined()
+        if self.region.name == LOGICAL:
+            return _joined(self.run(w, {}, w.domain) for w in writers)
+        layout = self.kernel.layouts[self.output.name]
+        index = layout.logical_index(layout.physical_axes)
+        inner = _Query(self.kernel, self.output, self.region, index)
+        return inner.written(self.output, index, self.region.domain())
+
+    def written(self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain) -> Fact:
+        """What `buffer` holds at `indices`, over the points of `domain`."""
+        writers = self.kernel.writers.get(buffer)
+        if not writers:
+            return NoAccess() if writers is None else Undefined()
+        parts: list[Fact] = []
+        reached: list[Predicate] = []
+        for writer in writers:
+            place = writer.place(indices)
+            if place is None:
+                return NoAccess()
+            values, condition = place
+            # One writer may run on beyond its loops; several keep to their own parts.
+            if len(writers) > 1 or writer.domain.where != TRUE:
+                condition = conjunction((condition, writer.extent(values)))
+            if _never(condition, domain):
+                continue
+            reached.append(condition)
+            parts.append(self.run(writer, values, domain.given(condition)))
+        if not prove(disjunction(reached), domain).proven:
+            return NoAccess()
+        return _joined(parts)
+
+    def run(self, writer: _Writer, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
+        """The fact of what `writer` leaves, its loop variables replaced by `values`."""
+        fact = self.value(writer.store.value, values, domain)
+        for stmt, inner in writer.reductions:
+            fact = self.reduced(stmt, fact, writer.domain, inner, values, domain)
+        return fact
+
+    def value(self, expr: Expr, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
+        placed = _substituted(expr, values)
+
+        def decide(predicate: Predicate) -> bool | None:
+            return _decided(predicate, domain)
+
+        def load(node: Load) -> Fact:
+            return self.load(node, domain)
+
+        return evaluate(placed, load, decide, domain.ranges())
+
+    def reduced(
+        self,
+        stmt: Reduce,
+        start: Fact,
+        outer: Domain,
+        inner: Domain,
+        values: Mapping[Var, IndexExpr],
+        domain: Domain,
+    ) -> Fact:
+        """`start ⊕= stmt.value` over the loops that `inner` has beyond `outer`."""
+        axes = [
+            Axis(a.var, substitute(a.start, values), substitute(a.stop, values))
+            for a in inner.axes[len(outer.axes) :]
+        ]
+        unguarded = Domain((*domain.axes, *axes), domain.where)
+        guard = substitute_in(inner.where, values)
+        if _never(guard, unguarded):
+            return start
+        points = unguarded.given(guard)
+        counts = [_extent(axis, unguarded) for axis in axes]
+        most = None if any(h is None for _, h in counts) else prod(h or 0 for _, h in counts)
+        least = prod(low for low, _ in counts)
+        if least and not prove(guard, unguarded).proven:
+            least = int(_always_runs(points, domain))
+        return reduction_fact(
+            stmt.op,
+            start,
+            _substituted(stmt.value, values),
+            lambda node: self.load(node, points),
+            lambda predicate: _decided(predicate, points),
+            least,
+            most,
+        )
+
+    def load(self, load: Load, domain: Domain) -> Fact:
+        """The fact of what a load finds, over the points of `domain`."""
+        layout = self.kernel.layouts.get(load.buffer.name)
+        if layout is None or load.buffer in self.kernel.writers:
+            return self.written(load.buffer, load.indices, domain)
+        same_index = bool(self.own_index) and load.indices == self.own_index
+        if same_index and layout == self.kernel.layouts[self.output.name]:
+            # The same place of the same box: also where no index leads there.
+            return self.known(load.buffer.name, self.region.name)
+        if self.region.name == GAP:
+            return NoAccess()
+        return self.found(load, layout, domain)
+
+    def found(self, load: Load, layout: Layout, domain: Domain) -> Fact:
+        """The facts of all regions of the operand that the load may touch."""
+        ranges = domain.ranges()
+        place = tuple(simplify(e, ranges) for e in layout.physical_index(load.indices))
+        names = dict(zip(layout.physical_axes, place, strict=True))
+        sides = zip(place, layout.physical_shape, strict=True)
+        in_box = conjunction(within(e, 0, extent) for e, extent in sides)
+        if not prove(in_box, domain).proven:
+            return NoAccess()
+        parts: list[Fact] = []
+        for region in layout.regions():
+            here = substitute_in(region.predicate, names)
+            if prove(here, domain).proven:
+                return self.known(load.buffer.name, region.name)
+            if not _never(here, domain):
+                parts.append(self.known(load.buffer.name, region.name))
+        return _joined(parts)
+
+    def known(self, name: str, region: str) -> Fact:
+        missing = Undefined() if region == LOGICAL else NoAccess()
+        return self.kernel.facts.get((name, region), missing)
+
+
+def _joined(parts: Sequence[Fact] | Iterator[Fact]) -> Fact:
+    facts = list(parts)
+    return reduce(join, facts) if facts else Undefined()
+
+
+def _never(predicate: Predicate, domain: Domain) -> bool:
+    return prove(negation(predicate), domain).proven
+
+
+def _decided(predicate: Predicate, domain: Domain) -> bool | None:
+    if isinstance(predicate, Truth):
+        return predicate.value
+    if prove(predicate, domain).proven:
+        return True
+    return False if _never(predicate, domain) else None
+
+
+def _always_runs(points: Domain, domain: Domain) -> bool:
+    """Whether each point of `domain` has a point in `points`, which has more axes."""
+    names = [axis.var for axis in domain.axes]
+    starts = [constant_value(axis.start) for axis in domain.axes]
+    stops = [constant_value(axis.stop) for axis in domain.axes]
+    shape = [stop for stop in stops if stop is not None]
+    if any(starts) or None in starts or len(shape) != len(names):
+        return False
+    return Image(points, tuple(names)).covers(domain.where, names, shape).proven
+
+
+def _extent(axis: Axis, domain: Domain) -> tuple[int, int | None]:
+    """The fewest and the most iterations of a loop."""
+    low, high = bounds(axis.stop - axis.start, domain.ranges())
+    return max(low or 0, 0), None if high is None else max(high, 0)
+
+
+def _substituted(expr: Expr, values: Mapping[Var, IndexExpr]) -> Expr:
+    if not values:
+        return expr
+    holder = Store(Buffer("value", (), expr.dtype), (), expr)
+    (placed,) = map_indices(
+        (holder,), lambda e: substitute(e, values), lambda p: substitute_in(p, values)
+    )
+    assert isinstance(placed, Store)
+    return placed.value

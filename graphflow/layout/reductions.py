@@ -1,0 +1,104 @@
+"""The fact that a reduction leaves, from those of its start and of what it takes in.
+
+In: the operator, the fact of the initial value, the reduced expression, how often it may run.
+Out: a fact that covers the result for any number of iterations up to that, added up in any order.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+
+from graphflow.layout.evaluator import Decide, FactOfLoad, evaluate
+from graphflow.layout.facts import (
+    Constant,
+    Fact,
+    NoAccess,
+    Number,
+    Range,
+    Undefined,
+    join,
+    order_key,
+)
+from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, ReduceOp
+
+FIXPOINT_STEPS = 4
+"""Joins after which a growing fact is bounded by the number of iterations instead."""
+
+
+def reduction_fact(
+    op: ReduceOp,
+    start: Fact,
+    value: Expr,
+    fact_of_load: FactOfLoad,
+    decide: Decide,
+    least: int,
+    most: int | None,
+) -> Fact:
+    """The fact of `start ⊕ value ⊕ value …`, `least` to `most` times (None: not known).
+
+    Where `least` is 0, the start alone may remain.
+    """
+    if most == 0:
+        return start
+    accumulator = Load(Buffer("accumulator", (), value.dtype), ())
+    combined = Binary(op.value, accumulator, value)
+
+    def once(fact: Fact) -> Fact:
+        def known(load: Load) -> Fact:
+            return fact if load == accumulator else fact_of_load(load)
+
+        return evaluate(combined, known, decide)
+
+    current = once(start) if least else join(start, once(start))
+    for _ in range(FIXPOINT_STEPS):
+        grown = join(current, once(current))
+        if grown == current:
+            return current
+        current = grown
+    taken = evaluate(value, fact_of_load, decide)
+    if isinstance(taken, NoAccess):
+        return taken
+    if op is ReduceOp.ADD and most is not None:
+        return _sum(start, taken, least, most, value.dtype)
+    return Undefined()
+
+
+def _ends(fact: Fact) -> tuple[Number, Number] | None:
+    if isinstance(fact, Range):
+        return fact.lo, fact.hi
+    if isinstance(fact, Constant) and isfinite(fact.literal.value):
+        return fact.literal.value, fact.literal.value
+    return None
+
+
+def _sum(start: Fact, taken: Fact, least: int, most: int, dtype: str) -> Fact:
+    """Bounds of a sum of `least` to `most` values, rounded in any order (Higham's γ)."""
+    first, each = _ends(start), _ends(taken)
+    if first is None or each is None:
+        return Undefined()
+    lo = first[0] + each[0] * (most if each[0] < 0 else least)
+    hi = first[1] + each[1] * (most if each[1] > 0 else least)
+    if dtype not in FLOATS:
+        info = np.iinfo(dtype)
+        return Range(lo, hi) if info.min <= lo and hi <= info.max else Undefined()
+    limits = np.finfo(dtype)
+    rounding = (most + 2) * float(limits.eps)
+    if rounding > 0.5:
+        return Undefined()
+    size = max(map(abs, first)) + most * max(map(abs, each))
+    error = size * 2 * rounding + (most + 2) * float(limits.tiny)
+    if not size + error < float(limits.max):
+        return Undefined()
+    high = _rounded(hi + error, dtype, np.inf)
+    # A sum of numbers that are not negative is off by a factor only, and not below zero.
+    if all(order_key(end) >= order_key(0.0) for end in (first[0], each[0])):
+        low = lo * (1 - 2 * rounding)
+        return Range(_rounded(low, dtype, -np.inf) if low > float(limits.tiny) else 0.0, high)
+    return Range(_rounded(lo - error, dtype, -np.inf), high)
+
+
+def _rounded(value: float, dtype: str, towards: float) -> float:
+    kind = np.dtype(dtype).type
+    return float(np.nextafter(kind(value), kind(towards)))

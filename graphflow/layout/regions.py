@@ -1,0 +1,118 @@
+"""The disjoint regions of a layout's box, as predicates over p0, p1 ….
+
+In: an index map, the logical shape and the box.  Out: when a place holds an element, and regions.
+What always holds: the regions are disjoint and cover the box; only the logical one may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+from graphflow.arith import (
+    FALSE,
+    TRUE,
+    Interval,
+    Predicate,
+    Var,
+    Verdict,
+    conjunction,
+    equal,
+    negation,
+    prove_empty,
+    simplify,
+    simplify_predicate,
+    within,
+)
+from graphflow.errors import ScheduleError
+from graphflow.layout.index_map import IndexMap, physical_vars
+from graphflow.layout.storage import GAP, LOGICAL, OUTSIDE, Owner, Region, Window, pad_region_name
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """When a place of the box belongs to the tensor, in parts."""
+
+    reachable: Predicate
+    """The place is the image of some index, in the tensor or not."""
+    inside: tuple[Predicate, ...]
+    """Per logical axis: the index at the place lies in the tensor."""
+
+    @property
+    def logical(self) -> Predicate:
+        """The place holds an element."""
+        return conjunction((self.reachable, *self.inside))
+
+
+def _ranges(names: Sequence[Var], shape: Shape) -> dict[Var, Interval]:
+    return {v: (0, n - 1) for v, n in zip(names, shape, strict=True)}
+
+
+@lru_cache(maxsize=4096)
+def membership(index_map: IndexMap, logical_shape: Shape, physical_shape: Shape) -> Membership:
+    """The parts of `is_logical`, simplified on the box."""
+    names = physical_vars(len(physical_shape))
+    ranges = _ranges(names, physical_shape)
+    logical = index_map.invert(names)
+    inside = tuple(
+        simplify_predicate(within(simplify(index, ranges), 0, extent), ranges)
+        for index, extent in zip(logical, logical_shape, strict=True)
+    )
+    again = index_map.apply(logical)
+    same = (equal(simplify(a, ranges), p) for a, p in zip(again, names, strict=True))
+    return Membership(simplify_predicate(conjunction(same), ranges), inside)
+
+
+@lru_cache(maxsize=4096)
+def regions_of(
+    index_map: IndexMap,
+    logical_shape: Shape,
+    physical_shape: Shape,
+    window: Window | None = None,
+) -> tuple[Region, ...]:
+    """The logical region, then the others that have a point; see `Layout.regions`."""
+    found = membership(index_map, logical_shape, physical_shape)
+    limit: Predicate = TRUE
+    if window is not None:
+        limit = _window_predicate(window, physical_shape)
+    axes = physical_vars(len(physical_shape))
+    regions = [
+        Region(name, predicate, axes, physical_shape, Owner.OWN)
+        for name, predicate in _own_parts(found, limit)
+    ]
+    regions.append(Region(OUTSIDE, negation(limit), axes, physical_shape, Owner.FOREIGN))
+    return (regions[0], *(r for r in regions[1:] if _occurs(r)))
+
+
+def _own_parts(found: Membership, limit: Predicate) -> Iterator[tuple[str, Predicate]]:
+    yield LOGICAL, found.logical
+    padded = [axis for axis, inside in enumerate(found.inside) if inside != TRUE]
+    for size in range(1, len(padded) + 1):
+        for chosen in combinations(padded, size):
+            parts = (
+                negation(inside) if axis in chosen else inside
+                for axis, inside in enumerate(found.inside)
+            )
+            yield pad_region_name(chosen), conjunction((found.reachable, *parts, limit))
+    yield GAP, conjunction((negation(found.reachable), limit))
+
+
+def _window_predicate(window: Window, physical_shape: Shape) -> Predicate:
+    if not window.fits(physical_shape):
+        raise ScheduleError(f"{window} does not lie in the box {list(physical_shape)}")
+    names = physical_vars(len(physical_shape))
+    sides = zip(names, window.offsets, window.shape, strict=True)
+    inside = conjunction(within(v, start, start + extent) for v, start, extent in sides)
+    return simplify_predicate(inside, _ranges(names, physical_shape))
+
+
+def _occurs(region: Region) -> bool:
+    """Only a region proven empty is left out."""
+    if region.predicate == FALSE or 0 in region.shape:
+        return False
+    proof = prove_empty(region.domain(), f"region {region.name} is empty")
+    return proof.verdict is not Verdict.PROVEN

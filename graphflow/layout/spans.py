@@ -1,0 +1,315 @@
+"""Interval arithmetic on the values of one dtype, rounded outward.
+
+In: operators and spans.  Out: a span that contains every result.  What always holds: bounds are
+numbers of the dtype in IEEE's total order (−0.0 below +0.0); an infinite bound means that the
+infinity itself may occur; integers that might wrap have the whole range of their dtype.  Bounds are
+rounded away from the span only where a result is not exact, so they contain the unrounded result
+too: a product may therefore be contracted with a sum into one FMA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import copysign, inf, isfinite, isinf, isnan, nextafter
+from typing import Any
+
+import numpy as np
+
+from graphflow.layout.facts import Number, dtype_limits, order_key
+from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS
+
+RELATIVE_SLACK = 2.0**-14
+"""How far a native transcendental may be from numpy's, relative to its result."""
+ABSOLUTE_SLACK = 1e-6
+"""The same for those whose result may be near zero where the operand is not."""
+TINY = 1e-30
+"""Below this a native transcendental may give zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Numbers with `lo <= x <= hi`, and NaN if `nan`."""
+
+    lo: Number
+    hi: Number
+    nan: bool = False
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether a zero of either sign may occur."""
+        return self.lo <= 0 <= self.hi
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether an infinity may occur."""
+        return isinf(self.lo) or isinf(self.hi)
+
+    @property
+    def is_point(self) -> bool:
+        """Whether exactly one number may occur."""
+        return not self.nan and order_key(self.lo) == order_key(self.hi)
+
+
+def whole(dtype: str) -> Span:
+    """Every bit pattern of a dtype."""
+    lo, hi = dtype_limits(dtype)
+    return Span(lo, hi, dtype in FLOATS)
+
+
+def hull(spans: Iterable[Span]) -> Span:
+    """The smallest span that contains all of `spans`."""
+    parts = tuple(spans)
+    return Span(
+        min((s.lo for s in parts), key=order_key),
+        max((s.hi for s in parts), key=order_key),
+        any(s.nan for s in parts),
+    )
+
+
+def _fit(lo: Number, hi: Number, dtype: str) -> Span:
+    """An integer span, or all of the dtype where it would wrap."""
+    low, high = dtype_limits(dtype)
+    return Span(lo, hi) if low <= lo and hi <= high else whole(dtype)
+
+
+def _typed(value: Number, dtype: str) -> Any:
+    return np.asarray(value, DTYPES[dtype])[()]
+
+
+def step(value: float, dtype: str, towards: float) -> float:
+    """The neighbour of `value` in a float dtype."""
+    if dtype == "float32":
+        return float(np.nextafter(np.float32(value), np.float32(towards)))
+    return nextafter(value, towards)
+
+
+def round_towards(exact: Fraction, nearest: float, dtype: str, towards: float) -> float:
+    """`exact` rounded towards an infinity, where `nearest` is one of its two neighbours."""
+    if isinf(nearest):
+        return nearest if nearest == towards else step(nearest, dtype, towards)
+    off = Fraction(nearest) - exact
+    inward = off > 0 if towards < 0 else off < 0
+    return step(nearest, dtype, towards) if inward else nearest
+
+
+# Unary operators --------------------------------------------------------------------------------
+
+
+def unary_span(op: str, x: Span, dtype: str) -> Span:
+    """The span of `op(x)`."""
+    match op:
+        case "neg":
+            if dtype in FLOATS:
+                return Span(-x.hi, -x.lo, x.nan)
+            return _fit(-x.hi, -x.lo, dtype)
+        case "abs":
+            return _absolute(x, dtype)
+        case "not":
+            return Span(not x.hi, not x.lo)
+        case "floor" | "ceil" | "round":
+            if dtype not in FLOATS:
+                return x
+            return Span(_apply(op, x.lo, dtype), _apply(op, x.hi, dtype), x.nan)
+        case "sqrt":
+            return _square_root(x, dtype)
+        case "exp" | "sigmoid" | "tanh" | "erf":
+            return _rising(op, x, dtype)
+        case "log":
+            return _logarithm(x, dtype)
+    raise ValueError(f"no interval rule for the operator {op}")
+
+
+def _apply(op: str, value: Number, dtype: str) -> float:
+    with np.errstate(all="ignore"):
+        return float(UNARY_FUNCTIONS[op](_typed(value, dtype)))
+
+
+def _absolute(x: Span, dtype: str) -> Span:
+    if order_key(x.lo) >= order_key(0.0):
+        return x
+    sizes = (-x.lo, x.hi)
+    lo = 0 if dtype not in FLOATS else 0.0
+    if order_key(x.hi) < order_key(0.0):
+        lo = -x.hi
+    hi = max(*sizes, lo, key=order_key)
+    return Span(lo, hi, x.nan) if dtype in FLOATS else _fit(lo, hi, dtype)
+
+
+def _square_root(x: Span, dtype: str) -> Span:
+    if x.hi < 0:
+        return whole(dtype)
+    lo = _apply("sqrt", max(x.lo, -0.0, key=order_key), dtype)
+    return Span(lo, _apply("sqrt", x.hi, dtype), x.nan or x.lo < 0)
+
+
+def _logarithm(x: Span, dtype: str) -> Span:
+    if x.hi < 0:
+        return whole(dtype)
+    lo = _apply("log", max(x.lo, 0.0), dtype)
+    hi = _apply("log", x.hi, dtype)
+    return Span(_slackened(lo, dtype, -inf), _slackened(hi, dtype, inf), x.nan or x.lo < 0)
+
+
+def _slackened(value: float, dtype: str, towards: float) -> float:
+    if isinf(value):
+        return value
+    moved = value + copysign(ABSOLUTE_SLACK + abs(value) * RELATIVE_SLACK, towards)
+    return step(float(_typed(moved, dtype)), dtype, towards)
+
+
+_SAFE_EXPONENT = {"float32": 88.0, "float64": 709.0}
+
+
+def _rising(op: str, x: Span, dtype: str) -> Span:
+    """A rising function whose implementation is off by a relative slack, but keeps the sign."""
+    lo, hi = _apply(op, x.lo, dtype), _apply(op, x.hi, dtype)
+    if op == "exp" and x.hi > _SAFE_EXPONENT[dtype]:
+        hi = inf
+    return Span(_widened(lo, dtype, -inf), _widened(hi, dtype, inf), x.nan)
+
+
+def _widened(value: float, dtype: str, towards: float) -> float:
+    """A bound moved outward by the slack, never across zero."""
+    rising = towards > 0
+    if isinf(value):
+        # Where numpy overflows, a native function may still be finite.
+        return value if rising else step(value, dtype, towards) * (1 - RELATIVE_SLACK)
+    positive = copysign(1.0, value) > 0
+    if positive == rising:
+        size = max(abs(value) * (1 + RELATIVE_SLACK), TINY)
+        return step(float(_typed(copysign(size, value), dtype)), dtype, towards)
+    if abs(value) < TINY:
+        return copysign(0.0, value)
+    return step(float(_typed(value * (1 - RELATIVE_SLACK), dtype)), dtype, towards)
+
+
+# Binary operators -------------------------------------------------------------------------------
+
+
+def binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+    """The span of `a op b`."""
+    match op:
+        case "max" | "min":
+            pick = max if op == "max" else min
+            lo, hi = pick(a.lo, b.lo, key=order_key), pick(a.hi, b.hi, key=order_key)
+            return Span(lo, hi, a.nan or b.nan)
+        case "and":
+            return Span(bool(a.lo and b.lo), bool(a.hi and b.hi))
+        case "or":
+            return Span(bool(a.lo or b.lo), bool(a.hi or b.hi))
+        case "pow":
+            return _power(a, b, dtype)
+        case "add" | "sub" | "mul" | "div":
+            rule = _float_span if dtype in FLOATS else _integer_span
+            return rule(op, a, b, dtype)
+    raise ValueError(f"no interval rule for the operator {op}")
+
+
+def _integer_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+    match op:
+        case "add":
+            return _fit(a.lo + b.lo, a.hi + b.hi, dtype)
+        case "sub":
+            return _fit(a.lo - b.hi, a.hi - b.lo, dtype)
+        case "mul":
+            corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+            return _fit(min(corners), max(corners), dtype)
+    if b.has_zero:
+        return whole(dtype)
+    quotients = [_truncated(int(x), int(y)) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    return _fit(min(quotients), max(quotients), dtype)
+
+
+def _truncated(x: int, y: int) -> int:
+    size = abs(x) // abs(y)
+    return size if (x < 0) == (y < 0) else -size
+
+
+def _float_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+    nan = a.nan or b.nan
+    match op:
+        case "sub":
+            return _float_span("add", a, Span(-b.hi, -b.lo, b.nan), dtype)
+        case "add":
+            lo = _corner(op, a.lo, b.lo, dtype, -inf)
+            hi = _corner(op, a.hi, b.hi, dtype, inf)
+            opposite = (a.lo == -inf and b.hi == inf) or (a.hi == inf and b.lo == -inf)
+            return Span(-inf if isnan(lo) else lo, inf if isnan(hi) else hi, nan or opposite)
+        case "mul":
+            nan = nan or (a.has_zero and b.has_infinity) or (b.has_zero and a.has_infinity)
+        case "div":
+            if b.has_zero or (a.has_infinity and b.has_infinity):
+                return Span(-inf, inf, True)
+    pairs = [(x, y) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    lows = [_corner(op, x, y, dtype, -inf) for x, y in pairs]
+    highs = [_corner(op, x, y, dtype, inf) for x, y in pairs]
+    return Span(min(lows, key=order_key), max(highs, key=order_key), nan)
+
+
+_EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+}
+
+
+def _corner(op: str, x: Number, y: Number, dtype: str, towards: float) -> float:
+    with np.errstate(all="ignore"):
+        nearest = float(BINARY_FUNCTIONS[op](_typed(x, dtype), _typed(y, dtype)))
+    if op == "mul" and isnan(nearest):
+        # 0·∞ as a corner: next to it stand finite numbers times zero.
+        return copysign(0.0, copysign(1.0, x) * copysign(1.0, y))
+    if isnan(nearest) or not (isfinite(x) and isfinite(y)):
+        return nearest
+    return round_towards(_EXACT[op](Fraction(x), Fraction(y)), nearest, dtype, towards)
+
+
+def _power(a: Span, b: Span, dtype: str) -> Span:
+    """Only a positive base is followed; it is monotone in both operands on each side of one."""
+    if dtype not in FLOATS or not a.lo > 0 or a.nan or b.nan or b.has_infinity:
+        return whole(dtype)
+    if a.has_infinity:
+        return Span(0.0, inf)
+    with np.errstate(all="ignore"):
+        corners = [
+            float(_typed(x, dtype) ** _typed(y, dtype)) for x in (a.lo, a.hi) for y in (b.lo, b.hi)
+        ]
+    return Span(_widened(min(corners), dtype, -inf), _widened(max(corners), dtype, inf))
+
+
+# Conversions and comparisons --------------------------------------------------------------------
+
+
+def cast_span(x: Span, source: str, target: str) -> Span:
+    """The span of `x` converted between dtypes."""
+    if target == "bool":
+        only_zero = not x.nan and x.lo == 0 == x.hi
+        return Span(not x.has_zero, not only_zero)
+    if target in FLOATS:
+        with np.errstate(all="ignore"):
+            return Span(float(_typed(x.lo, target)), float(_typed(x.hi, target)), x.nan)
+    if x.nan or x.has_infinity:
+        return whole(target)
+    return _fit(int(x.lo), int(x.hi), target)
+
+
+def comparison_span(op: str, a: Span, b: Span) -> Span:
+    """The span of `a op b`: certainly true, certainly false, or either."""
+    match op:
+        case "gt" | "ge":
+            return comparison_span("lt" if op == "gt" else "le", b, a)
+        case "ne":
+            equal = comparison_span("eq", a, b)
+            return Span(not equal.hi, not equal.lo)
+    nan = a.nan or b.nan
+    match op:
+        case "lt":
+            return Span(not nan and a.hi < b.lo, not a.lo >= b.hi)
+        case "le":
+            return Span(not nan and a.hi <= b.lo, not a.lo > b.hi)
+        case "eq":
+            same = not nan and a.lo == a.hi == b.lo == b.hi
+            return Span(same, a.lo <= b.hi and b.lo <= a.hi)
+    raise ValueError(f"no interval rule for the comparison {op}")

@@ -1,0 +1,194 @@
+"""Kernels that only move or fill elements: from one layout into another, or a region of a box.
+
+In: layouts and a dtype.  Out: a PrimFunc whose loops are the axes of the target's box, the
+innermost loop the innermost axis.  What always holds: sources are read at logical elements only; without a
+fill value the padding is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from graphflow.arith import (
+    FALSE,
+    TRUE,
+    AtLeastZero,
+    IndexExpr,
+    Interval,
+    IsZero,
+    Or,
+    Predicate,
+    Var,
+    bounds,
+    conjunction,
+    conjuncts,
+    const,
+    linear,
+    simplify,
+    simplify_predicate,
+    substitute_in,
+    terms_of,
+)
+from graphflow.errors import LayoutConflict
+from graphflow.layout import Layout, Owner, Region, physical_vars
+from graphflow.tir import (
+    Block,
+    Body,
+    Buffer,
+    For,
+    If,
+    Literal,
+    Load,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Role,
+    Store,
+)
+
+MOST_BOXES = 16
+"""A region is filled box by box up to this number of boxes, else in one guarded nest."""
+
+
+def conversion(
+    source: Layout,
+    target: Layout,
+    dtype: str,
+    fill: Literal | None = None,
+    name: str = "convert",
+) -> PrimFunc:
+    """`dst[p] = src[…]` where p holds an element of the tensor, else the fill value.
+
+    Buffers `src` and `dst` have the physical shapes of the two layouts.  LayoutConflict where the
+    layouts are of different logical shapes, or the fill value is of another dtype.
+    """
+    if source.logical_shape != target.logical_shape:
+        raise LayoutConflict(
+            f"{name}: no conversion from a layout of {list(source.logical_shape)} to one of "
+            f"{list(target.logical_shape)}; the logical shapes must be the same"
+        )
+    if fill is not None and fill.dtype != dtype:
+        raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with the {fill.dtype} {fill}")
+    src, dst = source.buffer("src", dtype), target.buffer("dst", dtype)
+    p = physical_vars(len(target.physical_shape))
+    ranges: dict[Var, Interval] = {
+        v: (0, n - 1) for v, n in zip(p, target.physical_shape, strict=True)
+    }
+    place = source.physical_index(target.logical_index(p))
+    if 0 not in target.physical_shape:
+        place = tuple(simplify(index, ranges) for index in place)
+    copy: Body = (Store(dst, p, Load(src, place)),)
+    inside = target.is_logical()
+    if inside != TRUE:
+        rest = () if fill is None else (Store(dst, p, fill),)
+        copy = (If(inside, copy, rest),)
+    nest = _nest(p, [(0, n) for n in target.physical_shape], copy)
+    params = (Param(src, Role.INPUT), Param(dst, Role.OUTPUT))
+    return PrimFunc(name, params, (Block(name, nest),))
+
+
+def fill_region(
+    layout: Layout, region: Region, dtype: str, value: Literal, name: str = "fill"
+) -> PrimFunc:
+    """`dst[p] = value` for the points of one region; the rest of `dst` is left as it was.
+
+    The loops run over the boxes that the region consists of, with what they do not express as a
+    guard.  LayoutConflict for a region that is not the value's own, or a value of another dtype.
+    """
+    if region.owner is not Owner.OWN:
+        raise LayoutConflict(
+            f"{name}: region {region.name} is {region.owner.value}; only own regions may be written"
+        )
+    if value.dtype != dtype:
+        raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with a {value.dtype} value")
+    dst = layout.buffer("dst", dtype)
+    nests = [
+        _fill_nest(dst, axes, ranges, guard, value, k)
+        for k, (axes, ranges, guard) in enumerate(_boxes(region))
+    ]
+    body = tuple(Block(f"{name}{k}", nest) for k, nest in enumerate(nests))
+    return PrimFunc(name, (Param(dst, Role.OUTPUT),), body)
+
+
+Box = tuple[tuple[Var, ...], dict[Var, Interval], Predicate]
+
+
+def _fill_nest(
+    dst: Buffer,
+    axes: tuple[Var, ...],
+    ranges: dict[Var, Interval],
+    guard: Predicate,
+    value: Literal,
+    number: int,
+) -> Body:
+    fresh = tuple(Var(f"{axis.name}_{number}") for axis in axes)
+    renamed: dict[Var, IndexExpr] = dict(zip(axes, fresh, strict=True))
+    stmt: Body = (Store(dst, fresh, value),)
+    if guard != TRUE:
+        stmt = (If(substitute_in(guard, renamed), stmt),)
+    sides = [(low or 0, (high or 0) + 1) for low, high in (ranges[axis] for axis in axes)]
+    return _nest(fresh, sides, stmt)
+
+
+def _nest(names: Sequence[Var], sides: Sequence[tuple[int, int]], body: Body) -> Body:
+    for var, (start, stop) in reversed(list(zip(names, sides, strict=True))):
+        body = (For(var, const(start), const(stop), LoopKind.SERIAL, body),)
+    return body
+
+
+def _boxes(region: Region) -> Iterator[Box]:
+    """The smallest box around each alternative of the region, with what remains to be tested."""
+    if 0 in region.shape:
+        return
+    whole: dict[Var, Interval] = {
+        v: (0, n - 1) for v, n in zip(region.axes, region.shape, strict=True)
+    }
+    for alternative in _alternatives(region.predicate):
+        ranges = _tightened(alternative, whole)
+        if ranges is None:
+            continue
+        guard = simplify_predicate(alternative, ranges)
+        if guard != FALSE:
+            yield region.axes, ranges, guard
+
+
+def _alternatives(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The predicate as a disjunction of conjunctions, or alone where that would be too many."""
+    choices = [part.members if isinstance(part, Or) else (part,) for part in conjuncts(predicate)]
+    found = tuple(conjunction(chosen) for chosen in product(*choices))
+    return found if len(found) <= MOST_BOXES else (predicate,)
+
+
+def _tightened(predicate: Predicate, ranges: dict[Var, Interval]) -> dict[Var, Interval] | None:
+    """Ranges that the linear conjuncts imply; None where no point is left."""
+    found = dict(ranges)
+    before: dict[Var, Interval] = {}
+    while before != found:
+        before = dict(found)
+        for part in conjuncts(predicate):
+            if isinstance(part, AtLeastZero):
+                _cut(part.expr, found)
+            elif isinstance(part, IsZero):
+                _cut(part.expr, found)
+                _cut(-part.expr, found)
+        if any(low is None or high is None or low > high for low, high in found.values()):
+            return None
+    return found
+
+
+def _cut(expr: IndexExpr, ranges: dict[Var, Interval]) -> None:
+    """`expr >= 0`: each variable on its own must reach what the others leave."""
+    terms, constant = terms_of(expr)
+    for var, k in terms:
+        if not isinstance(var, Var):
+            continue
+        rest = linear([term for term in terms if term[0] is not var], constant)
+        most = bounds(rest, ranges)[1]
+        low, high = ranges[var]
+        if most is None or low is None or high is None:
+            continue
+        if k > 0:
+            ranges[var] = (max(low, -(most // k)), high)
+        else:
+            ranges[var] = (low, min(high, most // -k))
