@@ -303,6 +303,9 @@ def floor_mod(numerator: IndexLike, divisor: IndexLike) -> IndexExpr:
     if isinstance(rest, FloorMod) and rest.divisor % c == 0:
         return floor_mod(rest.numerator, c)
     rest_terms, rest_constant = terms_of(rest)
+    if any(abs(k) >= c for _, k in rest_terms) or not 0 <= rest_constant < c:
+        # A quotient and a rest have merged into terms that are not reduced yet.
+        return floor_mod(rest, c)
     common = c
     for _, k in rest_terms:
         common = gcd(common, k)
