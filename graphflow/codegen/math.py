@@ -1,9 +1,9 @@
 """Elementary functions as arithmetic, on scalars and vectors alike.
 
 In: a builder and float values.  Out: a value of the same shape.  For float32 each function is a
-polynomial after a reduction of the argument, at most 2 units in the last place off; infinities,
-NaN, denormals and signed zeros come out as IEEE arithmetic would have them, and exp(0) is 1,
-sigmoid(0) one half and tanh(0) zero, exactly.  float64 goes to the C library, one lane at a time.
+polynomial after a reduction of the argument, at most 2 units in the last place off (sigmoid 2.5);
+infinities, NaN, denormals and signed zeros come out as IEEE arithmetic would have them; and exp(0)
+is 1, sigmoid(0) one half, tanh(0) zero, exactly.  float64 goes to the C library lane by lane.
 
 Coefficients are minimax fits (Lawson's algorithm, weighted by the result, rounded to float32 from
 the lowest degree up); those of erf are N. Juffa's.
@@ -20,7 +20,13 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
 """ln 2 in two parts; the first has so few digits that a whole number times it is exact."""
 
-EXP = (0.5, 0.1666652113199234, 0.041668280959129333, 0.008368690498173237, 0.0013819511514157057)
+EXP = (
+    0.4999999403953552,
+    0.1666652113199234,
+    0.041668280959129333,
+    0.008368690498173237,
+    0.0013819511514157057,
+)
 """(exp(r) − 1 − r) / r² on |r| <= ln 2 / 2."""
 
 TANH_LIMIT = 0.55
@@ -160,10 +166,7 @@ class Math:
         n = b.intrinsic("roundeven", b.binary("fmul", x, self._float(LOG2_E, x)))
         r = self._fma(n, self._float(-LN2_HIGH, x), x)
         r = self._fma(n, self._float(-LN2_LOW, x), r)
-        # The one is added last and alone: Horner's scheme to the end would lose a third of an ulp.
-        square = b.binary("fmul", r, r)
-        above_one = self._fma(square, self._polynomial(r, EXP), r)
-        p = b.binary("fadd", above_one, self._float(1.0, x))
+        p = self._polynomial(r, (1.0, 1.0, *EXP))
         return self._scaled(p, b.freeze(b.convert("fptosi", n, "i32")))
 
     def _scaled(self, x: Value, n: Value) -> Value:
