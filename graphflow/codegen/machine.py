@@ -41,6 +41,8 @@ def host_target() -> Target:
         features=features.flatten(),
         vector_bytes=64 if wide else 32,
         vector_registers=32 if wide else 16,
+        fmas_per_cycle=1.0 if wide else 2.0,
+        cycles_per_vector_load=1.0 if wide else 0.5,
     )
 
 
