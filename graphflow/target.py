@@ -10,9 +10,9 @@ class Target:
     """A processor as the cost model, the recipes and the emitter see it.
 
     `vector_bytes` is the width of one vector register, `vector_registers` how many there are.
-    `fma_gflops` is the peak of one core, `fma_vector_bytes` the widest vector that reaches it at
-    one instruction a cycle and pipe.  Cache sizes are bytes a core (`l3_bytes` a chip); bandwidths
-    are GB/s of one core reading from that level.
+    `fmas_per_cycle` counts multiply-adds of whole vectors, `fma_gflops` is the peak of one core.
+    Cache sizes are bytes a core (`l3_bytes` a chip); bandwidths are GB/s of one core reading from
+    that level.
     """
 
     name: str
@@ -21,6 +21,9 @@ class Target:
     vector_bytes: int
     vector_registers: int
     fma_latency: int = 4
+    fmas_per_cycle: float = 1.0
+    cycles_per_vector_load: float = 1.0
+    l3_bytes_per_cycle: float = 20.0
     fma_gflops: float = 100.0
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 1024 * 1024

@@ -25,8 +25,7 @@ from graphflow.arith import (
     within,
 )
 from graphflow.errors import ScheduleError
-from graphflow.layout import Layout, physical_vars
-from graphflow.layout.inversion import solve
+from graphflow.layout import Layout, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite, structural

@@ -1,1 +1,28 @@
-"""Recipes: how a compute definition becomes a fast kernel, by schedule primitives alone."""
+"""Recipes: the forms a compute definition can take, made by schedule primitives alone."""
+
+from graphflow.kernels.recipes.alternative import (
+    Alternative,
+    Padding,
+    Recipe,
+    Staged,
+    Tiled,
+    View,
+    Work,
+)
+from graphflow.kernels.recipes.alternatives import alternatives
+from graphflow.kernels.recipes.movement import flat_offset
+from graphflow.kernels.recipes.tile import Panel, Tiling
+
+__all__ = [
+    "Alternative",
+    "Padding",
+    "Panel",
+    "Recipe",
+    "Staged",
+    "Tiled",
+    "Tiling",
+    "View",
+    "Work",
+    "alternatives",
+    "flat_offset",
+]

@@ -1,0 +1,115 @@
+"""The layout plan: what flow decided, with reasons and proofs.  Frozen; later stages only follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphflow.arith import Proof
+from graphflow.kernels.recipes import Alternative
+from graphflow.layout import Demand, Fact, Layout
+
+
+@dataclass(frozen=True)
+class Label:
+    """A layout, and what each of its padding regions holds (no regions: no padding)."""
+
+    layout: Layout
+    facts: tuple[tuple[str, Fact], ...] = ()
+
+    def describe(self) -> str:
+        """Layout and facts as text."""
+        facts = ", ".join(f"{region} = {fact}" for region, fact in self.facts)
+        return self.layout.describe() + (f" [{facts}]" if facts else "")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The form chosen for one node.
+
+    `pad_value` is the constant that its epilogue writes to the padding of the output, or None.
+    `because` says in words why this form and not another; `others` are the remaining forms with the
+    seconds they would cost alone.
+    """
+
+    node: str
+    alternative: Alternative
+    pad_value: float | None
+    seconds: float
+    because: str
+    others: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A copy of `value` into another label, made once for all `consumers`.
+
+    `kind` is `convert`, `fill` (same layout, only padding is written) or `copy` (same layout, other
+    storage).  `because` names the two constraints that disagree.
+    """
+
+    value: str
+    source: Label
+    target: Label
+    consumers: tuple[tuple[str, int], ...]
+    kind: str
+    seconds: float
+    bytes: int
+    because: str
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A crop and a pad that met on an edge and went, with the proofs for it."""
+
+    value: str
+    consumer: str
+    layout: Layout
+    proofs: tuple[Proof, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A pair that may not be cancelled, why, and what the plan does instead."""
+
+    value: str
+    consumer: str
+    reason: str
+    repair: str
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """What was decided for one value: the label its producer gives, and who decided it."""
+
+    value: str
+    label: Label
+    decided_by: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """All decisions for one graph.
+
+    `choices` by node, `edges` by value, `conversions` in a stable order, `seconds` the estimated
+    time of a run, `next_best` the same for the best plan that differs in some form, and
+    `gap` the relative optimality gap that the solver left (0.0: proven optimal).
+    """
+
+    choices: Mapping[str, Choice]
+    edges: Mapping[str, EdgePlan]
+    conversions: tuple[Conversion, ...]
+    demands: Mapping[tuple[str, int], tuple[Layout, Demand]]
+    cancelled: tuple[Cancelled, ...]
+    refused: tuple[Refused, ...]
+    seconds: float
+    next_best: float | None
+    gap: float
+
+    def source(self, node: str, position: int, value: str) -> Label:
+        """The label in which input `position` of `node` is read: a conversion's, or the value's."""
+        for conversion in self.conversions:
+            if conversion.value == value and (node, position) in conversion.consumers:
+                return conversion.target
+        return self.edges[value].label

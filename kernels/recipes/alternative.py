@@ -1,0 +1,77 @@
+"""What one possible form of a kernel claims, before it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from graphflow.kernels.recipes.tile import Tiling
+from graphflow.layout import Demand, Layout
+
+
+class Padding(Enum):
+    """What a form leaves in the padding of its output.
+
+    NONE: it never writes there.  UNDEF: anything.  EVALUATED: what its own expression gives for the
+    padding of its inputs, because it runs over the padding as over everything else.
+    """
+
+    NONE = "none"
+    UNDEF = "undef"
+    EVALUATED = "evaluated"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """Made by the register tile."""
+
+    tiling: Tiling
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Made stage by stage, each nest in its own order, the innermost loop in lanes where it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Not executed: the output lies where the inputs do, or the inputs in windows of the output."""
+
+
+Recipe: TypeAlias = Tiled | Staged | View
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a form costs, in units that a machine turns into time.
+
+    `flops` is logical work, `cycles` the estimate of one core's issue slots for all of it, `rows`
+    how many pieces threads can share, `read` and `written` bytes of memory touched once.
+    """
+
+    flops: float
+    cycles: float
+    rows: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One possible form of a kernel: claims that flow decides by, and the recipe that keeps them.
+
+    `layouts` names a layout for every parameter; `private` are constant inputs whose layout is the
+    recipe's own business.  `demands` says what is needed of the padding of an input, for inputs of
+    which anything is; the others' padding is never relied upon.
+    """
+
+    name: str
+    layouts: Mapping[str, Layout]
+    private: frozenset[str]
+    demands: Mapping[str, Demand]
+    padding: Padding
+    recipe: Recipe
+    work: Work
+    vector_form: bool

@@ -1,0 +1,240 @@
+"""The forms a kernel can take on a target, derived from its access relations.
+
+In: a compute definition, which of its inputs are constants, and the target.  Out: alternatives,
+from the plainest on.  No kernel is built here; a test builds the forms of small kernels and checks
+the claims against what analysis finds in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
+
+from graphflow.arith import FloorMod, Var, variables
+from graphflow.kernels.recipes.alternative import (
+    Alternative,
+    Padding,
+    Recipe,
+    Staged,
+    Tiled,
+    View,
+    Work,
+)
+from graphflow.kernels.recipes.form import packed_weights
+from graphflow.kernels.recipes.movement import window_forms
+from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
+from graphflow.kernels.recipes.tiling import Plane, choose_tiling
+from graphflow.layout import (
+    Family,
+    IndexMap,
+    Layout,
+    families,
+    row_major,
+)
+from graphflow.target import Target
+from graphflow.tir import Buffer, PrimFunc
+
+SCALAR_CYCLES = 4.0
+"""Cycles of one operation outside lanes, loads and stores included."""
+
+
+@lru_cache(maxsize=4096)
+def alternatives(
+    definition: PrimFunc, constants: frozenset[str], target: Target
+) -> tuple[Alternative, ...]:
+    """All forms of `definition`; `constants` are the inputs known at compile time."""
+    views = tuple(window_forms(definition, target))
+    roles = roles_of(definition)
+    if roles is None:
+        return (*views, _staged(definition))
+    return (*views, *_tiled(definition, roles, constants, target))
+
+
+def _staged(definition: PrimFunc) -> Alternative:
+    layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
+    cycles = operations(definition) * SCALAR_CYCLES
+    work = Work(2.0 * multiply_adds(definition), cycles, 1, *_bytes(definition, layouts))
+    name = "row-major, stage by stage"
+    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
+
+
+def _tiled(
+    definition: PrimFunc, roles: Roles, constants: frozenset[str], target: Target
+) -> Iterator[Alternative]:
+    choices = families(len(roles.output.shape), target.lanes())
+    for out in choices:
+        for data in choices:
+            form = _form(definition, roles, constants, out, data, target)
+            if form is not None:
+                yield form
+
+
+def _form(
+    definition: PrimFunc,
+    roles: Roles,
+    constants: frozenset[str],
+    out: Family,
+    data: Family,
+    target: Target,
+) -> Alternative | None:
+    output = out.instantiate(roles.output.shape)
+    if output is None:
+        return None
+    lane = lane_axis(output)
+    layouts: dict[str, Layout] = {roles.output.name: output}
+    packed: list[Buffer] = []
+    free = False
+    for buffer in definition.inputs:
+        family = out
+        if buffer.name in constants and _is_weight(roles, buffer, lane):
+            packed.append(buffer)
+            continue
+        if buffer.name in constants and len(buffer.shape) != len(roles.output.shape):
+            layouts[buffer.name] = row_major(buffer.shape)
+            continue
+        if _independent_of_lanes(roles, buffer, lane):
+            family, free = data, True
+        layout = _operand_layout(family, buffer)
+        if layout is None:
+            return None
+        layouts[buffer.name] = layout
+    if not free and data is not out:
+        return None
+    plane = _plane(roles, output, packed, lane)
+    tiling, cycles = choose_tiling(plane, target)
+    width = max(panel.width for panel in tiling.panels)
+    for buffer in packed:
+        layouts[buffer.name] = _packed(roles, buffer, lane, width, layouts)
+    vector = out.construction.value != "row_major" or len(roles.output.shape) != 4
+    if not vector:
+        cycles *= 6.0  # lanes run over the image row: windows of it are gathered under masks
+    names = [output.describe()] if not free or data is out else [
+        _operand_layout(data, b).describe()  # type: ignore[union-attr]
+        for b in definition.inputs if _independent_of_lanes(roles, b, lane)
+        and b not in packed and b.name not in constants
+    ][:1] + [output.describe()]  # fmt: skip
+    write_padding = output.is_padded
+    if write_padding:
+        from dataclasses import replace
+
+        tiling = replace(tiling, write_padding=True)
+    padding = Padding.NONE
+    if write_padding:
+        padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
+    work = Work(
+        2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts)
+    )
+    return Alternative(
+        " → ".join(names),
+        layouts,
+        frozenset(b.name for b in packed),
+        {},
+        padding,
+        Tiled(tiling),
+        work,
+        vector,
+    )
+
+
+def lane_axis(layout: Layout) -> int:
+    """The logical axis that runs along the innermost physical one."""
+    last = layout.index_map.outputs[-1]
+    used = variables(last)
+    return next(k for k, v in enumerate(layout.index_map.inputs) if v in used)
+
+
+def _operand_layout(family: Family, buffer: Buffer) -> Layout | None:
+    if len(buffer.shape) != family.rank:
+        return row_major(buffer.shape)
+    return family.instantiate(buffer.shape)
+
+
+def _is_weight(roles: Roles, buffer: Buffer, lane: int) -> bool:
+    """Indexed by the lane variable and by reduction variables alone, each axis by one of them."""
+    known: set[Var] = {roles.axes[lane], *(v for v, _ in roles.reduction)}
+    reads = roles.reads[buffer.name]
+    return bool(reads) and all(
+        index in known and (index is roles.axes[lane] or len(access.indices) > 1)
+        for access in reads
+        for index in access.indices
+    ) and any(roles.axes[lane] in variables(e) for e in reads[0].indices)  # fmt: skip
+
+
+def _independent_of_lanes(roles: Roles, buffer: Buffer, lane: int) -> bool:
+    return not roles.depends_on(buffer.name, lane)
+
+
+def _plane(roles: Roles, output: Layout, packed: list[Buffer], lane: int) -> Plane:
+    channels = roles.output.shape[lane]
+    padded = isinstance(output.index_map.outputs[-1], FloorMod)
+    others = [n for k, n in enumerate(roles.output.shape) if k != lane]
+    order = [
+        next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
+        for e in output.index_map.outputs
+        if variables(e)
+    ]
+    inner = [k for k in order if k != lane and roles.output.shape[k] > 1]
+    pixels = roles.output.shape[inner[-1]] if inner else 1
+    steps = prod(n for _, n in roles.reduction)
+    return Plane(
+        channels=channels,
+        pixels=pixels,
+        rows=max(1, prod(others) // pixels),
+        steps=max(1, steps),
+        weight_bytes=sum(b.bytes for b in packed),
+        whole_vectors=padded or output.is_padded,
+    )
+
+
+def _packed(
+    roles: Roles, buffer: Buffer, lane: int, width: int, layouts: dict[str, Layout]
+) -> Layout:
+    access = roles.reads[buffer.name][0]
+    if len(access.indices) == 1:
+        size = -(-buffer.shape[0] // width) * width
+        return Layout.of(IndexMap.identity(1), buffer.shape, (size,))
+    lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
+    order, blocked = _reduction_order(roles, layouts)
+    axes = [
+        k for v in order for k, e in enumerate(access.indices) if e is v and k != lane_of
+    ]
+    split = None
+    if blocked is not None:
+        split = next(
+            ((k, blocked[1]) for k, e in enumerate(access.indices) if e is blocked[0]), None
+        )
+    return packed_weights(buffer.shape, lane_of, width, tuple(axes), split)
+
+
+def _reduction_order(
+    roles: Roles, layouts: dict[str, Layout]
+) -> tuple[list[Var], tuple[Var, int] | None]:
+    """Reduction variables by falling stride in the data operand, and the one that is blocked."""
+    data = next((n for n in layouts if n in roles.reads and roles.reads[n]
+                 and any(v in variables(e) for v, _ in roles.reduction
+                         for e in roles.reads[n][0].indices)), None)  # fmt: skip
+    order = [v for v, _ in roles.reduction]
+    if data is None:
+        return order, None
+    access, layout = roles.reads[data][0], layouts[data]
+    physical = layout.physical_index(access.indices)
+    strides = layout.buffer(data, "float32").strides
+    key: dict[Var, int] = {}
+    blocked: tuple[Var, int] | None = None
+    for var in order:
+        touched = [s for e, s in zip(physical, strides, strict=True) if var in variables(e)]
+        key[var] = max(touched, default=0)
+        for e in physical:
+            if isinstance(e, FloorMod) and e.numerator is var:
+                blocked = (var, e.divisor)
+    return sorted(order, key=lambda v: (-key[v], order.index(v))), blocked
+
+
+def _bytes(definition: PrimFunc, layouts: dict[str, Layout]) -> tuple[int, int]:
+    read = sum(layouts[b.name].buffer(b.name, b.dtype).bytes for b in definition.inputs)
+    written = sum(layouts[b.name].buffer(b.name, b.dtype).bytes for b in definition.outputs)
+    return read, written
+
+
+__all__ = ["Recipe", "View", "alternatives", "lane_axis"]

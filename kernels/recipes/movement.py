@@ -1,0 +1,100 @@
+"""Kernels that only move elements: views of one storage, where the layouts allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphflow.arith import Domain, IndexExpr, Predicate, TRUE, Var, linear, simplify, substitute
+from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
+from graphflow.layout import Layout, families, row_major
+from graphflow.target import Target
+from graphflow.tir import Load, PrimFunc, Store, sites
+
+FREE = Work(0.0, 0.0, 1, 0, 0)
+
+
+def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
+    """The position in memory, in elements, of a logical index."""
+    strides = layout.buffer("_", "float32").strides
+    physical = layout.physical_index(indices)
+    total: IndexExpr = linear([])
+    for index, stride in zip(physical, strides, strict=True):
+        total = total + index * stride
+    return total
+
+
+def moves_of(definition: PrimFunc) -> list[tuple[Store, Load, Domain]] | None:
+    """Each store with the bare load it stores and its domain; None if anything is computed."""
+    found = []
+    for site in sites(definition.body):
+        stmt = site.stmt
+        if isinstance(stmt, Store):
+            if not isinstance(stmt.value, Load) or site.guards:
+                return None
+            found.append((stmt, stmt.value, site.domain))
+        elif hasattr(stmt, "op") or hasattr(stmt, "claim"):
+            return None
+    outputs = set(definition.outputs)
+    if any(store.buffer not in outputs for store, _, _ in found):
+        return None
+    return found
+
+
+def window_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
+    """The forms in which the output is made of its inputs without moving anything.
+
+    For each family of layouts: every input must lie in the output's storage at a fixed offset, so
+    that each element it moves stays where it is.
+    """
+    moves = moves_of(definition)
+    if not moves or len(definition.outputs) != 1:
+        return
+    output = definition.outputs[0]
+    for family in families(len(output.shape), target.lanes()):
+        layout = family.instantiate(output.shape)
+        if layout is None or layout.is_padded:
+            continue
+        layouts: dict[str, Layout] = {output.name: layout}
+        for store, load, domain in moves:
+            window = window_of(layout, family.instantiate(load.buffer.shape)
+                               if len(load.buffer.shape) == len(output.shape)
+                               else row_major(load.buffer.shape), store, load, domain)  # fmt: skip
+            if window is None or load.buffer.name in layouts:
+                break
+            layouts[load.buffer.name] = window
+        else:
+            name = f"view in {layout.describe()}"
+            yield Alternative(
+                name, layouts, frozenset(), {}, Padding.NONE, View(), FREE, True
+            )
+
+
+def window_of(
+    whole: Layout, part: Layout | None, store: Store, load: Load, domain: Domain
+) -> Layout | None:
+    """The layout of the loaded buffer inside the storage of the stored one, or None.
+
+    It is `part` moved by a constant for each physical axis, or the same memory read with another
+    shape.
+    """
+    if part is None or part.is_padded or domain.where != TRUE:
+        return None
+    ranges = domain.ranges()
+    there = whole.physical_index(store.indices)
+    here = part.physical_index(load.indices)
+    if len(there) == len(here):
+        offsets = [_constant(simplify(a - b, ranges)) for a, b in zip(there, here, strict=True)]
+        if all(k is not None and k >= 0 for k in offsets):
+            known = [k for k in offsets if k is not None]
+            return part.windowed(known, whole.physical_shape)
+    flat = simplify(flat_offset(whole, store.indices) - flat_offset(part, load.indices), ranges)
+    return part if _constant(flat) == 0 and whole.logical_shape != () else None
+
+
+def _constant(expr: IndexExpr) -> int | None:
+    from graphflow.arith import constant_value
+
+    return constant_value(expr)
+
+
+__all__ = ["Predicate", "Var", "flat_offset", "moves_of", "substitute", "window_forms", "window_of"]

@@ -1,0 +1,108 @@
+"""The roles of loops and parameters in a kernel, read off its access relations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphflow.arith import Var, variables
+from graphflow.errors import ScheduleError
+from graphflow.kernels.recipes.form import merge_stages
+from graphflow.schedule import Schedule
+from graphflow.tir import (
+    Access,
+    Binary,
+    Block,
+    Buffer,
+    For,
+    PrimFunc,
+    Reduce,
+    accesses,
+    loops_of,
+    sites,
+    walk_expr,
+)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """A kernel as one nest over the axes of its output, with reductions inside.
+
+    `axes` are the loop variables of the output's axes; `reduction` the loops inside them with their
+    extents; `reads` the accesses of each input.
+    """
+
+    output: Buffer
+    axes: tuple[Var, ...]
+    extents: tuple[int, ...]
+    reduction: tuple[tuple[Var, int], ...]
+    reads: dict[str, tuple[Access, ...]]
+    multiply_adds: int
+
+    def axis_of(self, access: Access, axis: int) -> int | None:
+        """The output axis whose variable indexes `axis` of an access alone, or None."""
+        index = access.indices[axis]
+        return next((k for k, v in enumerate(self.axes) if index is v), None)
+
+    def depends_on(self, name: str, axis: int) -> bool:
+        """Whether any access to the input `name` uses the variable of the output `axis`."""
+        var = self.axes[axis]
+        return any(var in variables(e) for a in self.reads[name] for e in a.indices)
+
+
+def roles_of(definition: PrimFunc) -> Roles | None:
+    """The roles, or None where the kernel is not one nest over the axes of one output."""
+    if len(definition.outputs) != 1:
+        return None
+    try:
+        merged = merge_stages(Schedule.of(definition)).func
+    except ScheduleError:
+        return None
+    blocks = [stmt for stmt in merged.body if isinstance(stmt, Block)]
+    if len(blocks) != 1 or len(blocks[0].body) != 1:
+        return None
+    output = merged.outputs[0]
+    nest: list[For] = []
+    body = blocks[0].body
+    while len(body) == 1 and isinstance(body[0], For) and len(nest) < len(output.shape):
+        nest.append(body[0])
+        body = body[0].body
+    axes = tuple(loop.var for loop in nest)
+    writes = [a for a in accesses(merged.body) if a.buffer == output and a.kind != "read"]
+    if any(a.indices != axes for a in writes):
+        return None
+    found = {b.name: tuple(a for a in accesses(merged.body) if a.buffer == b)
+             for b in merged.inputs}  # fmt: skip
+    reduction = tuple((s.var, s.extent or 0) for s in loops_of(body))
+    return Roles(output, axes, output.shape, reduction, found, multiply_adds(merged))
+
+
+def multiply_adds(func: PrimFunc) -> int:
+    """Iterations of the reductions whose terms contain a product."""
+    total = 0
+    for site in sites(func.body):
+        stmt = site.stmt
+        if isinstance(stmt, Reduce) and any(
+            isinstance(e, Binary) and e.op == "mul" for e in walk_expr(stmt.value)
+        ):
+            total += iterations(site.domain.axes)
+    return total
+
+
+def operations(func: PrimFunc) -> int:
+    """Arithmetic operations of the whole kernel, each scalar operation counted once."""
+    total = 0
+    for site in sites(func.body):
+        value = getattr(site.stmt, "value", None)
+        if value is not None:
+            each = sum(1 for e in walk_expr(value) if not hasattr(e, "indices"))
+            total += (each + isinstance(site.stmt, Reduce)) * iterations(site.domain.axes)
+    return total
+
+
+def iterations(axes: tuple[object, ...]) -> int:
+    """The product of the extents of constant axes."""
+    return prod(int(str(a.stop)) - int(str(a.start)) for a in axes)  # type: ignore[attr-defined]
+
+
+__all__ = ["Roles", "iterations", "multiply_adds", "operations", "roles_of"]

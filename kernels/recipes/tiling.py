@@ -1,0 +1,117 @@
+"""Choosing a register tile by shape: how many pixels and vectors one tile holds.
+
+In: the channels and pixels of the output, the length of the reduction, the bytes of packed weights,
+and the target.  Out: the `Tiling` with the fewest estimated cycles, and that estimate.  The model
+counts, per step of the reduction, the multiply-adds, the loads of weight vectors and pixels and the
+latency of the accumulators; and per tile the instructions that fill and store it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphflow.kernels.recipes.tile import Panel, Tiling
+from graphflow.target import Target
+
+TILE_OVERHEAD = 16.0
+"""Cycles to enter and leave a tile, besides filling and storing its registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """What has to be tiled: `channels` along the lanes, `pixels` along the axis before them,
+    `rows` of such planes, a reduction of `steps`, and packed weights of `weight_bytes`."""
+
+    channels: int
+    pixels: int
+    rows: int
+    steps: int
+    weight_bytes: int
+    whole_vectors: bool
+    """Whether the last vector covers padding anyhow, so that a narrow one gains nothing."""
+
+
+@lru_cache(maxsize=10_000)
+def choose_tiling(plane: Plane, target: Target) -> tuple[Tiling, float]:
+    """The cheapest tiling and its estimated cycles for the whole output; ties go to wider tiles."""
+    best: tuple[float, int, Tiling] | None = None
+    vectors = -(-plane.channels // target.lanes())
+    for count in range(1, min(vectors, 8) + 1):
+        for outermost in (False, True):
+            tiling = _tiling(plane, count, outermost, target)
+            if tiling is None:
+                continue
+            cost = _cycles(plane, tiling, target)
+            if best is None or (cost, -count) < best[:2]:
+                best = (cost, -count, tiling)
+    assert best is not None, "one vector a tile always fits"
+    return best[2], best[0]
+
+
+def _tiling(plane: Plane, vectors: int, outermost: bool, target: Target) -> Tiling | None:
+    lanes = target.lanes()
+    whole, rest = divmod(plane.channels, vectors * lanes)
+    if outermost:
+        count = whole + (1 if rest else 0)
+        if count < 2:
+            return None
+        pixels = _best_pixels(plane, vectors, lanes, target)
+        return Tiling((Panel(count, vectors, lanes, pixels),), panel_outermost=True)
+    panels = []
+    if whole:
+        panels.append(Panel(whole, vectors, lanes, _best_pixels(plane, vectors, lanes, target)))
+    full, narrow = divmod(rest, lanes)
+    if narrow and (plane.whole_vectors or narrow > lanes // 2):
+        full, narrow = full + 1, 0
+    if full:
+        panels.append(Panel(1, full, lanes, _best_pixels(plane, full, lanes, target)))
+    if narrow:
+        width = _power_of_two(narrow)
+        panels.append(Panel(1, 1, width, _best_pixels(plane, 1, width, target)))
+    return Tiling(tuple(panels))
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _best_pixels(plane: Plane, vectors: int, lanes: int, target: Target) -> int:
+    room = (target.vector_registers - 1 - vectors) // vectors
+    room = max(1, min(room, plane.pixels, 28))
+    costs = [
+        (_row_cycles(plane, Panel(1, vectors, lanes, pixels), target), -pixels)
+        for pixels in range(1, room + 1)
+    ]
+    return -min(costs)[1]
+
+
+def _row_cycles(plane: Plane, panel: Panel, target: Target) -> float:
+    """Cycles for one group of channels over one row of pixels."""
+    whole, rest = divmod(plane.pixels, panel.pixels)
+    cycles = whole * _tile_cycles(plane, panel.vectors, panel.lanes, panel.pixels, target)
+    if rest:
+        cycles += _tile_cycles(plane, panel.vectors, panel.lanes, rest, target)
+    return cycles
+
+
+def _tile_cycles(plane: Plane, vectors: int, lanes: int, pixels: int, target: Target) -> float:
+    share = max(lanes / target.lanes(), 0.5)
+    multiply_adds = pixels * vectors * share / target.fmas_per_cycle
+    loads = vectors * share * target.cycles_per_vector_load + pixels / 2
+    step = max(multiply_adds, loads, target.fma_latency)
+    return plane.steps * step + pixels * vectors * 2 * share + TILE_OVERHEAD
+
+
+def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
+    row = sum(panel.count * _row_cycles(plane, panel, target) for panel in tiling.panels)
+    cycles = row * plane.rows
+    if not tiling.panel_outermost and plane.weight_bytes > target.l2_bytes * 3 // 4:
+        # Each row streams all weights from the next cache.
+        cycles += plane.rows * plane.weight_bytes / target.l3_bytes_per_cycle
+    if tiling.panel_outermost:
+        # Each group of channels reads the input again; it comes from the second-level cache.
+        cycles *= 1.005
+    if not tiling.panel_outermost and plane.rows < 16:
+        cycles *= 1 + 0.5 / plane.rows  # rows are what threads share
+    return cycles
