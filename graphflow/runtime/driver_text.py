@@ -15,6 +15,11 @@ that ends the run, so whoever called may free both.  A thread waits by spinning 
 times, then sleeps in the kernel; a sleeper first counts itself, and whoever changes the word looks
 at the count afterwards (both sequentially consistent), so no wake-up is lost.  Every thread runs
 under the caller's floating-point control word, hence rounds as the caller would.
+
+Spinning is harmful when the awaited thread would need this very processor, which happens whenever
+another process occupies the rest.  So threads publish where they run (when a run starts and when
+they wake), and a waiter that finds another thread of the pool on its own processor sleeps at once.
+Yielding instead is no way out: a thread that yields to a foreign process is gone for milliseconds.
 """
 
 DRIVER = r"""
@@ -30,7 +35,7 @@ target triple = "x86_64-unknown-linux-gnu"
   [128 x i8],                       ; 14 mutex: one run at a time
   [0 x %Worker]                     ; 15
 }
-%Worker = type { ptr, i64 }         ; pool, index of the thread (the caller is 0)
+%Worker = type { ptr, i64, i32, i32 }  ; pool, index of the thread (the caller is 0), 2 processor
 %Job = type {
   i32, i32,                         ; 0 in use, 1 has parallel steps
   ptr, i64,                         ; 2 steps, 3 their number
@@ -47,6 +52,7 @@ declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare ptr @aligned_alloc(i64, i64)
+declare i32 @sched_getcpu()
 declare i64 @syscall(i64, ...)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
@@ -59,12 +65,56 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
 
+; Publishes and returns the processor that thread %me runs on; the line is shared, so it is written
+; only when it changes.
+define internal i32 @publish(ptr %pool, i64 %me) {
+entry:
+  %at = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %me, i32 2
+  %here = call i32 @sched_getcpu()
+  %known = load atomic i32, ptr %at monotonic, align 4
+  %same = icmp eq i32 %known, %here
+  br i1 %same, label %done, label %moved
+moved:
+  store atomic i32 %here, ptr %at monotonic, align 4
+  br label %done
+done:
+  ret i32 %here
+}
+
+; Whether another thread of the pool was last seen on the processor of thread %me.
+define internal i1 @crowded(ptr %pool, i64 %me) {
+entry:
+  %here = call i32 @publish(ptr %pool, i64 %me)
+  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
+  %threads = load i64, ptr %threads.at, align 8
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %following ]
+  %more = icmp ult i64 %i, %threads
+  br i1 %more, label %look, label %none
+look:
+  %at = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %i, i32 2
+  %there = load atomic i32, ptr %at monotonic, align 4
+  %same = icmp eq i32 %there, %here
+  %other = icmp ne i64 %i, %me
+  %found = and i1 %same, %other
+  br i1 %found, label %yes, label %following
+following:
+  %i.next = add i64 %i, 1
+  br label %head
+yes:
+  ret i1 true
+none:
+  ret i1 false
+}
+
 ; Returns when *word differs from %seen.
-define internal void @wait_for_change(ptr %word, i32 %seen, ptr %sleepers, i32 %spins) {
+define internal void @wait_for_change(
+    ptr %pool, i64 %me, ptr %word, i32 %seen, ptr %sleepers, i32 %spins) {
 entry:
   br label %look
 look:
-  %left = phi i32 [ %spins, %entry ], [ %less, %pause ]
+  %left = phi i32 [ %spins, %entry ], [ %less, %pause ], [ %less, %consider ]
   %now = load atomic i32, ptr %word acquire, align 4
   %changed = icmp ne i32 %now, %seen
   br i1 %changed, label %done, label %patience
@@ -74,7 +124,12 @@ patience:
 pause:
   call void @llvm.x86.sse2.pause()
   %less = sub i32 %left, 1
-  br label %look
+  %bits = and i32 %less, 63         ; every one or two microseconds
+  %turn = icmp eq i32 %bits, 0
+  br i1 %turn, label %consider, label %look
+consider:
+  %crowded = call i1 @crowded(ptr %pool, i64 %me)
+  br i1 %crowded, label %doze, label %look
 doze:
   %count = atomicrmw add ptr %sleepers, i32 1 seq_cst
   br label %sleep
@@ -86,6 +141,7 @@ sleep:                              ; 202 futex, 128 FUTEX_WAIT | FUTEX_PRIVATE_
   br i1 %same, label %sleep, label %awake
 awake:
   %back = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  %here = call i32 @publish(ptr %pool, i64 %me)
   br label %done
 done:
   ret void
@@ -106,7 +162,7 @@ done:
 
 ; The last to arrive resets the count and opens the next generation.  A worker at the end of a run
 ; does not wait: the next thing it waits for is the next epoch, which comes after the generation.
-define internal void @meet(ptr %pool, i1 %wait) {
+define internal void @meet(ptr %pool, i64 %me, i1 %wait) {
 entry:
   %arrived = getelementptr %Pool, ptr %pool, i64 0, i32 5
   %generation = getelementptr %Pool, ptr %pool, i64 0, i32 7
@@ -129,7 +185,8 @@ other:
 stay:
   %spins.at = getelementptr %Pool, ptr %pool, i64 0, i32 11
   %spins = load i32, ptr %spins.at, align 4
-  call void @wait_for_change(ptr %generation, i32 %mine, ptr %sleepers, i32 %spins)
+  call void @wait_for_change(
+      ptr %pool, i64 %me, ptr %generation, i32 %mine, ptr %sleepers, i32 %spins)
   ret void
 leave:
   ret void
@@ -182,7 +239,7 @@ after:
   %meet = icmp ne i64 %barrier, 0
   br i1 %meet, label %together, label %following
 together:
-  call void @meet(ptr %pool, i1 true)
+  call void @meet(ptr %pool, i64 %me, i1 true)
   br label %following
 following:
   %i.next = add i64 %i, 1
@@ -206,14 +263,16 @@ entry:
   br label %idle
 idle:                               ; a run starts only after every worker finished the last one,
   %seen = phi i32 [ 0, %entry ], [ %new, %idle ]  ; so the epoch moves one at a time
-  call void @wait_for_change(ptr %epoch, i32 %seen, ptr %sleepers, i32 %spins)
+  call void @wait_for_change(
+      ptr %pool, i64 %me, ptr %epoch, i32 %seen, ptr %sleepers, i32 %spins)
   %new = add i32 %seen, 1
   %job = load ptr, ptr %job.at, align 8
   %word = load i32, ptr %control.at, align 4
   store i32 %word, ptr %control, align 4
   call void @llvm.x86.sse.ldmxcsr(ptr %control)
+  %here = call i32 @publish(ptr %pool, i64 %me)
   call void @execute(ptr %pool, ptr %job, i64 %me)
-  call void @meet(ptr %pool, i1 false)
+  call void @meet(ptr %pool, i64 %me, i1 false)
   br label %idle
 }
 
@@ -225,13 +284,14 @@ entry:
   %job.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
   %control.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %here = call i32 @publish(ptr %pool, i64 0)
   store ptr %job, ptr %job.at, align 8
   store i32 %word, ptr %control.at, align 4
   %now = load atomic i32, ptr %epoch monotonic, align 4
   %next = add i32 %now, 1
   call void @change(ptr %epoch, i32 %next, ptr %sleepers)
   call void @execute(ptr %pool, ptr %job, i64 0)
-  call void @meet(ptr %pool, i1 true)
+  call void @meet(ptr %pool, i64 0, i1 true)
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
   ret void
 }
@@ -349,6 +409,8 @@ head:
 start:
   %worker = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %i
   store ptr %pool, ptr %worker, align 8
+  %processor.at = getelementptr %Worker, ptr %worker, i64 0, i32 2
+  store i32 -1, ptr %processor.at, align 4
   %index.at = getelementptr %Worker, ptr %worker, i64 0, i32 1
   store i64 %i, ptr %index.at, align 8
   %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @work, ptr %worker)
@@ -366,8 +428,8 @@ end:
 
 define ptr @graphflow_pool(i64 %threads, i32 %barrier.spins, i32 %idle.spins) {
 entry:
-  %workers.bytes = mul i64 %threads, 16
-  %bytes = add i64 %workers.bytes, 767        ; 640 and up to the next multiple of 128
+  %workers.bytes = mul i64 %threads, 24
+  %bytes = add i64 %workers.bytes, 767  ; 640 and up to the next multiple of 128
   %size = and i64 %bytes, -128
   %pool = call ptr @aligned_alloc(i64 128, i64 %size)
   %none = icmp eq ptr %pool, null
