@@ -110,6 +110,11 @@ def element_text(buffer: Buffer, indices: Iterable[IndexExpr]) -> str:
     return f"{buffer.name}[{_list_text(map(str, indices))}]"
 
 
+def _dtype_text(dtype: str) -> str:
+    # A damaged kernel is printed too, so that an error can show it.
+    return DTYPE_TEXT.get(dtype, dtype)
+
+
 def _list_text(items: Iterable[str]) -> str:
     return ", ".join(items) or "()"
 
@@ -122,7 +127,7 @@ def _param_text(param: Param) -> str:
 
 
 def _type_text(buffer: Buffer) -> str:
-    return f"{DTYPE_TEXT[buffer.dtype]}[{_list_text(map(str, buffer.shape))}]"
+    return f"{_dtype_text(buffer.dtype)}[{_list_text(map(str, buffer.shape))}]"
 
 
 def _detail_text(buffer: Buffer) -> str:
@@ -198,11 +203,11 @@ def _expr(expr: Expr) -> tuple[str, int]:
     """The text of `expr` and how tightly it binds."""
     match expr:
         case Literal():
-            return f"{DTYPE_TEXT[expr.dtype]}({_number_text(expr)})", _ATOM
+            return f"{_dtype_text(expr.dtype)}({_number_text(expr)})", _ATOM
         case Load():
             return element_text(expr.buffer, expr.indices), _ATOM
         case IndexValue():
-            return f"index({expr.index}, {DTYPE_TEXT[expr.dtype]})", _ATOM
+            return f"index({expr.index}, {_dtype_text(expr.dtype)})", _ATOM
         case Unary() if expr.op in UNARY_SIGNS:
             return UNARY_SIGNS[expr.op] + _within(expr.operand, _UNARY), _UNARY
         case Unary():
@@ -220,9 +225,9 @@ def _expr(expr: Expr) -> tuple[str, int]:
             sides = f"{expr_text(expr.if_true)}, {expr_text(expr.if_false)}"
             return f"select({condition_text(expr.condition)}, {sides})", _ATOM
         case Cast():
-            return f"cast({DTYPE_TEXT[expr.dtype]}, {expr_text(expr.operand)})", _ATOM
+            return f"cast({_dtype_text(expr.dtype)}, {expr_text(expr.operand)})", _ATOM
         case Undef():
-            return f"undef({DTYPE_TEXT[expr.dtype]})", _ATOM
+            return f"undef({_dtype_text(expr.dtype)})", _ATOM
     assert_never(expr)
 
 
@@ -233,7 +238,10 @@ def _within(expr: Expr, rank: int) -> str:
 
 def _number_text(literal: Literal) -> str:
     """The shortest decimal with the literal's bits; NaNs other than the usual one by their bits."""
-    number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
+    try:
+        number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
+    except (KeyError, OverflowError, ValueError):
+        return str(literal.value)
     if literal.dtype not in FLOATS:
         return str(number)
     for text in (str(number), repr(float(number))):
