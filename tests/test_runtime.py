@@ -568,7 +568,7 @@ end:
 
 
 def run_script(body: str, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter with this module's helpers in scope."""
+    """A fresh interpreter with this module's names in scope."""
     script = f"from test_runtime import *\n{textwrap.dedent(body)}"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     return subprocess.run(
