@@ -1,8 +1,8 @@
 """Kernels that only move or fill elements: from one layout into another, or a region of a box.
 
 In: layouts and a dtype.  Out: a PrimFunc whose loops are the axes of the target's box, the
-innermost loop the innermost axis.  What always holds: sources are read at logical elements only; without a
-fill value the padding is not written.
+innermost loop the innermost axis.  What always holds: sources are read at logical elements only;
+without a fill value the padding is not written.
 """
 
 from __future__ import annotations

@@ -272,7 +272,11 @@ def _candidates(
     if producer is not None and producer.dtype == load.dtype:
         tried.insert(0, producer)
     if isinstance(wanted, Constant | Equal):
-        undone = _undo(expr, wanted.literal, fact_of_load)
+
+        def others(other: Load) -> Fact:
+            return Undefined() if other == load else fact_of_load(other)
+
+        undone = _undo(expr, wanted.literal, load, others)
         if undone is not None and undone.dtype == load.dtype:
             tried.append(undone)
     return tuple(dict.fromkeys(tried))
@@ -281,28 +285,30 @@ def _candidates(
 _INVERSE_OF = {"add": "sub", "sub": "add", "mul": "div", "div": "mul"}
 
 
-def _undo(expr: Expr, wanted: Literal, fact_of_load: FactOfLoad) -> Literal | None:
-    """The value that the innermost operand of a chain of invertible operators must have."""
+def _undo(expr: Expr, wanted: Literal, load: Load, fact_of_load: FactOfLoad) -> Literal | None:
+    """The value that `load`, below a chain of invertible operators, must have."""
     match expr:
         case Load():
-            return wanted
+            return wanted if expr == load else None
         case Unary(op="neg"):
             negated = fold_unary("neg", wanted)
-            return None if negated is None else _undo(expr.operand, negated, fact_of_load)
+            return None if negated is None else _undo(expr.operand, negated, load, fact_of_load)
         case Binary() if expr.op in _INVERSE_OF and expr.dtype == wanted.dtype:
-            return _undo_binary(expr, wanted, fact_of_load)
+            return _undo_binary(expr, wanted, load, fact_of_load)
     return None
 
 
-def _undo_binary(expr: Binary, wanted: Literal, fact_of_load: FactOfLoad) -> Literal | None:
+def _undo_binary(
+    expr: Binary, wanted: Literal, load: Load, fact_of_load: FactOfLoad
+) -> Literal | None:
     right, left = evaluate(expr.right, fact_of_load), evaluate(expr.left, fact_of_load)
     if isinstance(right, Constant):
         before = fold_binary(_INVERSE_OF[expr.op], wanted, right.literal)
-        return None if before is None else _undo(expr.left, before, fact_of_load)
+        return None if before is None else _undo(expr.left, before, load, fact_of_load)
     if not isinstance(left, Constant):
         return None
     if expr.op in ("sub", "div"):
         before = fold_binary(expr.op, left.literal, wanted)
     else:
         before = fold_binary(_INVERSE_OF[expr.op], wanted, left.literal)
-    return None if before is None else _undo(expr.right, before, fact_of_load)
+    return None if before is None else _undo(expr.right, before, load, fact_of_load)

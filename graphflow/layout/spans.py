@@ -81,7 +81,8 @@ def _typed(value: Number, dtype: str) -> Any:
 def step(value: float, dtype: str, towards: float) -> float:
     """The neighbour of `value` in a float dtype."""
     if dtype == "float32":
-        return float(np.nextafter(np.float32(value), np.float32(towards)))
+        with np.errstate(over="ignore"):
+            return float(np.nextafter(np.float32(value), np.float32(towards)))
     return nextafter(value, towards)
 
 
