@@ -3,6 +3,7 @@
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, PASSES, Pass, canonicalize
 from graphflow.graph.groups import fuse
 from graphflow.graph.joining import Call, Joined, join
+from graphflow.graph.meaning import interpret_graph
 from graphflow.graph.operator_graph import Array, Node, OperatorGraph, Removed, Value
 from graphflow.graph.structure import (
     elements_touched,
@@ -27,6 +28,7 @@ __all__ = [
     "elements_touched",
     "elementwise_store",
     "fuse",
+    "interpret_graph",
     "is_identity",
     "join",
     "only_moves",

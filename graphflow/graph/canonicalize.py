@@ -46,7 +46,9 @@ def drop_identities(graph: OperatorGraph) -> int:
     graph output and a graph output, where both names are needed.
     """
     changes = 0
-    for node in graph.topological():
+    for name in [node.name for node in graph.topological()]:
+        # Looked up here, because an earlier step may have redirected its input.
+        node = graph.node(name)
         if not is_identity(node.func):
             continue
         (source,), (result,) = node.inputs, node.outputs

@@ -80,9 +80,11 @@ def join(name: str, calls: Sequence[Call], outputs: Iterable[str]) -> Joined:
     loops, blocks = _Names(), _Names()
     body: list[Stmt] = []
     for call in calls:
-        body += _renamed(call, bound, buffers, loops, blocks)
-    for value in inner:
-        _allocate(body, bound[value])
+        part = list(_renamed(call, bound, buffers, loops, blocks))
+        for value in call.outputs:
+            if value not in wanted:
+                _allocate(part, bound[value])
+        body += part
     params = [Param(bound[value], Role.INPUT) for value in inputs]
     params += [Param(bound[value], Role.OUTPUT) for value in wanted]
     return Joined(
