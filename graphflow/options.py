@@ -1,0 +1,59 @@
+"""How to compile and run, as plain values.
+
+In: arguments, or the environment, which nothing else reads.  Out: one frozen `Options` that is
+passed along.  What always holds: every field is a plain value, so that options can be compared,
+printed and stored.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from graphflow.errors import GraphflowError
+
+DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
+MOST_DEBUG = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices that change how a model is compiled or run, never what it means.
+
+    `threads` is how many threads a run uses (None: the processors this process may use).
+    `debug` says how much is printed: 1 stages and their times, 2 what changed and what was refused,
+    3 constraints and the plan, 4 LLVM IR.  `dump` is a folder that gets one file for each stage and
+    kernel.  `poison` overwrites padding that nobody may rely on with a value given at run time,
+    `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
+    denormal floats count as zero.  `verify` checks every kernel and graph between stages.
+    """
+
+    threads: int | None = None
+    debug: int = 0
+    dump: str | None = None
+    poison: bool = False
+    check_assumes: bool = False
+    flush_denormals: bool = False
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise GraphflowError(
+                f"Options.threads is {self.threads}; it must be at least 1, or None for all "
+                "processors that this process may use"
+            )
+        if not 0 <= self.debug <= MOST_DEBUG:
+            raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")
+
+    @staticmethod
+    def from_environment() -> Options:
+        """The defaults, with `debug` from GRAPHFLOW_DEBUG.
+
+        Raises GraphflowError where the variable is set to something else than 0 to 4.
+        """
+        text = os.environ.get(DEBUG_VARIABLE, "").strip() or "0"
+        if not text.isdigit() or int(text) > MOST_DEBUG:
+            raise GraphflowError(
+                f"the environment sets {DEBUG_VARIABLE}={text}; it must be 0 to {MOST_DEBUG}"
+            )
+        return Options(debug=int(text))

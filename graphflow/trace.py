@@ -1,0 +1,150 @@
+"""What happened while compiling: stages, times and texts, printed and dumped as the options say.
+
+In: names and texts; nothing here knows the IR.  Out: lines on a stream by debug level, files in the
+dump folder, and the times.  What always holds: a text given as a function is made only if somebody
+reads it, and times are kept even where nothing is printed.
+
+    DIR/04-flow.txt                    the graph or the plan after stage 4
+    DIR/kernels/SYMBOL.KIND.txt        one text of a kernel: definition, schedule, tir, ll, s
+    DIR/timings.json                   seconds by stage, and by step and kernel
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO, TypeAlias
+
+from graphflow.errors import GraphflowError
+from graphflow.options import Options
+
+Text: TypeAlias = "str | Callable[[], str]"
+
+STAGES_LEVEL = 1
+CHANGES_LEVEL = 2
+PLAN_LEVEL = 3
+LLVM_LEVEL = 4
+
+
+class Trace:
+    """Collects the events of one compilation.
+
+    `progress`, if given, is called with the name of each stage when it begins.  Safe to use from
+    the threads that compile kernels: each key of a timer belongs to one of them at a time.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        stream: TextIO | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._level = options.debug
+        self._stream = stream
+        self._progress = progress
+        self._folder = _dump_folder(options.dump)
+        self._stages: dict[str, float] = {}
+        self._steps: dict[str, dict[str, float]] = {}
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def dumps(self) -> bool:
+        """Whether texts are written to files, so that making them is worth the time."""
+        return self._folder is not None
+
+    def wants(self, level: int) -> bool:
+        """Whether an event of this debug level is printed."""
+        return self._level >= level
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage of the compiler; its number is its place among the stages begun so far."""
+        self._numbers.setdefault(name, len(self._numbers) + 1)
+        if self._progress is not None:
+            self._progress(name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self._stages[name] = self._stages.get(name, 0.0) + seconds
+            self._print(STAGES_LEVEL, f"{self._title(name)}: {seconds:.3f} s")
+
+    @contextmanager
+    def timer(self, step: str, key: str) -> Iterator[None]:
+        """Time one step for one thing, such as the schedule of a kernel; times of a pair add up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            times = self._steps.setdefault(step, {})
+            times[key] = times.get(key, 0.0) + time.perf_counter() - start
+
+    def event(self, stage: str, name: str, text: Text, level: int = CHANGES_LEVEL) -> None:
+        """Print `text` if the debug level is at least `level`."""
+        if self.wants(level):
+            self._print(level, f"{self._title(stage)} {name}:\n{_made(text)}")
+
+    def result(self, stage: str, text: Text, level: int = CHANGES_LEVEL) -> None:
+        """What a stage gave: printed as an event, and written to the stage's dump file."""
+        if not self.dumps and not self.wants(level):
+            return
+        made = _made(text)
+        self.event(stage, "result", made, level)
+        self._write(f"{self._title(stage)}.txt", made)
+
+    def kernel(self, symbol: str, kind: str, text: Text, level: int = LLVM_LEVEL) -> None:
+        """One text of a kernel, such as its `tir` or `ll`: printed as an event, and dumped."""
+        if not self.dumps and not self.wants(level):
+            return
+        made = _made(text)
+        if self.wants(level):
+            self._print(level, f"kernel {symbol} {kind}:\n{made}")
+        self._write(f"kernels/{symbol}.{kind}.txt", made)
+
+    def timings(self) -> dict[str, dict[str, float]]:
+        """Seconds: `stages` by stage, and for each timer's step the sum over its keys in `steps`."""
+        steps = {step: sum(times.values()) for step, times in self._steps.items()}
+        return {"stages": dict(self._stages), "steps": steps}
+
+    def close(self) -> None:
+        """Write the times to the dump folder."""
+        times = {"stages": self._stages, "steps": self._steps}
+        self._write("timings.json", json.dumps(times, indent=1))
+
+    def _title(self, stage: str) -> str:
+        number = self._numbers.get(stage)
+        slug = stage.replace(" ", "-")
+        return slug if number is None else f"{number:02d}-{slug}"
+
+    def _print(self, level: int, text: str) -> None:
+        if self.wants(level):
+            print(text, file=self._stream or sys.stderr, flush=True)
+
+    def _write(self, name: str, text: str) -> None:
+        if self._folder is None:
+            return
+        path = self._folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+
+
+def _dump_folder(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraphflowError(
+            f"cannot make the dump folder {name}: {error.strerror}; give another path"
+        ) from None
+    return folder
+
+
+def _made(text: Text) -> str:
+    return text if isinstance(text, str) else text()
