@@ -17,7 +17,8 @@ from graphflow.arith import Const, IndexExpr, Var, bounds, variables
 from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
 from graphflow.codegen.emit_expr import UNSIGNED, Expressions
 from graphflow.codegen.emit_index import Indices, Lanes
-from graphflow.codegen.emit_memory import Mask, Memory, mask_value
+from graphflow.codegen.emit_mask import Mask, mask_value
+from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.errors import CodegenError
 from graphflow.target import Target
@@ -56,7 +57,7 @@ class _Kernel:
         self.builder = Builder()
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
-        math = Math(self.builder, has_scale=target.vector_bytes == 64)
+        math = Math(self.builder, has_avx512=target.vector_bytes == 64)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
 
     def text(self) -> str:

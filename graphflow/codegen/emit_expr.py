@@ -14,7 +14,8 @@ from typing import assert_never, cast
 from graphflow.arith import Predicate, conjuncts, negation
 from graphflow.codegen.emit_builder import ELEMENTS, Builder, Value, boolean, integer, literal
 from graphflow.codegen.emit_index import Decision, Indices
-from graphflow.codegen.emit_memory import Mask, Memory, mask_value, narrowed
+from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
+from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.errors import CodegenError
 from graphflow.tir import (

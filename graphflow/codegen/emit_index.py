@@ -71,6 +71,7 @@ class Indices:
         self._bindings: dict[Var, IndexExpr] = {}
         self._values: dict[Var, Value] = {}
         self._depths: dict[Var, int] = {}
+        self._variables: dict[IndexExpr, frozenset[Var]] = {}
 
     # ---- loops around
 
@@ -105,9 +106,9 @@ class Indices:
         terms, constant = terms_of(expr)
         merged: dict[IndexExpr, int] = {}
         for atom, k in terms:
-            if not isinstance(atom, Var):
+            bound = self._bindings.get(atom) if isinstance(atom, Var) else None
+            if not isinstance(atom, Var) and not self._bindings.keys().isdisjoint(self._in(atom)):
                 return terms_of(simplify(substitute(expr, self._bindings), self.ranges))
-            bound = self._bindings.get(atom)
             if bound is None:
                 merged[atom] = merged.get(atom, 0) + k
             elif isinstance(bound, Const):
@@ -118,6 +119,12 @@ class Indices:
                 for inner_atom, inner_k in inner:
                     merged[inner_atom] = merged.get(inner_atom, 0) + inner_k * k
         return tuple((atom, k) for atom, k in merged.items() if k), constant
+
+    def _in(self, atom: IndexExpr) -> frozenset[Var]:
+        found = self._variables.get(atom)
+        if found is None:
+            found = self._variables[atom] = variables(atom)
+        return found
 
     def resolved(self, expr: IndexExpr) -> IndexExpr:
         """`expr` under the bindings."""
@@ -140,7 +147,7 @@ class Indices:
         for atom, k in terms:
             if atom is self.lanes.var:
                 stride = k
-            elif not isinstance(atom, Var) and self.lanes.var in variables(atom):
+            elif not isinstance(atom, Var) and self.lanes.var in self._in(atom):
                 return None
         return stride
 

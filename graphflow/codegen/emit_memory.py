@@ -8,7 +8,7 @@ loaded whole from them and, where its idle lanes fall into the padding, stored w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import gcd, prod
@@ -18,13 +18,12 @@ from graphflow.codegen.emit_builder import (
     ELEMENTS,
     Builder,
     Value,
-    boolean,
     integer,
-    lanes_of,
     mangled,
     vector_type,
 )
-from graphflow.codegen.emit_index import Decision, Indices, Terms
+from graphflow.codegen.emit_index import Indices, Terms
+from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
@@ -34,61 +33,6 @@ SLACK_VECTORS = 4
 """Behind a local buffer: as many float32 vectors as a vectorized loop may span."""
 LOCAL_BYTES_LIMIT = 4 * 1024 * 1024
 """Stack that one kernel may take; a thread's stack is commonly 8 MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true."""
-
-    active: tuple[bool, ...]
-    dynamic: Value | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every lane of the vector runs."""
-        return self.dynamic is None and all(self.active)
-
-    @property
-    def is_prefix(self) -> bool:
-        """Whether exactly the first `count` lanes run."""
-        return self.dynamic is None and all(self.active[: self.count])
-
-    @property
-    def count(self) -> int:
-        """How many lanes may run."""
-        return sum(self.active)
-
-    @property
-    def width(self) -> int:
-        return len(self.active)
-
-    def lanes(self) -> Iterator[int]:
-        """The lanes that may run, in order."""
-        return (i for i, active in enumerate(self.active) if active)
-
-
-def mask_value(builder: Builder, mask: Mask) -> Value:
-    """A mask as a vector of i1."""
-    fixed = lanes_of(mask.active, "i1")
-    if mask.dynamic is None:
-        return fixed
-    if all(mask.active):
-        return mask.dynamic
-    # A select, because `and` would let an idle lane's poison through.
-    return builder.select(fixed, mask.dynamic, boolean(False))
-
-
-def narrowed(builder: Builder, mask: Mask, truth: Decision) -> Mask:
-    """The lanes of `mask` for which `truth` holds too."""
-    if isinstance(truth, bool):
-        return mask if truth else Mask((False,) * mask.width)
-    if isinstance(truth, Value):
-        vector = builder.splat(truth, mask.width)
-        if mask.dynamic is not None:
-            vector = builder.binary("and", mask.dynamic, vector)
-        return Mask(mask.active, vector)
-    active = tuple(a and t for a, t in zip(mask.active, truth, strict=True))
-    return Mask(active, mask.dynamic)
 
 
 @dataclass(frozen=True, slots=True)

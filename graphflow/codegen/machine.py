@@ -1,8 +1,10 @@
 """The processors that code is made for, and LLVM's way from IR text to an object file.
 
 In: a `Target` and the text of a module.  Out: ELF bytes, optimized IR or assembly.  What always
-holds: LLVM's machine scheduler is off, for the whole process: the emitter's order of instructions
-is the schedule, and reordering a register tile makes it spill.
+holds: two of LLVM's passes are off, for the whole process.  The machine scheduler, because the
+emitter's order of instructions is the schedule and reordering a register tile makes it spill; and
+loop strength reduction, because addresses are already a moving part plus a constant, and its
+search takes most of the time in unrolled bodies and gives each of them pointers of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from llvmlite import binding as llvm
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 
+AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
 AVX2_CPUS = {"Intel": "haswell", "AMD": "znver2"}
 
 
 @lru_cache(maxsize=1)
 def _initialize() -> None:
-    llvm.set_option("", "-enable-misched=false")
+    for option in ("-enable-misched=false", "-disable-lsr"):
+        llvm.set_option("", option)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
@@ -32,7 +36,7 @@ def host_target() -> Target:
     _initialize()
     cpu = llvm.get_host_cpu_name()
     features = llvm.get_host_cpu_features()
-    wide = bool(features.get("avx512f") and features.get("avx512vl"))
+    wide = all(features.get(name) for name in AVX512)
     if not wide and not (features.get("avx2") and features.get("fma")):
         raise CodegenError(f"the processor {cpu} has neither AVX-512 nor AVX2 with FMA")
     return Target(

@@ -1,0 +1,68 @@
+"""Which lanes of a vectorized loop run.
+
+In: truth values, decided at compile time or not.  Out: masks, and their vectors of i1.  What
+always holds: a lane beyond the loop's extent is never active, whatever a run-time condition says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphflow.codegen.emit_builder import Builder, Value, boolean, lanes_of
+from graphflow.codegen.emit_index import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true."""
+
+    active: tuple[bool, ...]
+    dynamic: Value | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every lane of the vector runs."""
+        return self.dynamic is None and all(self.active)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether exactly the first `count` lanes run."""
+        return self.dynamic is None and all(self.active[: self.count])
+
+    @property
+    def count(self) -> int:
+        """How many lanes may run."""
+        return sum(self.active)
+
+    @property
+    def width(self) -> int:
+        return len(self.active)
+
+    def lanes(self) -> Iterator[int]:
+        """The lanes that may run, in order."""
+        return (i for i, active in enumerate(self.active) if active)
+
+
+def mask_value(builder: Builder, mask: Mask) -> Value:
+    """A mask as a vector of i1."""
+    fixed = lanes_of(mask.active, "i1")
+    if mask.dynamic is None:
+        return fixed
+    if all(mask.active):
+        return mask.dynamic
+    # A select, because `and` would let an idle lane's poison through.
+    return builder.select(fixed, mask.dynamic, boolean(False))
+
+
+def narrowed(builder: Builder, mask: Mask, truth: Decision) -> Mask:
+    """The lanes of `mask` for which `truth` holds too."""
+    if isinstance(truth, bool):
+        return mask if truth else Mask((False,) * mask.width)
+    if isinstance(truth, Value):
+        vector = builder.splat(truth, mask.width)
+        if mask.dynamic is not None:
+            vector = builder.binary("and", mask.dynamic, vector)
+        return Mask(mask.active, vector)
+    active = tuple(a and t for a, t in zip(mask.active, truth, strict=True))
+    return Mask(active, mask.dynamic)
