@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from graphflow.kernels.recipes.tile import Tiling
+
 from graphflow.layout import Demand, Layout
 
 
@@ -37,7 +38,13 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Not executed: the output lies where the inputs do, or the inputs in windows of the output."""
+    """Not executed: the inputs lie in the output's storage already.
+
+    `windows` gives, for each input, its layout inside that storage; as a label the input keeps the
+    layout it would have by itself.
+    """
+
+    windows: tuple[tuple[str, Layout], ...]
 
 
 Recipe: TypeAlias = Tiled | Staged | View

@@ -8,23 +8,23 @@ the claims against what analysis finds in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from graphflow.arith import FloorMod, Var, variables
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Padding,
-    Recipe,
     Staged,
     Tiled,
-    View,
     Work,
 )
 from graphflow.kernels.recipes.form import packed_weights
 from graphflow.kernels.recipes.movement import window_forms
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
+
+from graphflow.arith import FloorMod, Var, variables
 from graphflow.layout import (
     Family,
     IndexMap,
@@ -44,11 +44,17 @@ def alternatives(
     definition: PrimFunc, constants: frozenset[str], target: Target
 ) -> tuple[Alternative, ...]:
     """All forms of `definition`; `constants` are the inputs known at compile time."""
-    views = tuple(window_forms(definition, target))
     roles = roles_of(definition)
+    forms = list(window_forms(definition, target))
     if roles is None:
-        return (*views, _staged(definition))
-    return (*views, *_tiled(definition, roles, constants, target))
+        forms.append(_staged(definition))
+    else:
+        forms += _tiled(definition, roles, constants, target)
+    distinct: dict[tuple[object, ...], Alternative] = {}
+    for form in forms:
+        claims = (type(form.recipe), tuple(form.layouts.items()), tuple(form.demands.items()))
+        distinct.setdefault(claims, form)
+    return tuple(distinct.values())
 
 
 def _staged(definition: PrimFunc) -> Alternative:
@@ -109,6 +115,8 @@ def _form(
     vector = out.construction.value != "row_major" or len(roles.output.shape) != 4
     if not vector:
         cycles *= 6.0  # lanes run over the image row: windows of it are gathered under masks
+    if free and isinstance(_data_layout(roles, layouts, lane).index_map.outputs[-1], FloorMod):
+        cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
     names = [output.describe()] if not free or data is out else [
         _operand_layout(data, b).describe()  # type: ignore[union-attr]
         for b in definition.inputs if _independent_of_lanes(roles, b, lane)
@@ -116,15 +124,11 @@ def _form(
     ][:1] + [output.describe()]  # fmt: skip
     write_padding = output.is_padded
     if write_padding:
-        from dataclasses import replace
-
         tiling = replace(tiling, write_padding=True)
     padding = Padding.NONE
     if write_padding:
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
-    work = Work(
-        2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts)
-    )
+    work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
     return Alternative(
         " → ".join(names),
         layouts,
@@ -135,6 +139,12 @@ def _form(
         work,
         vector,
     )
+
+
+def _data_layout(roles: Roles, layouts: dict[str, Layout], lane: int) -> Layout:
+    """The layout of the largest operand that does not run along the lanes."""
+    free = [n for n in layouts if n in roles.reads and not roles.depends_on(n, lane)]
+    return max((layouts[n] for n in free), key=lambda x: prod(x.physical_shape))
 
 
 def lane_axis(layout: Layout) -> int:
@@ -196,9 +206,7 @@ def _packed(
         return Layout.of(IndexMap.identity(1), buffer.shape, (size,))
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
     order, blocked = _reduction_order(roles, layouts)
-    axes = [
-        k for v in order for k, e in enumerate(access.indices) if e is v and k != lane_of
-    ]
+    axes = [k for v in order for k, e in enumerate(access.indices) if e is v and k != lane_of]
     split = None
     if blocked is not None:
         split = next(
@@ -235,6 +243,3 @@ def _bytes(definition: PrimFunc, layouts: dict[str, Layout]) -> tuple[int, int]:
     read = sum(layouts[b.name].buffer(b.name, b.dtype).bytes for b in definition.inputs)
     written = sum(layouts[b.name].buffer(b.name, b.dtype).bytes for b in definition.outputs)
     return read, written
-
-
-__all__ = ["Recipe", "View", "alternatives", "lane_axis"]

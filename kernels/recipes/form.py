@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
+
 from graphflow.arith import (
     FloorDiv,
     FloorMod,
@@ -25,8 +27,6 @@ from graphflow.schedule import (
 )
 from graphflow.schedule.layouts import PadValue
 from graphflow.tir import Block, For, PrimFunc, accesses
-
-from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
 
 Placement = tuple[Layout, PadValue]
 
@@ -94,9 +94,7 @@ def _joined_lanes(
     return s, (*order[:-2], "oc_joined")
 
 
-def _reduction_order(
-    s: Schedule, axes: tuple[str, ...]
-) -> tuple[Schedule, tuple[str, ...]]:
+def _reduction_order(s: Schedule, axes: tuple[str, ...]) -> tuple[Schedule, tuple[str, ...]]:
     """The reduction loops, those that stride furthest through the data operand outermost."""
     s = _split_blocked(s, axes)
     loops = _reduction_loops(s.func, axes)
@@ -139,9 +137,7 @@ def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:
     for access in accesses(func.body):
         if access.kind != "read" or not any(var in variables(e) for e in access.indices):
             continue
-        follows_output = any(
-            Var(a) in variables(e) for a in axes[:-1] for e in access.indices
-        )
+        follows_output = any(Var(a) in variables(e) for a in axes[:-1] for e in access.indices)
         rank = (follows_output, access.buffer.size)
         if rank > (size >= 0 and best >= 0, size) or size < 0:
             flat = _flat(access.indices, access.buffer.strides)
@@ -158,7 +154,11 @@ def _flat(indices: tuple[IndexExpr, ...], strides: tuple[int, ...]) -> IndexExpr
 
 
 def packed_weights(
-    shape: tuple[int, ...], lane: int, width: int, order: tuple[int, ...], blocked: tuple[int, int] | None = None
+    shape: tuple[int, ...],
+    lane: int,
+    width: int,
+    order: tuple[int, ...],
+    blocked: tuple[int, int] | None = None,
 ) -> Layout:
     """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow.arith import Domain, IndexExpr, Predicate, TRUE, Var, linear, simplify, substitute
 from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
+
+from graphflow.arith import TRUE, Domain, IndexExpr, constant_value, linear, simplify
 from graphflow.layout import Layout, families, row_major
 from graphflow.target import Target
 from graphflow.tir import Load, PrimFunc, Store, sites
@@ -55,46 +56,41 @@ def window_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
         if layout is None or layout.is_padded:
             continue
         layouts: dict[str, Layout] = {output.name: layout}
+        windows: list[tuple[str, Layout]] = []
         for store, load, domain in moves:
-            window = window_of(layout, family.instantiate(load.buffer.shape)
-                               if len(load.buffer.shape) == len(output.shape)
-                               else row_major(load.buffer.shape), store, load, domain)  # fmt: skip
+            part = row_major(load.buffer.shape)
+            if len(load.buffer.shape) == len(output.shape):
+                part = family.instantiate(load.buffer.shape) or part
+            window = window_of(layout, part, store, load, domain)
             if window is None or load.buffer.name in layouts:
                 break
-            layouts[load.buffer.name] = window
+            layouts[load.buffer.name] = part
+            windows.append((load.buffer.name, window))
         else:
             name = f"view in {layout.describe()}"
-            yield Alternative(
-                name, layouts, frozenset(), {}, Padding.NONE, View(), FREE, True
-            )
+            recipe = View(tuple(windows))
+            yield Alternative(name, layouts, frozenset(), {}, Padding.NONE, recipe, FREE, True)
 
 
 def window_of(
-    whole: Layout, part: Layout | None, store: Store, load: Load, domain: Domain
+    whole: Layout, part: Layout, store: Store, load: Load, domain: Domain
 ) -> Layout | None:
     """The layout of the loaded buffer inside the storage of the stored one, or None.
 
     It is `part` moved by a constant for each physical axis, or the same memory read with another
     shape.
     """
-    if part is None or part.is_padded or domain.where != TRUE:
+    if part.is_padded or domain.where != TRUE:
         return None
     ranges = domain.ranges()
     there = whole.physical_index(store.indices)
     here = part.physical_index(load.indices)
     if len(there) == len(here):
-        offsets = [_constant(simplify(a - b, ranges)) for a, b in zip(there, here, strict=True)]
+        offsets = [
+            constant_value(simplify(a - b, ranges)) for a, b in zip(there, here, strict=True)
+        ]
         if all(k is not None and k >= 0 for k in offsets):
             known = [k for k in offsets if k is not None]
             return part.windowed(known, whole.physical_shape)
     flat = simplify(flat_offset(whole, store.indices) - flat_offset(part, load.indices), ranges)
-    return part if _constant(flat) == 0 and whole.logical_shape != () else None
-
-
-def _constant(expr: IndexExpr) -> int | None:
-    from graphflow.arith import constant_value
-
-    return constant_value(expr)
-
-
-__all__ = ["Predicate", "Var", "flat_offset", "moves_of", "substitute", "window_forms", "window_of"]
+    return part if constant_value(flat) == 0 else None

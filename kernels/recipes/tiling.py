@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from graphflow.kernels.recipes.tile import Panel, Tiling
+
 from graphflow.target import Target
 
 TILE_OVERHEAD = 16.0

@@ -1,0 +1,69 @@
+"""The physical graph: storages, and the calls that fill them, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.kernels.recipes import Alternative
+from graphflow.layout import Layout
+from graphflow.tir import PrimFunc
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tensor lies: a storage, and its layout inside the storage's box."""
+
+    storage: str
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class StorageSpec:
+    """One allocation: `kind` is `input`, `output`, `arena` or `constant`; `elements` of `dtype`.
+
+    `contents` are the initial elements of a constant, in memory order.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    elements: int
+    contents: NDArray[np.generic] | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel to run: a definition, a placement for each parameter, and how it is made.
+
+    `form` is the alternative whose recipe makes it, None for movement made by the compiler.
+    `pad_value` is the constant to write to the output's padding, `undef` to leave anything there,
+    or None to leave it untouched.  `moves` marks calls that only move or fill elements; `prepare`
+    those that run once, when the program is loaded.
+    """
+
+    name: str
+    definition: PrimFunc
+    placements: Mapping[str, Placement]
+    form: Alternative | None
+    pad_value: float | str | None = None
+    moves: bool = False
+    prepare: bool = False
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class PhysicalGraph:
+    """Everything that lowering needs.
+
+    `values` says where each value of the graph lies, as its producer wrote it.
+    """
+
+    storages: Mapping[str, StorageSpec]
+    calls: tuple[Call, ...]
+    values: Mapping[str, Placement]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]

@@ -1,0 +1,257 @@
+"""Every form of every node with the labels it reads and gives, enumerated forward.
+
+In: the graph, the target, pins.  Out: `Candidates`: for each node its candidates, for each value
+the labels that some candidate gives.  Labels start at the graph's inputs and are followed through
+the forms, so only those that can occur are listed.  Facts come from evaluating bodies on the
+padding of the inputs; a constant that some reader demands can also be written by the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from graphflow.cost import kernel_seconds
+from graphflow.errors import LayoutConflict
+from graphflow.flow.labels import label_key, label_of, memory_key, padding_regions
+from graphflow.flow.plan import Label
+from graphflow.graph import Node, OperatorGraph
+from graphflow.kernels.recipes import Alternative, Padding, View, alternatives
+from graphflow.layout import (
+    Constant,
+    Demand,
+    Equal,
+    Fact,
+    Layout,
+    Undefined,
+    Unused,
+    fact_of,
+    output_facts,
+    row_major,
+)
+from graphflow.target import Target
+
+WRITE_PAD = 1.01
+"""How much longer a kernel takes whose epilogue also selects the value of the padding."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a candidate reads: input `position` holds `value`, in this layout, with this demand.
+
+    `facts` are the facts that the candidate's own claims about its output rest on.
+    """
+
+    position: int
+    value: str
+    layout: Layout
+    demand: Demand
+    facts: tuple[tuple[str, Fact], ...] = ()
+    window: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One form of one node with everything decided but the rest of the graph."""
+
+    node: str
+    alternative: Alternative
+    needs: tuple[Need, ...]
+    gives: tuple[tuple[str, Label], ...]
+    pad_value: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All candidates by node, and all labels a value can be produced in."""
+
+    of_node: Mapping[str, tuple[Candidate, ...]]
+    labels: Mapping[str, tuple[Label, ...]]
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The alternatives of every node, before labels are followed."""
+
+    of_node: Mapping[str, tuple[Alternative, ...]]
+
+    def demanded(self) -> tuple[float, ...]:
+        """The constants that some form demands in a padding."""
+        found = {
+            float(demand.literal.value)
+            for forms in self.of_node.values()
+            for form in forms
+            for demand in form.demands.values()
+            if isinstance(demand, Equal)
+        }
+        return tuple(sorted(found))
+
+
+def forms_of(graph: OperatorGraph, target: Target) -> Forms:
+    """The alternatives of every node that runs (constants are made beforehand)."""
+    found: dict[str, tuple[Alternative, ...]] = {}
+    for node in graph.nodes:
+        if not all(graph.is_constant(value) for value in node.outputs):
+            found[node.name] = alternatives(node.func, constant_inputs(graph, node), target)
+    return Forms(found)
+
+
+def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
+    """The parameters of `node` that are bound to constants."""
+    bound = zip(node.func.inputs, node.inputs, strict=True)
+    return frozenset(buffer.name for buffer, value in bound if graph.is_constant(value))
+
+
+def enumerate_candidates(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    pins: Mapping[str, Layout],
+) -> Candidates:
+    """All candidates, nodes in topological order.
+
+    LayoutConflict where pins leave a node without any.
+    """
+    forms = forms_of(graph, target)
+    wanted = forms.demanded()
+    labels: dict[str, tuple[Label, ...]] = {
+        name: (label_of(row_major(graph.values[name].shape)),) for name in graph.inputs
+    }
+    found: dict[str, tuple[Candidate, ...]] = {}
+    for node in graph.nodes:
+        if node.name not in forms.of_node:
+            continue
+        candidates: dict[object, Candidate] = {}
+        for form in forms.of_node[node.name]:
+            if not _respects(node, form, pins, graph):
+                continue
+            for candidate in _of_form(graph, node, form, labels, wanted, target, threads):
+                key = (
+                    tuple((n.position, memory_key(n.layout), n.facts, n.demand, n.window)
+                          for n in candidate.needs),
+                    tuple((v, label_key(label)) for v, label in candidate.gives),
+                )  # fmt: skip
+                kept = candidates.get(key)
+                if kept is None or candidate.seconds < kept.seconds:
+                    candidates[key] = candidate
+        if not candidates:
+            _conflict(node, forms.of_node[node.name], pins)
+        found[node.name] = tuple(candidates.values())
+        for value in node.outputs:
+            given = [label for c in found[node.name] for v, label in c.gives if v == value]
+            labels[value] = tuple({label_key(label): label for label in given}.values())
+    return Candidates(found, labels)
+
+
+def _respects(
+    node: Node, form: Alternative, pins: Mapping[str, Layout], graph: OperatorGraph
+) -> bool:
+    bound = [
+        *zip(node.func.inputs, node.inputs, strict=True),
+        *zip(node.func.outputs, node.outputs, strict=True),
+    ]
+    return all(
+        memory_key(form.layouts[buffer.name]) == memory_key(pins[value])
+        for buffer, value in bound
+        if value in pins
+    )
+
+
+def _conflict(node: Node, forms: tuple[Alternative, ...], pins: Mapping[str, Layout]) -> None:
+    touched = [v for v in (*node.inputs, *node.outputs) if v in pins]
+    stated = ", ".join(f"{v} pinned to {pins[v].describe()}" for v in touched)
+    offered = "; ".join(form.name for form in forms)
+    raise LayoutConflict(
+        f"{node.name} ({node.op}) has no form with {stated}; its forms are: {offered}. "
+        "Drop one of these pins or choose a layout that the node offers."
+    )
+
+
+def _of_form(
+    graph: OperatorGraph,
+    node: Node,
+    form: Alternative,
+    labels: Mapping[str, tuple[Label, ...]],
+    wanted: tuple[float, ...],
+    target: Target,
+    threads: int,
+) -> list[Candidate]:
+    seconds = kernel_seconds(form.work, target, threads)
+    needs = [
+        Need(k, value, form.layouts[b.name], form.demands.get(b.name, Unused()),
+             window=isinstance(form.recipe, View))
+        for k, (b, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True))
+        if not graph.is_constant(value)
+    ]  # fmt: skip
+    output, value = node.func.outputs[0], node.outputs[0]
+    layout = form.layouts[output.name]
+    regions = padding_regions(layout)
+
+    def candidate(
+        facts: Mapping[str, Fact], using: tuple[Need, ...], pad: float | None
+    ) -> Candidate:
+        label = Label(layout, tuple((r, facts[r]) for r in regions))
+        time = seconds if pad is None else seconds * WRITE_PAD
+        return Candidate(node.name, form, using, ((value, label),), pad, time)
+
+    undefined: dict[str, Fact] = dict.fromkeys(regions, Undefined())
+    found = [candidate(undefined, tuple(needs), None)]
+    if not regions:
+        return found
+    dtype = output.dtype
+    for constant in wanted:
+        found.append(
+            candidate(dict.fromkeys(regions, fact_of(constant, dtype)), tuple(needs), constant)
+        )
+    if form.padding is Padding.EVALUATED:
+        for known in _known_inputs(needs, labels):
+            facts = _evaluated(graph, node, form, known)
+            if any(fact != Undefined() for fact in facts.values()):
+                using = tuple(
+                    Need(n.position, n.value, n.layout, n.demand, known[n.position].facts)
+                    for n in needs
+                )
+                found.append(candidate(facts, using, None))
+    return found
+
+
+def _known_inputs(
+    needs: list[Need], labels: Mapping[str, tuple[Label, ...]]
+) -> list[dict[int, Label]]:
+    """Every combination of labels in which the inputs may already be in the wanted layouts."""
+    options: list[list[tuple[int, Label]]] = []
+    for need in needs:
+        fitting = [
+            label
+            for label in labels[need.value]
+            if memory_key(label.layout) == memory_key(need.layout)
+        ]
+        if not fitting:
+            fitting = [label_of(need.layout)]
+        options.append([(need.position, label) for label in fitting])
+    return [dict(chosen) for chosen in product(*options)]
+
+
+def _evaluated(
+    graph: OperatorGraph, node: Node, form: Alternative, known: Mapping[int, Label]
+) -> dict[str, Fact]:
+    """What the body leaves in the padding of its output, for these facts of its inputs."""
+    facts: dict[tuple[str, str], Fact] = {}
+    for k, buffer in enumerate(node.func.inputs):
+        layout = form.layouts[buffer.name]
+        given = dict(known[k].facts) if k in known else {}
+        for region in padding_regions(layout):
+            facts[buffer.name, region] = given.get(region, Undefined())
+    output = node.func.outputs[0]
+    result = output_facts(node.func, form.layouts, facts)
+    return {
+        region: _settled(result.get((output.name, region), Undefined()))
+        for region in padding_regions(form.layouts[output.name])
+    }
+
+
+def _settled(fact: Fact) -> Fact:
+    """Whatever was stored can be read back; only constants are worth a label of their own."""
+    return fact if isinstance(fact, Constant) else Undefined()

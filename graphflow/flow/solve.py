@@ -1,0 +1,240 @@
+"""The cheapest plan: an exact integer program over candidates and copies.
+
+In: `Candidates` and the graph.  Out: `Solution`: one candidate for each node, the copies to make and
+which reader uses which.  A copy of a value in a layout is paid once, however many readers share it.
+Variables: one for each candidate, one for each possible copy.  Constraints: one candidate a node; a
+candidate that reads needs a label or a copy that serves it; a value lies in at most one window.
+The same input gives the same plan: variables are in a stable order, and HiGHS is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from graphflow.cost import conversion_seconds, fill_seconds
+from graphflow.errors import LayoutConflict
+from graphflow.flow.candidates import Candidate, Candidates, Need
+from graphflow.flow.labels import accepts, label_key, label_of, memory_key
+from graphflow.flow.plan import Label
+from graphflow.graph import OperatorGraph
+from graphflow.layout import Equal, Layout, Undefined, Unused, fact_of, row_major, serves
+from graphflow.target import Target
+from graphflow.tir import DTYPES
+
+TIME_LIMIT = 20.0
+"""Seconds after which the best plan so far is taken; the gap is reported."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A possible copy of `value`; a fill starts from a label with the same layout."""
+
+    value: str
+    target: Label
+    kind: str
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The chosen candidates and copies; `gap` is relative, `seconds` the objective."""
+
+    candidates: dict[str, Candidate]
+    copies: tuple[Copy, ...]
+    seconds: float
+    gap: float
+
+
+@dataclass
+class _Program:
+    """Columns and rows of the integer program while it is written."""
+
+    costs: list[float] = field(default_factory=list)
+    rows: list[dict[int, float]] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def variable(self, cost: float) -> int:
+        self.costs.append(cost)
+        return len(self.costs) - 1
+
+    def constrain(self, row: dict[int, float], low: float, high: float) -> None:
+        self.rows.append(row)
+        self.lower.append(low)
+        self.upper.append(high)
+
+    def solve(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], float, float] | None:
+        """The values of the variables, the objective and the gap; None if nothing is feasible."""
+        if not self.costs:
+            return np.zeros(0), 0.0, 0.0
+        entries = [(r, c, v) for r, row in enumerate(self.rows) for c, v in row.items()]
+        r, c, v = (np.array(part) for part in zip(*entries, strict=True))
+        matrix = coo_array((v, (r, c)), shape=(len(self.rows), len(self.costs)))
+        scale = max(max(self.costs), 1e-12)
+        found = milp(
+            np.array(self.costs) / scale,
+            integrality=np.ones(len(self.costs)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(matrix.tocsr(), self.lower, self.upper),
+            options={"time_limit": TIME_LIMIT, "mip_rel_gap": 1e-6},
+        )
+        if found.x is None:
+            return None
+        gap = float(getattr(found, "mip_gap", 0.0) or 0.0)
+        return np.round(found.x), float(found.fun) * scale, gap
+
+
+def solve(
+    graph: OperatorGraph,
+    candidates: Candidates,
+    target: Target,
+    threads: int,
+    excluded: Iterable[Candidate] = (),
+) -> Solution | None:
+    """The cheapest plan, or the cheapest that differs from the `excluded` candidates; None if none.
+
+    LayoutConflict if there is no plan at all.
+    """
+    model = _Model(graph, candidates, target, threads)
+    model.write()
+    chosen = [k for k, c in model.columns.items() if any(c is e for e in excluded)]
+    if chosen:
+        model.program.constrain(dict.fromkeys(chosen, 1.0), 0, len(chosen) - 1)
+    solved = model.program.solve()
+    if solved is None:
+        if chosen:
+            return None
+        raise LayoutConflict("no plan meets the constraints of the graph; drop a pin")
+    values, seconds, gap = solved
+    picked = {c.node: c for k, c in model.columns.items() if values[k]}
+    copies = tuple(c for k, c in model.copies.items() if values[k])
+    return Solution(picked, copies, seconds, gap)
+
+
+class _Model:
+    """The integer program of one graph."""
+
+    def __init__(
+        self, graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
+    ) -> None:
+        self.graph, self.candidates = graph, candidates
+        self.target, self.threads = target, threads
+        self.program = _Program()
+        self.columns: dict[int, Candidate] = {}
+        self.copies: dict[int, Copy] = {}
+        self._copy_columns: dict[tuple[str, object, str], int] = {}
+        self._givers: dict[str, list[tuple[int, Label]]] = {}
+
+    def write(self) -> None:
+        """Writes all columns, then all rows."""
+        for node, options in self.candidates.of_node.items():
+            columns = [self._candidate(c) for c in options]
+            self.program.constrain(dict.fromkeys(columns, 1.0), 1, 1)
+        for column, candidate in list(self.columns.items()):
+            for need in candidate.needs:
+                self._serve(column, need)
+        for value in self.graph.outputs:
+            if not self.graph.is_constant(value):
+                layout = row_major(self.graph.values[value].shape)
+                self._serve(None, Need(-1, value, layout, Unused()))
+        self._one_window()
+
+    def _candidate(self, candidate: Candidate) -> int:
+        column = self.program.variable(candidate.seconds)
+        self.columns[column] = candidate
+        for value, label in candidate.gives:
+            self._givers.setdefault(value, []).append((column, label))
+        return column
+
+    def _serve(self, column: int | None, need: Need) -> None:
+        """`candidate <= Σ what serves its need`."""
+        row: dict[int, float] = {} if column is None else {column: -1.0}
+        fixed = 0.0
+        for giver, label in self._sources(need.value):
+            if self._fits(label, need) and not (giver is None and need.window):
+                if giver is None:
+                    fixed = 1.0
+                else:
+                    row[giver] = row.get(giver, 0.0) + 1.0
+        for copy in self._copies_for(need):
+            row[copy] = 1.0
+        demanded = 1.0 if column is None else 0.0
+        self.program.constrain(row, demanded - fixed, np.inf)
+
+    def _sources(self, value: str) -> list[tuple[int | None, Label]]:
+        if value in self.graph.inputs:
+            return [(None, label) for label in self.candidates.labels[value]]
+        return list(self._givers.get(value, []))
+
+    @staticmethod
+    def _fits(label: Label, need: Need) -> bool:
+        if not accepts(label, need.layout, need.demand):
+            return False
+        known = dict(label.facts)
+        return all(known.get(r) == f for r, f in need.facts if f != Undefined())
+
+    def _copies_for(self, need: Need) -> list[int]:
+        wanted = [f for _, f in need.facts if f != Undefined()]
+        if wanted:
+            target = Label(need.layout, need.facts)
+        elif isinstance(need.demand, Equal):
+            literal = need.demand.literal
+            target = label_of(need.layout, fact_of(literal.value, literal.dtype))
+        else:
+            target = label_of(need.layout)
+        found = [self._copy(need.value, target, "convert")]
+        if target.facts and any(not serves(Undefined(), need.demand) for _ in (0,)):
+            found.append(self._copy(need.value, target, "fill"))
+        return found
+
+    def _copy(self, value: str, target: Label, kind: str) -> int:
+        key = (value, label_key(target), kind)
+        if key not in self._copy_columns:
+            copy = self._priced(value, target, kind)
+            column = self.program.variable(copy.seconds)
+            self._copy_columns[key] = column
+            self.copies[column] = copy
+            if kind == "fill":
+                self._needs_same_layout(column, value, target.layout)
+        return self._copy_columns[key]
+
+    def _needs_same_layout(self, column: int, value: str, layout: Layout) -> None:
+        """A fill writes padding only, so the rest must be there in this layout already."""
+        row: dict[int, float] = {column: -1.0}
+        for giver, label in self._sources(value):
+            if giver is not None and memory_key(label.layout) == memory_key(layout):
+                row[giver] = row.get(giver, 0.0) + 1.0
+        self.program.constrain(row, 0, np.inf)
+
+    def _priced(self, value: str, target: Label, kind: str) -> Copy:
+        tensor = self.graph.values[value]
+        size = DTYPES[tensor.dtype].itemsize
+        whole = target.layout.buffer(value, tensor.dtype).bytes
+        if kind == "fill":
+            padding = target.layout.padding_elements * size
+            seconds = fill_seconds(padding, self.target, self.threads)
+            return Copy(value, target, kind, seconds, padding)
+        moved = whole + tensor.size * size
+        return Copy(
+            value, target, kind, conversion_seconds(moved, self.target, self.threads), moved
+        )
+
+    def _one_window(self) -> None:
+        """A value is placed in at most one storage that is not its own."""
+        uses: dict[str, list[int]] = {}
+        for column, candidate in self.columns.items():
+            for need in candidate.needs:
+                if need.window:
+                    uses.setdefault(need.value, []).append(column)
+        for columns in uses.values():
+            row: dict[int, float] = {}
+            for column in columns:
+                row[column] = row.get(column, 0.0) + 1.0
+            if sum(row.values()) > 1:
+                self.program.constrain(row, 0, 1)
