@@ -7,7 +7,12 @@ from graphflow.schedule.conditions import (
     simplify_kernel,
 )
 from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
-from graphflow.schedule.layouts import PadFunction, sequential_buffer_access, transform_layout
+from graphflow.schedule.layouts import (
+    PadFunction,
+    PadValue,
+    sequential_buffer_access,
+    transform_layout,
+)
 from graphflow.schedule.loops import (
     cut_loop,
     divide_loop,
@@ -26,6 +31,7 @@ from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_a
 
 __all__ = [
     "PadFunction",
+    "PadValue",
     "Rewrite",
     "Schedule",
     "Step",

@@ -16,8 +16,12 @@ from graphflow.arith import (
     conjunction,
     conjuncts,
     const,
+    equal,
+    joined,
     predicate_variables,
+    prove_empty,
     prove_injective,
+    substitute,
     substitute_in,
     variables,
 )
@@ -96,16 +100,17 @@ def stage_mem(
     new = Buffer(name, shape, old.dtype, scope)
     index: tuple[IndexExpr, ...] = tuple(d.var for d in window.dims)
     body: Body = (Allocate(new),)
-    if touched[0].kind != "write" or not _dominates(touched[0], touched):
+    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched)
+    if not stored_first:
         body = (*body, *_copy_nest(window, "_in", Store(new, index, Load(old, window.indices))))
     body = (*body, *_redirected(stmt.body, old, new, index))
-    dead = _dead_outside(func, stmt, old) and len(body) > 1 and touched[0].kind == "write"
-    if dead:
-        proofs.append(structural(f"{buffer} is touched in {loop} alone, and stored before loaded"))
+    unread = _dead_outside(func, stmt, domain, old) if stored_first else None
+    if unread is not None:
+        proofs.append(unread)
     else:
         body = (*body, *_copy_nest(window, "_out", Store(old, window.indices, Load(new, index))))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
-    if dead:
+    if unread is not None and not _is_touched(staged, old):
         staged = replace(staged, body=_without_allocation(staged.body, old))
     return Rewrite(staged, tuple(proofs))
 
@@ -190,11 +195,28 @@ def _redirected(body: Body, old: Buffer, new: Buffer, index: tuple[IndexExpr, ..
     return map_body(map_expressions(body, on_expr), on_stmt)
 
 
-def _dead_outside(func: PrimFunc, stmt: For, buffer: Buffer) -> bool:
+def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> Proof | None:
+    """A proof that nothing outside `stmt` reads what it writes to an allocated buffer, or None."""
     if buffer in {p.buffer for p in func.params}:
-        return False
-    everywhere = [a for a in accesses(func.body) if a.buffer == buffer]
-    return len(everywhere) == sum(a.buffer == buffer for a in accesses(stmt.body))
+        return None
+    inside = [a for a in accesses((stmt,), domain) if a.buffer == buffer and a.kind != "read"]
+    remaining = rewrite_at(func, stmt.var.name, lambda _s, _d: ())
+    readers = [a for a in accesses(remaining.body) if a.buffer == buffer and a.kind != "write"]
+    claim = f"nothing outside {stmt.var} reads what it writes to {buffer.name}"
+    for write in {a.indices: a for a in inside}.values():
+        for reader in readers:
+            copy, fresh = reader.domain.renamed("'")
+            same = [
+                equal(a, substitute(b, fresh))
+                for a, b in zip(write.indices, reader.indices, strict=True)
+            ]
+            if not prove_empty(joined(write.domain, copy).given(conjunction(same))).proven:
+                return None
+    return structural(claim)
+
+
+def _is_touched(func: PrimFunc, buffer: Buffer) -> bool:
+    return any(access.buffer == buffer for access in accesses(func.body))
 
 
 def _without_allocation(body: Body, buffer: Buffer) -> Body:

@@ -10,6 +10,7 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.alternatives import alternatives
+from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.movement import flat_offset
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
@@ -17,6 +18,7 @@ __all__ = [
     "Alternative",
     "Padding",
     "Panel",
+    "Placements",
     "Recipe",
     "Staged",
     "Tiled",
@@ -24,5 +26,6 @@ __all__ = [
     "View",
     "Work",
     "alternatives",
+    "build",
     "flat_offset",
 ]

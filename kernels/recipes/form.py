@@ -15,18 +15,19 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.layout import Layout
+from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
+    PadValue,
     Schedule,
     divide_loop,
     fuse,
     mult_loops,
     reorder_loops,
     sequential_buffer_access,
+    simplify_kernel,
     transform_layout,
 )
-from graphflow.schedule.layouts import PadValue
-from graphflow.tir import Block, For, PrimFunc, accesses
+from graphflow.tir import Block, For, PrimFunc, accesses, loops_of
 
 Placement = tuple[Layout, PadValue]
 
@@ -103,8 +104,6 @@ def _reduction_order(s: Schedule, axes: tuple[str, ...]) -> tuple[Schedule, tupl
 
 
 def _reduction_loops(func: PrimFunc, axes: tuple[str, ...]) -> list[str]:
-    from graphflow.tir import loops_of
-
     compute = [b for b in func.body if isinstance(b, Block) and _is_compute(b)]
     return [s.var.name for s in loops_of(tuple(compute)) if s.var.name not in axes]
 
@@ -124,8 +123,6 @@ def _split_blocked(s: Schedule, axes: tuple[str, ...]) -> Schedule:
             )
             if access.kind == "read" and factor is not None:
                 s = s.apply(divide_loop, name, factor, (name + "o", name + "i"), "guard")
-                from graphflow.schedule import simplify_kernel
-
                 s = s.apply(simplify_kernel)
                 break
     return s
@@ -165,7 +162,6 @@ def packed_weights(
     `order` are the other axes from the outermost in; `blocked = (axis, b)` splits one of them, its
     rest innermost before the lanes.
     """
-    from graphflow.layout import IndexMap
 
     def place(*i: Var) -> list[IndexExpr]:
         out: list[IndexExpr] = [i[lane] // width]

@@ -227,8 +227,7 @@ def _parted(
 
 
 def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...]) -> Schedule:
-    if _guards(s.func, nest[0], nest[-1]):
-        s = s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
+    s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, (*reduction, *nest))
     if any(isinstance(stmt, If) for stmt in walk(_loop(s.func, reduction[0]).body)):
         s = s.apply(lift_conditions, reduction[0])
@@ -236,6 +235,19 @@ def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...])
         if _restrictable(s.func, name):
             s = s.apply(restrict_loop, name)
     return s
+
+
+def _overcomputed(s: Schedule, nest: tuple[str, ...]) -> Schedule:
+    """The nest without conditions on its lanes, where what the lanes do then is proven harmless.
+
+    Elsewhere the conditions stay, and become masks.
+    """
+    if not _guards(s.func, nest[0], nest[-1]):
+        return s
+    try:
+        return s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
+    except ScheduleError:
+        return s
 
 
 def _guards(func: PrimFunc, place: str, about: str) -> bool:
@@ -260,8 +272,8 @@ def _restrictable(func: PrimFunc, name: str) -> bool:
 
 
 def _vectorized(s: Schedule, nest: tuple[str, ...], masked: bool, tiling: Tiling) -> Schedule:
-    if (not masked or tiling.write_padding) and _guards(s.func, nest[0], nest[-1]):
-        s = s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
+    if not masked or tiling.write_padding:
+        s = _overcomputed(s, nest)
     for name in nest[:-1]:
         s = s.apply(unroll_loop, name)
     return s.apply(vectorize_loop, nest[-1])

@@ -1,0 +1,155 @@
+"""Lowering calls to kernels: recipes run, claims about memory proven, equal kernels made once.
+
+In: the calls of a physical graph.  Out: `LoweredKernel`s by symbol, and for each call the symbol.
+Every access of a lowered kernel is proven to stay in its buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphflow.arith import Proof, conjunction, prove, within
+from graphflow.convert import Call, PhysicalGraph
+from graphflow.errors import VerifyError
+from graphflow.kernels.recipes import Placements, Recipe, Staged, build
+from graphflow.layout import Layout
+from graphflow.lower.assumptions import remove_assume, remove_undef
+from graphflow.schedule import Schedule
+from graphflow.target import Target
+from graphflow.tir import (
+    Allocate,
+    Buffer,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Role,
+    accesses,
+    loops_of,
+    map_body,
+    to_text,
+    verify,
+)
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A kernel ready for the emitter, and the schedule that made it.
+
+    `extent` counts the iterations of its parallel loop; `workspace` are buffers that the caller
+    hands in besides the definition's parameters, after them; `proofs` that accesses stay in bounds.
+    """
+
+    symbol: str
+    func: PrimFunc
+    schedule: Schedule
+    extent: int
+    workspace: tuple[Buffer, ...]
+    proofs: tuple[Proof, ...]
+
+
+def lower_call(call: Call, target: Target, symbol: str) -> LoweredKernel:
+    """The kernel of one call."""
+    schedule = scheduled(call, target)
+    func = remove_undef(remove_assume(schedule.func))
+    func, workspace = _with_workspace(func)
+    func = replace(func, name=symbol)
+    verify(func, "lowered")
+    proofs = tuple(in_bounds(func))
+    return LoweredKernel(symbol, func, schedule, _parallel_extent(func), workspace, proofs)
+
+
+def kernel_key(call: Call) -> tuple[object, ...]:
+    """Calls with equal keys run the same kernel; names of nodes do not matter."""
+    return _anonymous(call.definition), placements_of(call), recipe_of(call)
+
+
+def scheduled(call: Call, target: Target) -> Schedule:
+    """The schedule of a call's kernel."""
+    return build(_anonymous(call.definition), placements_of(call), recipe_of(call), target)
+
+
+def _anonymous(definition: PrimFunc) -> PrimFunc:
+    return replace(definition, name="kernel")
+
+
+def recipe_of(call: Call) -> Recipe:
+    """The recipe of the chosen form; movement is made stage by stage."""
+    return Staged() if call.form is None else call.form.recipe
+
+
+def placements_of(call: Call) -> Placements:
+    """Layouts and padding of the parameters, as the recipe takes them.
+
+    What a conversion's definition says is physical already, so its parameters stay as they are.
+    """
+    if call.form is None:
+        return ()
+    outputs = {b.name for b in call.definition.outputs}
+    found = []
+    for param in call.definition.params:
+        name = param.buffer.name
+        layout = call.placements[name].layout
+        pad = call.pad_value if name in outputs else "undef"
+        found.append((name, layout, pad if _own_padding(call, name, layout) else None))
+    return tuple(found)
+
+
+def _own_padding(call: Call, name: str, layout: Layout) -> bool:
+    """Whether what surrounds the tensor is its own padding, and not another tensor's memory."""
+    assert call.form is not None
+    return layout.is_padded and layout == call.form.layouts[name]
+
+
+def _with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
+    """Large intermediates become parameters: their memory is planned with everything else."""
+    found = tuple(
+        s.buffer for s in func.body if isinstance(s, Allocate) and s.buffer.scope == "global"
+    )
+    if not found:
+        return func, ()
+    body = map_body(
+        func.body, lambda s: () if isinstance(s, Allocate) and s.buffer in found else (s,)
+    )
+    params = (*func.params, *(Param(buffer, Role.OUTPUT) for buffer in found))
+    return replace(func, params=params, body=body), found
+
+
+def _parallel_extent(func: PrimFunc) -> int:
+    for loop in loops_of(func.body):
+        if loop.kind is LoopKind.PARALLEL:
+            assert loop.extent is not None, "parallel loops have constant bounds"
+            return loop.extent
+    return 1
+
+
+def in_bounds(func: PrimFunc) -> list[Proof]:
+    """A proof for each access; VerifyError shows the kernel where one is missing."""
+    proofs: dict[Proof, None] = {}
+    for access in accesses(func.body):
+        shape = access.buffer.shape
+        inside = conjunction(within(e, 0, n) for e, n in zip(access.indices, shape, strict=True))
+        proof = prove(inside, access.domain)
+        if not proof.proven:
+            where = ", ".join(map(str, access.indices))
+            raise VerifyError(
+                f"{func.name}: {access.buffer.name}[{where}] is not proven to stay in "
+                f"{list(shape)}: {proof.reason}\nin\n{to_text(func)}"
+            )
+        proofs[proof] = None
+    return list(proofs)
+
+
+def lower_kernels(
+    physical: PhysicalGraph, target: Target
+) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
+    """The distinct kernels by symbol, and the symbol of each call in order."""
+    symbols: dict[tuple[object, ...], str] = {}
+    kernels: dict[str, LoweredKernel] = {}
+    order: list[str] = []
+    for call in physical.calls:
+        key = kernel_key(call)
+        if key not in symbols:
+            symbols[key] = f"k{len(symbols)}"
+            kernels[symbols[key]] = lower_call(call, target, symbols[key])
+        order.append(symbols[key])
+    return kernels, tuple(order)

@@ -1,0 +1,93 @@
+"""From calls to the tables of a native program.
+
+In: a physical graph and its lowered kernels.  Out: `Lowered`, and with the objects of the kernels a
+`ProgramSpec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphflow.convert import Call, PhysicalGraph
+from graphflow.graph import OperatorGraph
+from graphflow.lower.kernels import LoweredKernel, lower_kernels
+from graphflow.lower.memory import pack, plan_arena
+from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.target import Target
+from graphflow.tir import DTYPES
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Kernels by symbol, and the calls with their steps and where everything lies."""
+
+    kernels: Mapping[str, LoweredKernel]
+    calls: tuple[tuple[Call, Step], ...]
+    places: Mapping[str, BufferRef]
+    arena_bytes: int
+    constant_bytes: int
+    physical: PhysicalGraph
+
+
+def lower(physical: PhysicalGraph, target: Target) -> Lowered:
+    """Kernels, memory and steps of a physical graph."""
+    kernels, symbols = lower_kernels(physical, target)
+    sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
+    kinds = {name: s.kind for name, s in physical.storages.items()}
+    touched: list[list[str]] = []
+    for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
+        touched.append([p.storage for p in call.placements.values()])
+        for buffer in kernels[symbol].workspace:
+            name = _workspace_name(k, buffer.name)
+            sizes[name], kinds[name] = buffer.bytes, "arena"
+            touched[-1].append(name)
+    arena = {n: size for n, size in sizes.items() if kinds[n] == "arena"}
+    constant = {n: size for n, size in sizes.items() if kinds[n] == "constant"}
+    arena_offsets, arena_bytes = plan_arena(arena, touched)
+    constant_offsets, constant_bytes = pack(constant)
+    places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
+    places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
+    places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
+    outputs = [f"output:{name}" for name in physical.outputs]
+    places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
+    calls = tuple(
+        (call, _step(k, call, kernels[symbol], places))
+        for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
+    )
+    return Lowered(kernels, calls, places, arena_bytes, constant_bytes, physical)
+
+
+def _workspace_name(call: int, buffer: str) -> str:
+    return f"workspace:{call}:{buffer}"
+
+
+def _step(number: int, call: Call, kernel: LoweredKernel, places: Mapping[str, BufferRef]) -> Step:
+    buffers = [places[call.placements[p.buffer.name].storage] for p in call.definition.params]
+    buffers += [places[_workspace_name(number, b.name)] for b in kernel.workspace]
+    return Step(kernel.symbol, tuple(buffers), kernel.extent)
+
+
+def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
+    """The program of a lowered graph, with the object code of each of its kernels."""
+    physical = lowered.physical
+    constants = tuple(
+        (lowered.places[name].position, spec.contents)
+        for name, spec in physical.storages.items()
+        if spec.contents is not None
+    )
+    return ProgramSpec(
+        objects=tuple((symbol, objects[symbol]) for symbol in lowered.kernels),
+        prepare=tuple(step for call, step in lowered.calls if call.prepare),
+        run=tuple(step for call, step in lowered.calls if not call.prepare),
+        constants=constants,
+        constant_bytes=lowered.constant_bytes,
+        arena_bytes=lowered.arena_bytes,
+        inputs=tuple(_tensor(graph, name) for name in physical.inputs),
+        outputs=tuple(_tensor(graph, name) for name in physical.outputs),
+    )
+
+
+def _tensor(graph: OperatorGraph, name: str) -> TensorSpec:
+    value = graph.values[name]
+    return TensorSpec(name, value.dtype, value.shape)

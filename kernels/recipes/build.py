@@ -1,0 +1,31 @@
+"""Making a kernel: the recipe of a form, run on the compute definition."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from graphflow.kernels.recipes.alternative import Recipe, Staged, Tiled, View
+from graphflow.kernels.recipes.form import tiled
+from graphflow.kernels.recipes.stages import staged
+
+from graphflow.errors import ScheduleError
+from graphflow.layout import Layout
+from graphflow.schedule import PadValue, Schedule
+from graphflow.target import Target
+from graphflow.tir import PrimFunc
+
+Placements = tuple[tuple[str, Layout, PadValue], ...]
+"""For each parameter its layout, and what its padding holds (inputs) or gets (outputs)."""
+
+
+@lru_cache(maxsize=4096)
+def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: Target) -> Schedule:
+    """The schedule that makes the kernel of `definition` with its parameters placed so."""
+    match recipe:
+        case Tiled():
+            placed = {name: (layout, pad) for name, layout, pad in placements}
+            return tiled(definition, placed, definition.outputs[0].name, recipe.tiling)
+        case Staged():
+            return staged(definition, placements, target)
+        case View():
+            raise ScheduleError(f"{definition.name} is a view: there is no kernel to make")
