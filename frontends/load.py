@@ -48,7 +48,7 @@ def load_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> LoadedModel:
     """`model`, checked and with static shapes; see the module's text."""
-    given = _read(model)
+    given = read_model(model)
     proto = _without_large_initializers(given)
     try:
         checker.check_model(proto)
@@ -111,7 +111,8 @@ def _settable_inputs(proto: onnx.ModelProto) -> list[str]:
     return [info.name for info in proto.graph.input if info.name not in constants]
 
 
-def _read(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
+def read_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """The proto itself, unchecked; `InvalidModel` where the file is missing or is not ONNX."""
     if isinstance(model, onnx.ModelProto):
         return model
     try:
@@ -120,6 +121,27 @@ def _read(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
         raise InvalidModel(f"cannot read the model: {error}; check the path") from None
     except DecodeError as error:
         raise InvalidModel(f"this is not an ONNX file: {error}") from None
+
+
+def tensor_names(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Every tensor that the graph names, in the order it names them: inputs, initializers, nodes'
+    inputs and outputs, outputs."""
+    graph = proto.graph
+    names = [info.name for info in graph.input] + [tensor.name for tensor in graph.initializer]
+    for node in graph.node:
+        names += [*node.input, *node.output]
+    names += [info.name for info in graph.output]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """The graph inputs that a caller may set and whose shape is not fully known."""
+    infos = {info.name: info for info in proto.graph.input}
+    return tuple(
+        name
+        for name in _settable_inputs(proto)
+        if infos[name].type.HasField("tensor_type") and _open_dimensions(infos[name])
+    )
 
 
 def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequence[int]]) -> None:

@@ -1,1 +1,62 @@
-"""graphflow."""
+"""graphflow: a graph-level layout-propagation compiler for ONNX models.
+
+    import graphflow as gf
+    exe = gf.compile("model.onnx")
+    out = exe.run({"x": array})
+    print(exe.explain("conv1_out"))
+
+What is named here is imported when it is first used, so that `import graphflow` costs little; no
+peer to compare with is imported at all.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from graphflow import errors
+from graphflow.errors import GraphflowError
+from graphflow.options import Options
+
+if TYPE_CHECKING:
+    from graphflow import backend, models
+    from graphflow.executable import Executable, compile, load
+    from graphflow.inspect import EdgeType
+    from graphflow.target import Target
+
+__version__ = "0.1.0"
+
+_LATER = {
+    "EdgeType": "graphflow.inspect",
+    "Executable": "graphflow.executable",
+    "Target": "graphflow.target",
+    "compile": "graphflow.executable",
+    "load": "graphflow.executable",
+}
+_LATER_MODULES = ("backend", "models")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    if name in _LATER_MODULES:
+        return import_module(f"graphflow.{name}")
+    raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LATER, *_LATER_MODULES])
+
+
+__all__ = [
+    "EdgeType",
+    "Executable",
+    "GraphflowError",
+    "Options",
+    "Target",
+    "backend",
+    "compile",
+    "errors",
+    "load",
+    "models",
+]

@@ -107,7 +107,7 @@ class Trace:
         self._write(f"kernels/{symbol}.{kind}.txt", made)
 
     def timings(self) -> dict[str, dict[str, float]]:
-        """Seconds: `stages` by stage, and for each timer's step the sum over its keys in `steps`."""
+        """Seconds: `stages` by stage, `steps` by step of a timer, summed over its keys."""
         steps = {step: sum(times.values()) for step, times in self._steps.items()}
         return {"stages": dict(self._stages), "steps": steps}
 

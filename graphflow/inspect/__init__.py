@@ -1,1 +1,21 @@
-"""graphflow.inspect."""
+"""Looking at what the compiler decided: per tensor, as a report, in words, as a table."""
+
+from graphflow.inspect.edges import EdgeType, Reading, RegionFact, edge_types
+from graphflow.inspect.explain import explain
+from graphflow.inspect.movement import Movement, movement, movement_kind
+from graphflow.inspect.report import report
+from graphflow.inspect.table import decision_table, summary_line
+
+__all__ = [
+    "EdgeType",
+    "Movement",
+    "Reading",
+    "RegionFact",
+    "decision_table",
+    "edge_types",
+    "explain",
+    "movement",
+    "movement_kind",
+    "report",
+    "summary_line",
+]

@@ -1,0 +1,180 @@
+"""The compiler: one list of named stages from an ONNX model to a native program.
+
+In: a model, shapes for its symbolic inputs, a target, options.  Out: a `Compiled` that keeps what
+each stage gave, so that a decision can be looked up after the fact.  What always holds: a stage is
+a function of what it names in `needs`; it sees nothing else and changes nothing that it was given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import onnx
+
+from graphflow.codegen import compile_object, emit_assembly, emit_ir, host_target
+from graphflow.convert import PhysicalGraph, apply_plan
+from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text
+from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.flow import LayoutPlan, plan_layouts
+from graphflow.frontends import import_model, read_model, tensor_names
+from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.layout import Layout
+from graphflow.lower import Lowered, LoweredKernel, assemble, lower
+from graphflow.options import Options
+from graphflow.runtime import ProgramSpec, default_threads
+from graphflow.target import Target
+from graphflow.tir import to_text
+from graphflow.trace import Trace
+
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
+Objects: TypeAlias = "dict[str, bytes]"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`gives` = `run(*needs)`; `show` makes its result readable."""
+
+    name: str
+    needs: tuple[str, ...]
+    gives: str
+    run: Callable[..., Any]
+    show: Callable[[Any], str] | None = None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the stages gave: `imported` one kernel an ONNX node, `graph` the fusion groups, `plan`
+    the decisions about `graph`, `lowered` its kernels, `spec` the program.
+
+    `tensors` are the names of the model's own graph, in its order.
+
+    `timings` are seconds by stage and by step, `seconds` their total.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    target: Target
+    options: Options
+    imported: OperatorGraph
+    graph: OperatorGraph
+    plan: LayoutPlan
+    physical: PhysicalGraph
+    lowered: Lowered
+    spec: ProgramSpec
+    timings: Mapping[str, Mapping[str, float]]
+    seconds: float
+
+
+def compile_kernels(lowered: Lowered, target: Target, trace: Trace) -> Objects:
+    """An object for each distinct kernel, by symbol."""
+    objects: Objects = {}
+    for symbol, kernel in lowered.kernels.items():
+        with trace.timer("llvm", symbol):
+            objects[symbol] = compile_object(kernel.func, symbol, target)
+        _show_kernel(trace, symbol, kernel, target)
+    return objects
+
+
+def _show_kernel(trace: Trace, symbol: str, kernel: LoweredKernel, target: Target) -> None:
+    schedule = kernel.schedule
+    trace.kernel(symbol, "definition", lambda: to_text(schedule.definition), level=3)
+    trace.kernel(symbol, "schedule", schedule.trace, level=3)
+    trace.kernel(symbol, "tir", lambda: to_text(kernel.func), level=3)
+    trace.kernel(symbol, "ll", lambda: emit_ir(kernel.func, symbol, target))
+    if trace.dumps:
+        trace.kernel(symbol, "s", lambda: emit_assembly(kernel.func, symbol, target))
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("read", ("model",), "proto", read_model),
+    Stage("import", ("proto", "input_shapes"), "imported", import_model, graph_text),
+    Stage("canonicalize", ("imported",), "canonical", canonicalize, graph_text),
+    Stage("fuse", ("canonical",), "graph", fuse, graph_text),
+    Stage("flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text),
+    Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
+    Stage("lower", ("physical", "target"), "lowered", lower, lowered_text),
+    Stage("codegen", ("lowered", "target", "trace"), "objects", compile_kernels),
+    Stage("assemble", ("graph", "lowered", "objects"), "spec", assemble),
+)
+"""The whole compiler, in order."""
+
+
+def compile_graph(
+    model: Model,
+    *,
+    name: str | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    target: Target | None = None,
+    layouts: Mapping[str, Layout | str] | None = None,
+    assume: Sequence[str] = (),
+    options: Options | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Compiled:
+    """Run all stages; the host is the default target, `name` is what reports call the model.
+
+    `layouts` pins values of the fused graph to a layout, or to one by its name.  `progress` is
+    called with the name of each stage as it begins.  Any error of graphflow's tree
+    passes, with a note that names the stage it happened in.
+    """
+    chosen = Options.from_environment() if options is None else options
+    _refuse_unbuilt(assume, chosen)
+    trace = Trace(chosen, progress=progress)
+    known: dict[str, Any] = {
+        "model": model,
+        "input_shapes": input_shapes,
+        "target": host_target() if target is None else target,
+        "threads": default_threads() if chosen.threads is None else chosen.threads,
+        "pins": layouts,
+        "trace": trace,
+    }
+    start = time.perf_counter()
+    for stage in STAGES:
+        _run(stage, known, trace)
+    trace.close()
+    fields = ("target", "imported", "graph", "plan", "physical", "lowered", "spec")
+    return Compiled(
+        name=model_name(model) if name is None else name,
+        tensors=tensor_names(known["proto"]),
+        options=chosen,
+        timings=trace.timings(),
+        seconds=time.perf_counter() - start,
+        **{field: known[field] for field in fields},
+    )
+
+
+def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
+    try:
+        with trace.stage(stage.name):
+            known[stage.gives] = stage.run(*(known[name] for name in stage.needs))
+    except GraphflowError as error:
+        error.add_note(f"in stage {stage.name}")
+        raise
+    show = stage.show
+    if show is not None:
+        trace.result(stage.name, lambda: show(known[stage.gives]))
+
+
+def _refuse_unbuilt(assume: Sequence[str], options: Options) -> None:
+    if assume:
+        raise UnsupportedOp(
+            "assumptions about inputs (assume=) are not built; without them the plan relies on "
+            "nothing it has not proven"
+        )
+    for option in ("poison", "check_assumes"):
+        if getattr(options, option):
+            raise UnsupportedOp(f"Options({option}=True) is not built; leave it at False")
+
+
+def model_name(model: Model) -> str:
+    """What to call a model in reports: its path, or the name of its graph."""
+    match model:
+        case onnx.ModelProto():
+            return str(model.graph.name) or "model"
+        case bytes():
+            return "model"
+        case _:
+            return str(model)

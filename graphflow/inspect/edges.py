@@ -1,0 +1,199 @@
+"""Every tensor of the ONNX graph, and what became of it.
+
+In: what the compiler's stages gave.  Out: an `EdgeType` for each tensor name, in the order of the
+model.  What always holds: each name occurs once, and everything said here was recorded by a stage;
+nothing is decided a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphflow.compiler import Compiled
+from graphflow.flow import Conversion, Label
+from graphflow.graph import Node, OperatorGraph, Value
+from graphflow.layout import LOGICAL, Fact, Layout, row_major
+
+STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
+"""Where a tensor is: in memory, inside a fused kernel, known before the first run, or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFact:
+    """What is known of one region of a tensor's box, and who may write there."""
+
+    region: str
+    owner: str
+    fact: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One use of a tensor: which layout the reader wants, and its demand on the padding."""
+
+    consumer: str
+    position: int
+    layout: str
+    demand: str
+
+
+@dataclass(frozen=True)
+class EdgeType:
+    """The decision about one tensor.
+
+    `layout` is None where there is no storage to lay out (registers, removed tensors); `facts` are
+    those about padding, by region.  `decided_by` names the rule or node, `reason` says why.
+    """
+
+    name: str
+    dtype: str
+    logical_shape: tuple[int, ...]
+    where: str
+    layout: Layout | None
+    facts: tuple[tuple[str, Fact], ...]
+    decided_by: str
+    reason: str
+    producer: str | None
+    form: str | None
+    consumers: tuple[str, ...]
+    regions: tuple[RegionFact, ...]
+    readings: tuple[Reading, ...]
+    conversions: tuple[Conversion, ...]
+
+    @property
+    def physical_shape(self) -> tuple[int, ...] | None:
+        """The box that holds the tensor, in elements; None without storage."""
+        return None if self.layout is None else self.layout.physical_shape
+
+    def describe(self) -> str:
+        """The layout's name with the facts about padding; a dash without storage."""
+        if self.layout is None:
+            return "-"
+        return Label(self.layout, self.facts).describe()
+
+
+def edge_types(compiled: Compiled) -> dict[str, EdgeType]:
+    """All tensors of the model by name, in the order the model brought them up."""
+    inner = {value: node for node in compiled.graph.nodes for value, _ in node.inner}
+    found: dict[str, EdgeType] = {}
+    for name in compiled.tensors:
+        if name in compiled.graph.values:
+            found[name] = _kept(compiled, name)
+        elif name in inner:
+            found[name] = _inside(compiled, name, inner[name])
+        else:
+            found[name] = _gone(compiled, name)
+    return found
+
+
+def _kept(compiled: Compiled, name: str) -> EdgeType:
+    graph, plan = compiled.graph, compiled.plan
+    value = graph.values[name]
+    producer = graph.producer(name)
+    constant = graph.is_constant(name)
+    decision = plan.edges.get(name)
+    if decision is not None:
+        label, decided_by, reason = decision.label, decision.decided_by, decision.reason
+    elif constant:
+        label, decided_by, reason = _constant_label(compiled, value)
+    else:
+        label = Label(row_major(value.shape))
+        decided_by, reason = "graph", "no kernel of the plan touches it"
+    choice = None if producer is None else plan.choices.get(producer.name)
+    return EdgeType(
+        name=name,
+        dtype=value.dtype,
+        logical_shape=value.shape,
+        where=CONSTANT if constant else STORED,
+        layout=label.layout,
+        facts=label.facts,
+        decided_by=decided_by,
+        reason=reason,
+        producer=None if producer is None else producer.name,
+        form=None if choice is None else choice.alternative.name,
+        consumers=tuple(dict.fromkeys(node.name for node, _ in graph.consumers(name))),
+        regions=tuple(_regions(label)),
+        readings=tuple(_readings(compiled, name)),
+        conversions=tuple(c for c in plan.conversions if c.value == name),
+    )
+
+
+def _constant_label(compiled: Compiled, value: Value) -> tuple[Label, str, str]:
+    """Constants are laid out as their readers like them, before the first run."""
+    for node, position in compiled.graph.consumers(value.name):
+        choice = compiled.plan.choices.get(node.name)
+        if choice is None:
+            continue
+        layout = choice.alternative.layouts.get(node.func.inputs[position].name)
+        if layout is not None:
+            return Label(layout), node.name, f"packed before the first run for {node.name}"
+    return Label(row_major(value.shape)), "graph", "kept as the model has it"
+
+
+def _regions(label: Label) -> Iterator[RegionFact]:
+    known = dict(label.facts)
+    if not label.layout.is_padded and LOGICAL not in known:
+        return
+    for region in label.layout.regions():
+        if region.name in known:
+            yield RegionFact(region.name, region.owner.value, str(known[region.name]))
+        elif region.name != LOGICAL:
+            yield RegionFact(region.name, region.owner.value, "undef")
+
+
+def _readings(compiled: Compiled, name: str) -> Iterator[Reading]:
+    for node, position in compiled.graph.consumers(name):
+        wanted = compiled.plan.demands.get((node.name, position))
+        if wanted is not None:
+            layout, demand = wanted
+            yield Reading(node.name, position, layout.describe(), str(demand))
+
+
+def _inside(compiled: Compiled, name: str, node: Node) -> EdgeType:
+    value = _value_before(compiled.imported, name)
+    choice = compiled.plan.choices.get(node.name)
+    form = None if choice is None else choice.alternative.name
+    reason = f"only {node.op} {node.name} uses it, which makes it element by element"
+    return _without_storage(value, REGISTER, node.name, reason, form)
+
+
+def _gone(compiled: Compiled, name: str) -> EdgeType:
+    graph = compiled.graph
+    removed = graph.removed.get(name) or compiled.imported.removed.get(name)
+    reason = "no output depends on it" if removed is None else removed.reason
+    alias = None if removed is None else removed.alias_of
+    if alias is not None:
+        reason = f"{reason}; {graph.resolved(alias) or alias} holds the same"
+    value = _value_before(compiled.imported, name)
+    return _without_storage(value, REMOVED, None, reason, None)
+
+
+def _without_storage(
+    value: Value, where: str, producer: str | None, reason: str, form: str | None
+) -> EdgeType:
+    return EdgeType(
+        name=value.name,
+        dtype=value.dtype,
+        logical_shape=value.shape,
+        where=where,
+        layout=None,
+        facts=(),
+        decided_by="grouping" if where == REGISTER else "canonicalization",
+        reason=reason,
+        producer=producer,
+        form=form,
+        consumers=() if producer is None else (producer,),
+        regions=(),
+        readings=(),
+        conversions=(),
+    )
+
+
+def _value_before(imported: OperatorGraph, name: str) -> Value:
+    """The tensor as the import knew it; one that it dropped has the type of what it equals."""
+    resolved = imported.resolved(name)
+    if resolved is None:  # an optional output that nobody reads, say
+        return Value(name, "unknown", ())
+    value = imported.values[resolved]
+    return Value(name, value.dtype, value.shape)

@@ -1,0 +1,76 @@
+"""The story of one tensor in words.
+
+In: what the compiler's stages gave and a tensor's name.  Out: text, the decision first, then who
+reads it, then what was converted, cancelled and refused around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from graphflow.compiler import Compiled
+from graphflow.errors import InvalidModel
+from graphflow.inspect.edges import EdgeType, edge_types
+
+
+def explain(compiled: Compiled, name: str) -> str:
+    """Everything that was decided about the tensor `name`, and why.
+
+    InvalidModel where the model has no such tensor; the message lists similar names.
+    """
+    edges = edge_types(compiled)
+    if name not in edges:
+        close = get_close_matches(name, edges, 5) or list(edges)[:5]
+        raise InvalidModel(
+            f"the model has no tensor {name!r}; similar names are {', '.join(close)}"
+        )
+    return "\n".join(_lines(compiled, edges[name]))
+
+
+def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
+    shape = ", ".join(map(str, edge.logical_shape))
+    yield f"{edge.name}: {edge.dtype}[{shape}], {edge.where}"
+    yield f"  because   {edge.reason} ({edge.decided_by})"
+    if edge.layout is not None:
+        yield f"  layout    {edge.layout.describe()}, in memory {list(edge.layout.physical_shape)}"
+    for known in edge.regions:
+        yield f"  padding   {known.region} ({known.owner}): {known.fact}"
+    if edge.producer is not None:
+        yield from _producer(compiled, edge.producer)
+    for use in edge.readings:
+        yield (
+            f"  read by   {use.consumer} as input {use.position}, in {use.layout}; "
+            f"needs of the padding: {use.demand}"
+        )
+    yield from _pairs(compiled, edge)
+
+
+def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
+    choice = compiled.plan.choices.get(producer)
+    node = compiled.graph.node(producer)
+    origins = ", ".join(node.origins)
+    yield f"  made by   {producer} ({node.op})" + (f" for {origins}" if origins else "")
+    if choice is None:
+        return
+    yield f"  form      {choice.alternative.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
+    if choice.pad_value is not None:
+        yield f"  epilogue  writes {choice.pad_value} to the padding"
+    for other, seconds in choice.others:
+        yield f"  not       {other}, {1e6 * seconds:.1f} µs alone"
+
+
+def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
+    for made in edge.conversions:
+        readers = ", ".join(f"{node}[{position}]" for node, position in made.consumers)
+        yield (
+            f"  {made.kind:9} for {readers}: {made.source.describe()} -> "
+            f"{made.target.describe()}, {made.bytes} bytes, because {made.because}"
+        )
+    for gone in compiled.plan.cancelled:
+        if gone.value == edge.name:
+            yield f"  cancelled crop and pad before {gone.consumer}, {gone.layout.describe()}"
+            yield from (f"            proof: {proof}" for proof in gone.proofs)
+    for kept in compiled.plan.refused:
+        if kept.value == edge.name:
+            yield f"  refused   pair before {kept.consumer}: {kept.reason}; instead {kept.repair}"

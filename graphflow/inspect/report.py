@@ -1,0 +1,94 @@
+"""The report on a compiled model: what `graphflow inspect --json` prints.
+
+In: what the compiler's stages gave.  Out: a dict of plain values.  What always holds: every tensor
+name of the ONNX graph is in `edges` once; the same model and options give the same report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.compiler import Compiled
+from graphflow.flow import Conversion
+from graphflow.inspect.edges import EdgeType, edge_types
+from graphflow.inspect.movement import movement
+
+
+def report(compiled: Compiled) -> dict[str, Any]:
+    """Model, target, one entry an edge, cancelled and refused pairs, and a summary."""
+    edges = edge_types(compiled)
+    return {
+        "model": compiled.name,
+        "target": compiled.target.name,
+        "edges": [_edge(edge) for edge in edges.values()],
+        "cancelled": [
+            {"edge": gone.value, "proof": "; ".join(str(proof) for proof in gone.proofs)}
+            for gone in compiled.plan.cancelled
+        ],
+        "refused": [
+            {"edge": kept.value, "reason": kept.reason, "repair": kept.repair}
+            for kept in compiled.plan.refused
+        ],
+        "assumed": [],
+        "summary": summary(compiled, edges),
+    }
+
+
+def _edge(edge: EdgeType) -> dict[str, Any]:
+    shape = edge.physical_shape
+    return {
+        "name": edge.name,
+        "producer": edge.producer,
+        "consumers": list(edge.consumers),
+        "dtype": edge.dtype,
+        "logical_shape": list(edge.logical_shape),
+        "where": edge.where,
+        "physical_shape": None if shape is None else list(shape),
+        "layout": None if edge.layout is None else edge.layout.describe(),
+        "form": edge.form,
+        "regions": [
+            {"region": known.region, "owner": known.owner, "fact": known.fact}
+            for known in edge.regions
+        ],
+        "demands": [
+            {"consumer": use.consumer, "layout": use.layout, "demand": use.demand}
+            for use in edge.readings
+        ],
+        "decided_by": edge.decided_by,
+        "reason": edge.reason,
+        "conversions": [_conversion(made, node) for made in edge.conversions
+                        for node, _ in made.consumers],
+    }  # fmt: skip
+
+
+def _conversion(made: Conversion, consumer: str) -> dict[str, Any]:
+    return {
+        "consumer": consumer,
+        "kind": made.kind,
+        "bytes": made.bytes,
+        "because": made.because,
+    }
+
+
+def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]:
+    """Counts on the finished program, and which share of the multiply-adds runs in lanes."""
+    moves = movement(compiled)
+    return {
+        "edges": len(edges),
+        "conversions": moves.conversions,
+        "boundary_conversions": moves.boundary,
+        "inner_conversions": moves.inner,
+        "fills": moves.fills,
+        "cancelled_pairs": len(compiled.plan.cancelled),
+        "folded_constants": moves.folded,
+        "vector_form_share": vector_form_share(compiled),
+    }
+
+
+def vector_form_share(compiled: Compiled) -> float:
+    """Of all multiply-adds, those in a form with channels in lanes; 1.0 where there are none."""
+    forms = [choice.alternative for choice in compiled.plan.choices.values()]
+    total = sum(form.work.flops for form in forms)
+    vector = sum(form.work.flops for form in forms if form.vector_form)
+    return 1.0 if total == 0 else vector / total
