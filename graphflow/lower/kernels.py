@@ -12,7 +12,7 @@ from graphflow.arith import Proof, conjunction, prove, within
 from graphflow.convert import Call, PhysicalGraph
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
-from graphflow.layout import Layout
+from graphflow.layout import Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.schedule import Schedule
 from graphflow.target import Target
@@ -89,9 +89,16 @@ def placements_of(call: Call) -> Placements:
     for param in call.definition.params:
         name = param.buffer.name
         layout = call.placements[name].layout
-        pad = call.pad_value if name in outputs else "undef"
+        pad = call.pad_value if name in outputs else _assumed(call.form.demands.get(name))
         found.append((name, layout, pad if _own_padding(call, name, layout) else None))
     return tuple(found)
+
+
+def _assumed(demand: Demand | None) -> float | str:
+    """What a kernel may assume of the padding of an input: the constant it demands, or nothing."""
+    if isinstance(demand, Equal):
+        return float(demand.literal.value)
+    return "undef"
 
 
 def _own_padding(call: Call, name: str, layout: Layout) -> bool:

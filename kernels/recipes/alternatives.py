@@ -26,14 +26,20 @@ from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 
 from graphflow.arith import FloorMod, Var, variables
 from graphflow.layout import (
+    Demand,
     Family,
     IndexMap,
     Layout,
     families,
+    pad_region_name,
+    reduction_demand,
     row_major,
 )
 from graphflow.target import Target
 from graphflow.tir import Buffer, PrimFunc
+
+MASKING = 1.05
+"""How much longer a reduction takes that stops at the logical extent of a padded axis."""
 
 SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
@@ -73,7 +79,47 @@ def _tiled(
         for data in choices:
             form = _form(definition, roles, constants, out, data, target)
             if form is not None:
-                yield form
+                yield from _with_demands(form, roles)
+
+
+def _with_demands(form: Alternative, roles: Roles) -> Iterator[Alternative]:
+    """The form, and where it reduces over a padded axis, one that reads the padding as well.
+
+    Sums of products always run over the logical extent.  A reduction of bare elements may run over
+    the padding too, if that holds a neutral element; then it needs no mask.
+    """
+    padded = _padded_reductions(form, roles)
+    if not padded:
+        yield form
+        return
+    masked = replace(form.work, cycles=form.work.cycles * MASKING)
+    yield replace(form, work=masked)
+    demands: dict[str, Demand] = {}
+    for name in padded:
+        assert roles.bare is not None
+        demands[name] = reduction_demand(roles.bare, roles.output.dtype)[0]
+    yield replace(form, name=f"{form.name}, over the padding", demands=demands)
+
+
+def _padded_reductions(form: Alternative, roles: Roles) -> list[str]:
+    """Inputs of which bare elements are reduced along an axis that their layout pads."""
+    if roles.bare is None:
+        return []
+    reduced = {v for v, _ in roles.reduction}
+    found = []
+    for name, reads in roles.reads.items():
+        layout = form.layouts[name]
+        if not layout.is_padded:
+            continue
+        regions = {r.name for r in layout.regions()}
+        along = [
+            axis
+            for axis, index in enumerate(reads[0].indices)
+            if index in reduced and pad_region_name((axis,)) in regions
+        ]
+        if along:
+            found.append(name)
+    return found
 
 
 def _form(

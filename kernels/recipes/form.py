@@ -34,6 +34,7 @@ Placement = tuple[Layout, PadValue]
 
 def merge_stages(s: Schedule) -> Schedule:
     """All stages → one block with one nest, where the later stages follow the first elementwise."""
+    s = join_axes(s)
     blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
     first = blocks[0]
     for block in blocks[1:]:
@@ -48,6 +49,27 @@ def merge_stages(s: Schedule) -> Schedule:
             a, b = kept.body[-2], kept.body[-1]
             if not (isinstance(a, For) and isinstance(b, For)) or len(kept.body) != 2:
                 break
+    return s
+
+
+def join_axes(s: Schedule) -> Schedule:
+    """Two neighbouring loops that a stored index sees as `k·i + j` → one loop over that axis.
+
+    A grouped reduction counts outputs within groups; its output axis is one axis nevertheless.
+    """
+    for access in accesses(s.func.body):
+        if access.kind != "write":
+            continue
+        for index in access.indices:
+            terms, offset = terms_of(index)
+            if len(terms) != 2 or offset or terms[1][1] != 1:
+                continue
+            outer, inner = (find_loop(s.func, str(atom)) for atom, _ in terms)
+            if outer is None or inner is None or inner.extent != terms[0][1]:
+                continue
+            if outer.body == (inner,):
+                name = f"{outer.var.name}_{inner.var.name}"
+                return join_axes(s.apply(mult_loops, outer.var.name, inner.var.name, name))
     return s
 
 

@@ -16,11 +16,14 @@ from graphflow.tir import (
     Block,
     Buffer,
     For,
+    Load,
     PrimFunc,
     Reduce,
+    ReduceOp,
     accesses,
     loops_of,
     sites,
+    walk,
     walk_expr,
 )
 
@@ -39,6 +42,8 @@ class Roles:
     reduction: tuple[tuple[Var, int], ...]
     reads: dict[str, tuple[Access, ...]]
     multiply_adds: int
+    bare: ReduceOp | None
+    """The operator, where the only reduction takes bare elements of an input."""
 
     def axis_of(self, access: Access, axis: int) -> int | None:
         """The output axis whose variable indexes `axis` of an access alone, or None."""
@@ -75,7 +80,15 @@ def roles_of(definition: PrimFunc) -> Roles | None:
     found = {b.name: tuple(a for a in accesses(merged.body) if a.buffer == b)
              for b in merged.inputs}  # fmt: skip
     reduction = tuple((s.var, s.extent or 0) for s in loops_of(body))
-    return Roles(output, axes, output.shape, reduction, found, multiply_adds(merged))
+    return Roles(output, axes, output.shape, reduction, found, multiply_adds(merged), _bare(merged))
+
+
+def _bare(func: PrimFunc) -> ReduceOp | None:
+    found = [s for s in walk(func.body) if isinstance(s, Reduce)]
+    inputs = set(func.inputs)
+    if len(found) == 1 and isinstance(found[0].value, Load) and found[0].value.buffer in inputs:
+        return found[0].op
+    return None
 
 
 def multiply_adds(func: PrimFunc) -> int:

@@ -233,6 +233,8 @@ def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...])
         s = s.apply(lift_conditions, reduction[0])
     for name in reduction:
         if _restrictable(s.func, name):
+            s = _over_padding(s, name)
+        if _restrictable(s.func, name):
             s = s.apply(restrict_loop, name)
     return s
 
@@ -246,6 +248,14 @@ def _overcomputed(s: Schedule, nest: tuple[str, ...]) -> Schedule:
         return s
     try:
         return s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
+    except ScheduleError:
+        return s
+
+
+def _over_padding(s: Schedule, name: str) -> Schedule:
+    """The reduction without its condition, where the padding is assumed to hold a neutral element."""
+    try:
+        return s.apply(remove_branching_through_overcompute, name, name)
     except ScheduleError:
         return s
 
