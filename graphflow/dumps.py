@@ -1,6 +1,6 @@
 """What a stage of the compiler gave, as text: for `--dump` and for the debug levels.
 
-In: a graph, a plan, a lowered program.  Out: text that is the same for the same input, one thing a line.
+In: a graph, a plan, a lowered program.  Out: text, one thing a line; the same for the same input.
 """
 
 from __future__ import annotations

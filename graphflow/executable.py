@@ -138,8 +138,9 @@ def compile(
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
     `input_shapes` gives full logical shapes by input name for symbolic dimensions; where it leaves
-    some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or to
-    one by its name; `threads` overrides the option of that name.  Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with.
+    some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or
+    to one by its name; `threads` overrides the option of that name.  Raises InvalidModel,
+    UnsupportedOp and what else the compiler's stages refuse with.
     """
     proto = read_model(model)
     chosen = Options.from_environment() if options is None else options

@@ -1,1 +1,26 @@
-"""graphflow.bench."""
+"""Measuring compiled models beside their peers; importing this imports onnxruntime."""
+
+from graphflow.bench.blocks import Protocol, Timing, measure
+from graphflow.bench.errors import largest_error, relative_error
+from graphflow.bench.floor import floor_seconds, gflop
+from graphflow.bench.machine import Machine, measure_machine
+from graphflow.bench.peers import PEERS, Peer, load_peer
+from graphflow.bench.run import bench
+from graphflow.bench.table import bench_table
+
+__all__ = [
+    "PEERS",
+    "Machine",
+    "Peer",
+    "Protocol",
+    "Timing",
+    "bench",
+    "bench_table",
+    "floor_seconds",
+    "gflop",
+    "largest_error",
+    "load_peer",
+    "measure",
+    "measure_machine",
+    "relative_error",
+]

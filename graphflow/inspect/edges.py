@@ -18,6 +18,9 @@ from graphflow.layout import LOGICAL, Fact, Layout, row_major
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or gone."""
 
+GRAPH_OUTPUT = "graph output"
+"""Stands for the reader of a graph output."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegionFact:
@@ -71,6 +74,13 @@ class EdgeType:
         if self.layout is None:
             return "-"
         return Label(self.layout, self.facts).describe()
+
+
+def readers_text(made: Conversion) -> str:
+    """Who reads the result of a conversion: nodes with input positions, or the graph itself."""
+    return ", ".join(
+        f"{node} input {position}" if node else GRAPH_OUTPUT for node, position in made.consumers
+    )
 
 
 def edge_types(compiled: Compiled) -> dict[str, EdgeType]:

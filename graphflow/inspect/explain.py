@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from graphflow.compiler import Compiled
 from graphflow.errors import InvalidModel
-from graphflow.inspect.edges import EdgeType, edge_types
+from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types, readers_text
 
 
 def explain(compiled: Compiled, name: str) -> str:
@@ -62,15 +62,14 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
 
 def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
     for made in edge.conversions:
-        readers = ", ".join(f"{node}[{position}]" for node, position in made.consumers)
         yield (
-            f"  {made.kind:9} for {readers}: {made.source.describe()} -> "
+            f"  {made.kind:9} for {readers_text(made)}: {made.source.describe()} -> "
             f"{made.target.describe()}, {made.bytes} bytes, because {made.because}"
         )
     for gone in compiled.plan.cancelled:
         if gone.value == edge.name:
-            yield f"  cancelled crop and pad before {gone.consumer}, {gone.layout.describe()}"
+            yield f"  cancelled crop and pad before {gone.consumer or GRAPH_OUTPUT}, {gone.layout.describe()}"
             yield from (f"            proof: {proof}" for proof in gone.proofs)
     for kept in compiled.plan.refused:
         if kept.value == edge.name:
-            yield f"  refused   pair before {kept.consumer}: {kept.reason}; instead {kept.repair}"
+            yield f"  refused   pair before {kept.consumer or GRAPH_OUTPUT}: {kept.reason}; instead {kept.repair}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphflow.compiler import Compiled
 from graphflow.flow import Conversion
-from graphflow.inspect.edges import EdgeType, edge_types
+from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types
 from graphflow.inspect.movement import movement
 
 
@@ -64,7 +64,7 @@ def _edge(edge: EdgeType) -> dict[str, Any]:
 
 def _conversion(made: Conversion, consumer: str) -> dict[str, Any]:
     return {
-        "consumer": consumer,
+        "consumer": consumer or GRAPH_OUTPUT,
         "kind": made.kind,
         "bytes": made.bytes,
         "because": made.because,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from graphflow.compiler import Compiled
-from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types
+from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
 
 
@@ -28,8 +28,7 @@ def decision_table(compiled: Compiled, constants: bool = False) -> Table:
 def _row(edge: EdgeType) -> tuple[str, ...]:
     padding = "; ".join(f"{known.region} = {known.fact}" for known in edge.regions)
     moves = "; ".join(
-        f"{made.kind} for {', '.join(node for node, _ in made.consumers)}: {made.because}"
-        for made in edge.conversions
+        f"{made.kind} for {readers_text(made)}: {made.because}" for made in edge.conversions
     )
     return (
         edge.name,

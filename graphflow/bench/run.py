@@ -1,0 +1,70 @@
+"""One model, graphflow and its peers: the numbers that `graphflow bench` prints.
+
+In: a model.  Out: a dict of plain values.  What always holds: all programs get the same inputs, and
+are timed through the face that their users call, arrays in and new arrays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphflow.bench.blocks import Protocol, measure
+from graphflow.bench.errors import largest_error
+from graphflow.bench.floor import floor_seconds, gflop
+from graphflow.bench.machine import measure_machine
+from graphflow.bench.peers import load_peer
+from graphflow.compiler import Model
+from graphflow.executable import compile
+from graphflow.options import Options
+from graphflow.runtime import default_threads
+from graphflow.samples import random_inputs
+from graphflow.specialize import Shapes
+
+OURS = "graphflow"
+REFERENCE = "onnxruntime"
+
+
+def bench(
+    model: Model,
+    *,
+    name: str | None = None,
+    threads: int | None = None,
+    against: Sequence[str] = (REFERENCE,),
+    input_shapes: Shapes | None = None,
+    options: Options | None = None,
+    protocol: Protocol | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Compile, check and time `model`; milliseconds are medians of alternating blocks.
+
+    The error is against onnxruntime, which always takes part.  Raises GraphflowError for a peer
+    that does not exist or is not installed.
+    """
+    count = default_threads() if threads is None else threads
+    exe = compile(model, input_shapes=input_shapes, threads=count, options=options)
+    inputs = random_inputs(exe.inputs, seed)
+    peers = {peer: load_peer(peer, model, count) for peer in dict.fromkeys((REFERENCE, *against))}
+    error = largest_error(exe.run(inputs), peers[REFERENCE].run(inputs))
+    runs = {OURS: lambda: exe.run(inputs)}
+    runs |= {name: lambda peer=peer: peer.run(inputs) for name, peer in peers.items()}
+    timings = measure(runs, Protocol() if protocol is None else protocol)
+    compiled = exe.compiled
+    machine = measure_machine(compiled.target, count)
+    result: dict[str, Any] = {
+        "model": compiled.name if name is None else name,
+        "threads": count,
+    }
+    for program, timing in timings.items():
+        result[f"{program}_ms"] = timing.median_ms
+        result[f"{program}_iqr_ms"] = timing.iqr_ms
+    result |= {
+        "speedup": timings[REFERENCE].median_ms / timings[OURS].median_ms,
+        "max_rel_error": error,
+        "compile_s": compiled.seconds,
+    }
+    result |= {f"{peer}_load_s": loaded.load_seconds for peer, loaded in peers.items()}
+    return result | {
+        "floor_ms": 1e3 * floor_seconds(compiled, machine),
+        "gflop": gflop(compiled),
+    }
