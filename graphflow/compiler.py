@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import onnx
 
 from graphflow.codegen import compile_object, emit_assembly, emit_ir, host_target
-from graphflow.convert import PhysicalGraph, apply_plan
+from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text
 from graphflow.errors import GraphflowError, UnsupportedOp
 from graphflow.flow import LayoutPlan, plan_layouts
@@ -89,6 +89,13 @@ def _show_kernel(trace: Trace, symbol: str, kernel: LoweredKernel, target: Targe
         trace.kernel(symbol, "s", lambda: emit_assembly(kernel.func, symbol, target))
 
 
+def poisoned(
+    graph: OperatorGraph, plan: LayoutPlan, physical: PhysicalGraph, options: Options
+) -> PhysicalGraph:
+    """The physical graph as it is, or in poison mode with its undefined padding overwritten."""
+    return poison_padding(graph, plan, physical) if options.poison else physical
+
+
 STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), "proto", read_model),
     Stage("import", ("proto", "input_shapes"), "imported", import_model, graph_text),
@@ -96,7 +103,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("fuse", ("canonical",), "graph", fuse, graph_text),
     Stage("flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text),
     Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
-    Stage("lower", ("physical", "target"), "lowered", lower, lowered_text),
+    Stage("poison", ("graph", "plan", "physical", "options"), "executed", poisoned),
+    Stage("lower", ("executed", "target"), "lowered", lower, lowered_text),
     Stage("codegen", ("lowered", "target", "trace"), "objects", compile_kernels),
     Stage("assemble", ("graph", "lowered", "objects"), "spec", assemble),
 )
@@ -130,11 +138,13 @@ def compile_graph(
         "threads": default_threads() if chosen.threads is None else chosen.threads,
         "pins": layouts,
         "trace": trace,
+        "options": chosen,
     }
     start = time.perf_counter()
     for stage in STAGES:
         _run(stage, known, trace)
     trace.close()
+    known["physical"] = known["executed"]
     fields = ("target", "imported", "graph", "plan", "physical", "lowered", "spec")
     return Compiled(
         name=model_name(model) if name is None else name,
@@ -164,9 +174,8 @@ def _refuse_unbuilt(assume: Sequence[str], options: Options) -> None:
             "assumptions about inputs (assume=) are not built; without them the plan relies on "
             "nothing it has not proven"
         )
-    for option in ("poison", "check_assumes"):
-        if getattr(options, option):
-            raise UnsupportedOp(f"Options({option}=True) is not built; leave it at False")
+    if options.check_assumes:
+        raise UnsupportedOp("Options(check_assumes=True) is not built; leave it at False")
 
 
 def model_name(model: Model) -> str:

@@ -89,9 +89,11 @@ def conversion(
 
 
 def fill_region(
-    layout: Layout, region: Region, dtype: str, value: Literal, name: str = "fill"
+    layout: Layout, region: Region, dtype: str, value: Literal | Buffer, name: str = "fill"
 ) -> PrimFunc:
     """`dst[p] = value` for the points of one region; the rest of `dst` is left as it was.
+
+    The value is a constant, or the only element of a buffer of rank 0, which becomes an input.
 
     The loops run over the boxes that the region consists of, with what they do not express as a
     guard.  LayoutConflict for a region that is not the value's own, or a value of another dtype.
@@ -103,12 +105,14 @@ def fill_region(
     if value.dtype != dtype:
         raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with a {value.dtype} value")
     dst = layout.buffer("dst", dtype)
+    stored = Load(value, ()) if isinstance(value, Buffer) else value
     nests = [
-        _fill_nest(dst, axes, ranges, guard, value, k)
+        _fill_nest(dst, axes, ranges, guard, stored, k)
         for k, (axes, ranges, guard) in enumerate(_boxes(region))
     ]
     body = tuple(Block(f"{name}{k}", nest) for k, nest in enumerate(nests))
-    return PrimFunc(name, (Param(dst, Role.OUTPUT),), body)
+    sources = (Param(value, Role.INPUT),) if isinstance(value, Buffer) else ()
+    return PrimFunc(name, (*sources, Param(dst, Role.OUTPUT)), body)
 
 
 Box = tuple[tuple[Var, ...], dict[Var, Interval], Predicate]
@@ -119,7 +123,7 @@ def _fill_nest(
     axes: tuple[Var, ...],
     ranges: dict[Var, Interval],
     guard: Predicate,
-    value: Literal,
+    value: Literal | Load,
     number: int,
 ) -> Body:
     fresh = tuple(Var(f"{axis.name}_{number}") for axis in axes)

@@ -2,6 +2,16 @@
 
 from graphflow.convert.apply import apply_plan
 from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
+from graphflow.convert.poison import poison_input, poison_padding
 from graphflow.convert.verify import verify_plan
 
-__all__ = ["Call", "PhysicalGraph", "Placement", "StorageSpec", "apply_plan", "verify_plan"]
+__all__ = [
+    "Call",
+    "PhysicalGraph",
+    "Placement",
+    "StorageSpec",
+    "apply_plan",
+    "poison_input",
+    "poison_padding",
+    "verify_plan",
+]

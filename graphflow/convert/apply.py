@@ -223,7 +223,7 @@ class _Builder:
         for region in source.layout.regions():
             if region.name == LOGICAL:
                 continue
-            definition = fill_region(source.layout, region, self._dtype(made.value), fill.value)
+            definition = fill_region(source.layout, region, self._dtype(made.value), fill)
             target = definition.outputs[0].name
             name = f"fill {made.value}"
             placements = {target: source}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.graph import Value
 from graphflow.kernels.recipes import Alternative
 from graphflow.layout import Layout
 from graphflow.tir import PrimFunc
@@ -59,7 +60,8 @@ class Call:
 class PhysicalGraph:
     """Everything that lowering needs.
 
-    `values` says where each value of the graph lies, as its producer wrote it.
+    `values` says where each value of the graph lies, as its producer wrote it.  `poisons` are the
+    extra scalar inputs of poison mode, among `inputs`, and `poisoned` the elements they overwrite.
     """
 
     storages: Mapping[str, StorageSpec]
@@ -67,3 +69,5 @@ class PhysicalGraph:
     values: Mapping[str, Placement]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    poisons: tuple[Value, ...] = ()
+    poisoned: int = 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphflow.convert import Call, PhysicalGraph
-from graphflow.graph import OperatorGraph
+from graphflow.graph import OperatorGraph, Value
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
 from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
@@ -71,6 +71,7 @@ def _step(number: int, call: Call, kernel: LoweredKernel, places: Mapping[str, B
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
     """The program of a lowered graph, with the object code of each of its kernels."""
     physical = lowered.physical
+    values = {**graph.values, **{value.name: value for value in physical.poisons}}
     constants = tuple(
         (lowered.places[name].position, spec.contents)
         for name, spec in physical.storages.items()
@@ -83,11 +84,10 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         constants=constants,
         constant_bytes=lowered.constant_bytes,
         arena_bytes=lowered.arena_bytes,
-        inputs=tuple(_tensor(graph, name) for name in physical.inputs),
-        outputs=tuple(_tensor(graph, name) for name in physical.outputs),
+        inputs=tuple(_tensor(values[name]) for name in physical.inputs),
+        outputs=tuple(_tensor(values[name]) for name in physical.outputs),
     )
 
 
-def _tensor(graph: OperatorGraph, name: str) -> TensorSpec:
-    value = graph.values[name]
-    return TensorSpec(name, value.dtype, value.shape)
+def _tensor(value: Value) -> TensorSpec:
+    return TensorSpec(value.name, value.dtype, value.shape)

@@ -1,0 +1,96 @@
+"""Poison mode: padding that nobody may rely on is overwritten with a value given at run time.
+
+In: a physical graph and its plan.  Out: the same graph with a fill behind each producer that leaves
+anything in some region, and one more input, a scalar of each element type.  Outputs must not depend
+on that value; tests run with NaN and with −42 to see that nothing relies on what it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
+from graphflow.flow import Label, LayoutPlan
+from graphflow.graph import OperatorGraph, Value
+from graphflow.kernels.conversion import fill_region
+from graphflow.layout import LOGICAL, Region, Undefined, row_major
+from graphflow.tir import Buffer
+
+POISON_INPUT = "graphflow.poison"
+"""Name of the extra input; its element type is appended where it is not float32."""
+
+
+def poison_input(dtype: str) -> str:
+    """The name of the scalar input that holds the poison of one element type."""
+    return POISON_INPUT if dtype == "float32" else f"{POISON_INPUT}.{dtype}"
+
+
+def poison_padding(
+    graph: OperatorGraph, plan: LayoutPlan, physical: PhysicalGraph
+) -> PhysicalGraph:
+    """The poisoned graph; `poisons` are its extra inputs, `poisoned` counts elements a run."""
+    inputs: dict[str, Value] = {}
+    calls: list[Call] = []
+    poisoned = 0
+    for call in physical.calls:
+        calls.append(call)
+        for place, label, dtype in _written(graph, plan, call):
+            regions = list(_undefined(label))
+            if regions:
+                name = poison_input(dtype)
+                inputs[name] = Value(name, dtype, ())
+                calls += _fills(call, place, label, dtype)
+                poisoned += sum(_elements(region) for region in regions)
+    storages = dict(physical.storages)
+    for name, value in inputs.items():
+        storages[name] = StorageSpec(name, "input", value.dtype, 1)
+    return replace(
+        physical,
+        storages=storages,
+        calls=tuple(calls),
+        inputs=(*physical.inputs, *inputs),
+        poisons=tuple(inputs.values()),
+        poisoned=poisoned,
+    )
+
+
+def _written(
+    graph: OperatorGraph, plan: LayoutPlan, call: Call
+) -> Iterator[tuple[Placement, Label, str]]:
+    """The tensors that a call of the run writes, with their labels; windows have no padding."""
+    if call.prepare:
+        return
+    if call.form is not None:
+        node = graph.node(call.name)
+        for buffer, value in zip(node.func.outputs, node.outputs, strict=True):
+            yield call.placements[buffer.name], plan.edges[value].label, buffer.dtype
+        return
+    for made in plan.conversions:
+        if call.name == f"{made.kind} {made.value}" and "dst" in call.placements:
+            place = call.placements["dst"]
+            if place.layout == made.target.layout:
+                yield place, made.target, graph.values[made.value].dtype
+
+
+def _fills(call: Call, place: Placement, label: Label, dtype: str) -> Iterator[Call]:
+    source = Buffer("poison", (), dtype)
+    scalar = Placement(poison_input(dtype), row_major(()))
+    for region in _undefined(label):
+        definition = fill_region(label.layout, region, dtype, source)
+        placements = {"poison": scalar, "dst": place}
+        yield Call(f"poison {call.name}", definition, placements, None, None, True)
+
+
+def _undefined(label: Label) -> Iterator[Region]:
+    known = dict(label.facts)
+    for region in label.layout.regions():
+        if region.name != LOGICAL and known.get(region.name) == Undefined():
+            yield region
+
+
+def _elements(region: Region) -> int:
+    grid = np.indices(region.shape).reshape(len(region.shape), -1).T
+    return sum(region.contains(point.tolist()) for point in grid)
