@@ -7,6 +7,7 @@ in the size of the expression; what intervals cannot decide is left to `sets`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 from typing import TypeAlias, assert_never
 
 from graphflow.arith.expr import (
@@ -125,6 +126,18 @@ def _simplify_floor(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
     whole, rest = _split_multiples(numerator, c, ranges)
     if rest is not None:
         return whole
+    return _without_small_rest(numerator, c, ranges)
+
+
+def _without_small_rest(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
+    """`(g·a + r) // (g·b)` with `0 <= r < g` → `a // b`, for the largest such g."""
+    terms, constant = terms_of(numerator)
+    for step in sorted({gcd(c, k) for _, k in terms}, reverse=True):
+        rest = linear([(atom, k) for atom, k in terms if k % step], constant)
+        low, high = bounds(rest, ranges)
+        if step > 1 and low is not None and high is not None and low >= 0 and high < step:
+            whole = linear([(atom, k // step) for atom, k in terms if k % step == 0])
+            return simplify(floor_div(whole, c // step), ranges)
     return floor_div(numerator, c)
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.kernels.definitions.stages import Shape, kernel, loops_over, reduction_stage
-from graphflow.kernels.definitions.window import Window, spatial_names
-
 from graphflow.arith import Var
 from graphflow.errors import InvalidModel
+from graphflow.kernels.definitions.stages import Shape, kernel, loops_over, reduction_stage
+from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import Binary, Buffer, Load, PrimFunc, ReduceOp
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+
+from graphflow.arith import IndexExpr, const
+from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -18,9 +21,6 @@ from graphflow.kernels.definitions.stages import (
     literal,
     loops_over,
 )
-
-from graphflow.arith import IndexExpr, const
-from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.tir import (
     FLOATS,
     Binary,

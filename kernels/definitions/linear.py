@@ -6,6 +6,8 @@ product is scaled before something is added.
 
 from __future__ import annotations
 
+from graphflow.arith import Var
+from graphflow.errors import InvalidModel
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -17,9 +19,6 @@ from graphflow.kernels.definitions.stages import (
     literal,
     reduction_stage,
 )
-
-from graphflow.arith import Var
-from graphflow.errors import InvalidModel
 from graphflow.tir import Binary, Buffer, Expr, Load, PrimFunc, ReduceOp
 
 

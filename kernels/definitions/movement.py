@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from graphflow.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     delinearize,
@@ -21,8 +22,6 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     store_stage,
 )
-
-from graphflow.errors import InvalidModel
 from graphflow.tir import Buffer, Load, PrimFunc
 
 

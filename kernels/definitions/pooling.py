@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce as fold
 
+from graphflow.arith import const, constant_value
 from graphflow.kernels.definitions.reduction import reduce
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -22,8 +23,6 @@ from graphflow.kernels.definitions.stages import (
     reduction_stage,
 )
 from graphflow.kernels.definitions.window import Window, spatial_names
-
-from graphflow.arith import const, constant_value
 from graphflow.tir import Binary, Block, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from graphflow.arith import IndexExpr
+from graphflow.errors import UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -21,9 +23,6 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     reduction_stage,
 )
-
-from graphflow.arith import IndexExpr
-from graphflow.errors import UnsupportedOp
 from graphflow.tir import FLOATS, Binary, Block, Buffer, Load, PrimFunc, ReduceOp, Unary
 
 REDUCTIONS = {

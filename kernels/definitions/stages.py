@@ -9,7 +9,6 @@ the caller.  Nothing here knows an operator, a layout or a machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import gcd
 from typing import TypeAlias
 
 import numpy as np
@@ -20,16 +19,12 @@ from graphflow.arith import (
     IndexLike,
     Interval,
     Predicate,
-    Ranges,
     Var,
     as_index,
-    bounds,
     const,
     floor_div,
-    linear,
     simplify,
     simplify_predicate,
-    terms_of,
 )
 from graphflow.errors import InvalidModel
 from graphflow.tir import (
@@ -174,25 +169,13 @@ def delinearize(
     step = 1
     for axis in reversed(range(len(shape))):
         extent = max(shape[axis], 1)
-        index = _quotient(position, step, ranges)
+        index = simplify(floor_div(position, step), ranges)
         # The outermost index needs no remainder: the position is inside the shape.
         if any(n != 1 for n in shape[:axis]):
             index = index % extent
         indices.append(simplify(index, ranges) if extent > 1 else const(0))
         step *= extent
     return tuple(reversed(indices))
-
-
-def _quotient(position: IndexExpr, divisor: int, ranges: Ranges) -> IndexExpr:
-    """`position // divisor`; `(g·a + r) // (g·b)` with `0 <= r < g` becomes `a // b`."""
-    terms, constant = terms_of(position)
-    for step in sorted({gcd(divisor, k) for _, k in terms}, reverse=True):
-        rest = linear([(atom, k) for atom, k in terms if k % step], constant)
-        low, high = bounds(rest, ranges)
-        if low is not None and high is not None and low >= 0 and high < step:
-            whole = linear([(atom, k // step) for atom, k in terms if k % step == 0])
-            return floor_div(whole, divisor // step)
-    return floor_div(position, divisor)
 
 
 def normalized_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:

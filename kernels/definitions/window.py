@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphflow.kernels.definitions.stages import Loop, Shape, ranges_of
-
 from graphflow.arith import (
     IndexExpr,
     Predicate,
@@ -22,6 +20,7 @@ from graphflow.arith import (
     within,
 )
 from graphflow.errors import InvalidModel
+from graphflow.kernels.definitions.stages import Loop, Shape, ranges_of
 
 
 def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
