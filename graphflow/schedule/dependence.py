@@ -13,19 +13,42 @@ from collections.abc import Iterator
 from graphflow.arith import (
     Domain,
     IndexExpr,
+    Or,
     Predicate,
     Proof,
     Var,
     conjunction,
+    disjunction,
     equal,
     joined,
+    less_than,
+    negation,
     prove_empty,
     substitute,
     terms_of,
     variables,
 )
 from graphflow.schedule.frame import require, structural
-from graphflow.tir import Access, Allocate, Body, accesses, walk
+from graphflow.tir import (
+    Access,
+    Allocate,
+    Assume,
+    Body,
+    For,
+    Load,
+    LoopKind,
+    PrimFunc,
+    accesses,
+    expressions_of,
+    is_predicate,
+    loops_of,
+    sites,
+    walk,
+    walk_expr,
+)
+
+AT_ONCE = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
+"""Kinds of loops whose iterations run at the same time."""
 
 
 def conflicting(
@@ -37,12 +60,27 @@ def conflicting(
     run at the same time: then reductions with the same operator conflict too.
     """
     private = {s.buffer for b in (first, second) for s in walk(b) if isinstance(s, Allocate)}
-    for a in accesses(first, domain):
-        for b in accesses(second, domain):
+    others = (*accesses(second, domain), *_claimed(second, domain))
+    for a in (*accesses(first, domain), *_claimed(first, domain)):
+        for b in others:
             if a.buffer != b.buffer or a.kind == b.kind == "read" or a.buffer in private:
                 continue
             if at_once or a.op is None or a.op is not b.op:
                 yield a, b
+
+
+def _claimed(body: Body, domain: Domain) -> Iterator[Access]:
+    """Loads in claims of `Assume`: what is claimed of an element ends where it is written."""
+    for site in sites(body, domain):
+        if not isinstance(site.stmt, Assume):
+            continue
+        here = site.domain
+        if is_predicate(site.stmt.unless):
+            here = here.given(negation(site.stmt.unless))  # type: ignore[arg-type]
+        for expr in expressions_of(site.stmt):
+            for node in walk_expr(expr):
+                if isinstance(node, Load):
+                    yield Access(node.buffer, node.indices, here, "read", False)
 
 
 def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], var: Var,
@@ -70,7 +108,8 @@ def ordered_commute(
     """Refuses unless no iteration of `first` conflicts with a primed one of `second` in `order`.
 
     `domain` ends with the axes in `moving`; those and all inside them are primed in `second`, and
-    `order` says which pairs of iterations change their order, over `v` and `v'`.
+    `order` says which pairs of iterations change their order, over `v` and `v'`.  It must differ in
+    each of the moving variables, or be the statement that any of them differs.
     """
     shared = frozenset(axis.var for axis in domain.axes if axis.var not in moving)
     proofs = [
@@ -91,7 +130,9 @@ def _pair_commutes(
     condition: str,
 ) -> Proof:
     claim = f"{condition}: {a.buffer.name}[{_text(a)}] and [{_text(b)}] do not meet"
-    if any(fixes(a.indices, b.indices, var, shared) for var in moving):
+    fixed = (fixes(a.indices, b.indices, var, shared) for var in moving)
+    # Where only some variable must differ, the element has to fix all of them.
+    if all(fixed) if isinstance(order, Or) and len(moving) > 1 else any(fixed):
         return structural(claim)
     inner = tuple(axis for axis in b.domain.axes if axis.var not in shared)
     copy, fresh = Domain(inner, b.domain.where).renamed("'")
@@ -99,6 +140,33 @@ def _pair_commutes(
     both = joined(Domain(a.domain.axes, a.domain.where), copy)
     both = both.given(conjunction((*same, order)))
     return require(prove_empty(both, claim), condition)
+
+
+def independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
+    """Refuses unless the iterations of a loop may run at once; `domain` is the one around it.
+
+    Reductions into one element must not meet either: threads and lanes do not commute.
+    """
+    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+    primed = Var(stmt.var.name + "'")
+    order = disjunction((less_than(stmt.var, primed), less_than(primed, stmt.var)))
+    condition = f"the iterations of {stmt.var} are independent"
+    return ordered_commute(stmt.body, stmt.body, inner, (stmt.var,), order, condition, at_once=True)
+
+
+def still_independent(func: PrimFunc, place: str) -> tuple[Proof, ...]:
+    """Proves again what parallel and vectorized loops need, those around `place` and inside it."""
+    proofs: tuple[Proof, ...] = ()
+    for site in sites(func.body):
+        stmt = site.stmt
+        if not isinstance(stmt, For) or stmt.kind not in AT_ONCE:
+            continue
+        around = any(getattr(s, "name", None) == place for s in walk(stmt.body)) or any(
+            loop.var.name == place for loop in loops_of((stmt,))
+        )
+        if around or any(axis.var.name == place for axis in site.domain.axes):
+            proofs += independent(stmt, site.domain)
+    return proofs
 
 
 def _text(access: Access) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from graphflow.arith import Proof, Verdict
 from graphflow.errors import ScheduleError
+from graphflow.schedule.places import place_names
 from graphflow.tir import PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
@@ -51,6 +52,14 @@ class Step:
         return f"{self.primitive.__name__}({', '.join((*positional, *named))})"
 
 
+def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
+    """The places that a rewrite states, without names that simplification took away after it."""
+    now = {name: None for name in place_names(done.func)}
+    stated = {old: tuple(n for n in new if n in now) for old, new in done.places.items()}
+    gone = {old: () for old in place_names(before) if old not in now and old not in stated}
+    return {**stated, **gone}
+
+
 def _argument_text(value: Any) -> str:
     describe = getattr(value, "describe", None)
     return describe() if describe is not None else repr(value)
@@ -83,7 +92,8 @@ class Schedule:
             raise ScheduleError(f"{step}: {error}\nin\n{to_text(self.func)}") from None
         if done.func is self.func:
             return self
-        step = Step(primitive, arguments, tuple(options.items()), done.proofs, done.places)
+        places = _moved(self.func, done)
+        step = Step(primitive, arguments, tuple(options.items()), done.proofs, places)
         return Schedule(self.definition, done.func, (*self.steps, step))
 
     def forward(self, place: str, since: int = 0) -> tuple[str, ...]:

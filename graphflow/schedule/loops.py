@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import assert_never, cast
 
 from graphflow.arith import (
     FALSE,
@@ -22,7 +22,6 @@ from graphflow.arith import (
     conjuncts,
     const,
     constant_value,
-    disjunction,
     equal,
     floor_div,
     floor_mod,
@@ -32,12 +31,13 @@ from graphflow.arith import (
     predicate_variables,
     prove,
     simplify_predicate,
+    substitute,
     substitute_in,
     terms_of,
     variables,
 )
 from graphflow.errors import ScheduleError
-from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
 from graphflow.schedule.frame import Rewrite, require, structural
 from graphflow.schedule.places import (
     find_loop,
@@ -57,6 +57,7 @@ from graphflow.tir import (
     Stmt,
     accesses,
     is_predicate,
+    loops_of,
     sites,
     substitute_body,
     walk,
@@ -77,6 +78,7 @@ def divide_loop(
     """
     stmt, _ = find_loop(func, loop)
     extent = _constant_extent(stmt)
+    kinds = _kinds_of_parts(stmt.kind)
     if factor <= 0 or tail not in TAILS:
         raise ScheduleError(f"cannot divide by {factor} with tail {tail}; tails are {TAILS}")
     rest = extent % factor
@@ -89,18 +91,32 @@ def divide_loop(
     if tail == "guard" and rest:
         blocks += 1
         body = (If(less_than(factor * outer + inner, extent), body),)
-    inner_loop = For(inner, const(0), const(factor), stmt.kind, body)
-    divided: list[Stmt] = [For(outer, const(0), const(blocks), stmt.kind, (inner_loop,))]
-    places = {loop: names}
+    inner_loop = For(inner, const(0), const(factor), kinds[1], body)
+    divided: list[Stmt] = [For(outer, const(0), const(blocks), kinds[0], (inner_loop,))]
+    places: dict[str, tuple[str, ...]] = {loop: names}
+    fresh = [*names]
     if tail.startswith("cut") and rest:
         piece, copies = _tail(stmt, blocks * factor, rest, factor, names[1], tail)
         divided.append(piece)
         places |= {old: (old, new) for old, new in copies.items()}
         places[loop] = (*names, names[1] + "_tail")
-    require_fresh(_without(func, loop), *(n for n in names))
+        fresh += [names[1] + "_tail", *copies.values()]
+    require_fresh(_without(func, loop), *fresh)
     new = rewrite_at(func, loop, lambda _s, _d: tuple(divided))
     claim = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
     return Rewrite(new, (structural(claim),), places)
+
+
+def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
+    """Threads take whole blocks, lanes the elements of one; an unrolled loop stays unrolled."""
+    match kind:
+        case LoopKind.PARALLEL:
+            return kind, LoopKind.SERIAL
+        case LoopKind.VECTORIZED:
+            return LoopKind.SERIAL, kind
+        case LoopKind.SERIAL | LoopKind.UNROLLED:
+            return kind, kind
+    assert_never(kind)
 
 
 def _tail(
@@ -131,27 +147,34 @@ def _constant_extent(stmt: For) -> int:
         raise ScheduleError(
             f"the loop {stmt.var} runs over ({stmt.start}, {stmt.stop}), not a constant extent"
         )
-    return stmt.extent
+    return max(stmt.extent, 0)
 
 
 def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
     """`for i in (0, n): for j in (0, c): S` → `for k in (0, n·c): S[i → k // c, j → k % c]`.
 
-    The inner loop must be the whole body of the outer one, with a constant extent c.
+    The inner loop must be the whole body of the outer one, with a constant extent c.  The new loop
+    is of the outer one's kind; where that runs iterations at once, all of them must be independent.
     """
-    stmt, _ = find_loop(func, outer)
+    stmt, domain = find_loop(func, outer)
     body = _only_loop(stmt, inner)
     c, n = _constant_extent(body), _constant_extent(stmt)
+    if c == 0:
+        raise ScheduleError(f"the loop {inner} never runs, so {outer} and it are no single loop")
     k = Var(name)
+    first: IndexExpr = stmt.start + floor_div(k, c)
     values: dict[Var, IndexExpr] = {
-        stmt.var: stmt.start + floor_div(k, c),
-        body.var: body.start + floor_mod(k, c),
+        stmt.var: first,
+        body.var: substitute(body.start, {stmt.var: first}) + floor_mod(k, c),
     }
     require_fresh(_without(_without(func, inner), outer), name)
     loop = For(k, const(0), const(n * c), stmt.kind, substitute_body(body.body, values))
-    new = rewrite_at(func, outer, lambda _s, _d: (loop,))
     claim = f"({k} // {c}, {k} % {c}) takes each pair once, in order"
-    return Rewrite(new, (structural(claim),), {outer: (name,), inner: (name,)})
+    proofs = (structural(claim),)
+    if stmt.kind in AT_ONCE and body.kind is not stmt.kind:
+        proofs += independent(loop, domain)
+    new = rewrite_at(func, outer, lambda _s, _d: (loop,))
+    return Rewrite(new, proofs, {outer: (name,), inner: (name,)})
 
 
 def _only_loop(stmt: For, inner: str) -> For:
@@ -167,7 +190,7 @@ def reorder_loops(func: PrimFunc, order: Sequence[str]) -> Rewrite:
     Index conditions between the loops move inside the innermost one, where they hold as often.
     Each pair of neighbours that changes places must commute: no two iterations that swap their
     order touch the same element with one of them writing, and neither bound uses the other's
-    variable.
+    variable.  A parallel or vectorized loop that moves outwards must be independent there too.
     """
     nest, conditions, domain = _nest(func, tuple(order))
     wanted = {name: position for position, name in enumerate(order)}
@@ -207,18 +230,26 @@ def _nest(func: PrimFunc, names: tuple[str, ...]) -> tuple[list[For], list[Predi
 
 def _swap(loops: list[For], k: int, body: Body, domain: Domain) -> tuple[Proof, ...]:
     outer, inner = loops[k], loops[k + 1]
+    if LoopKind.VECTORIZED in (outer.kind, inner.kind):
+        raise ScheduleError(
+            f"one of {outer.var} and {inner.var} runs as lanes; reorder before that"
+        )
     if outer.var in variables(inner.start) | variables(inner.stop):
         raise ScheduleError(f"the bounds of {inner.var} depend on {outer.var}")
     for loop in reversed(loops[k + 2 :]):
         body = (replace(loop, body=body),)
-    for loop in loops[: k + 2]:
+    for loop in loops[:k]:
+        domain = domain.inside(loop.var, loop.start, loop.stop)
+    proofs: tuple[Proof, ...] = ()
+    if inner.kind in AT_ONCE:
+        proofs = independent(replace(inner, body=(replace(outer, body=body),)), domain)
+    for loop in (outer, inner):
         domain = domain.inside(loop.var, loop.start, loop.stop)
     moving = (outer.var, inner.var)
     primed = tuple(Var(v.name + "'") for v in moving)
     order = conjunction((less_than(moving[0], primed[0]), less_than(primed[1], moving[1])))
-    return ordered_commute(
-        body, body, domain, moving, order, f"{outer.var} and {inner.var} commute"
-    )
+    condition = f"{outer.var} and {inner.var} commute"
+    return (*proofs, *ordered_commute(body, body, domain, moving, order, condition))
 
 
 def cut_loop(func: PrimFunc, loop: str, point: int, suffix: str) -> Rewrite:
@@ -252,7 +283,8 @@ def fission(func: PrimFunc, loop: str, position: int, suffix: str, lifts: int = 
 
     def change(body: Body, place: int, domain: Domain) -> Body:
         stmt = body[place]
-        assert isinstance(stmt, For)
+        if not isinstance(stmt, For):
+            raise ScheduleError(f"{loop} is a block, and a loop is needed")
         parts = _spread(stmt.body)
         first, second = parts[:position], parts[position:]
         if not first or not second:
@@ -263,11 +295,12 @@ def fission(func: PrimFunc, loop: str, position: int, suffix: str, lifts: int = 
         return (*body[:place], *pieces, *body[place + 1 :])
 
     new = rewrite_around(func, loop, change)
-    places = {loop: (loop, name)}
+    places: dict[str, tuple[str, ...]] = {loop: (loop, name)}
     if lifts == 1:
         return Rewrite(new, tuple(proofs), places)
     parent = _parent_loop(new, loop)
-    new, split = _split_conditions(new, parent, name)
+    new, split, gone = _split_conditions(new, parent, name)
+    places |= dict.fromkeys(gone, ())
     above = fission(new, parent, split, suffix, lifts - 1)
     return Rewrite(above.func, (*proofs, *above.proofs), {**places, **above.places})
 
@@ -276,12 +309,15 @@ def _spread(body: Body) -> Body:
     """`if c: {F; G}` as a whole body → `if c: F; if c: G`: an index condition stays what it is."""
     only = body[0] if len(body) == 1 else None
     if isinstance(only, If) and is_predicate(only.condition) and not only.orelse:
+        # An allocation would end with the copy of the condition that it stands in.
+        if any(isinstance(stmt, Allocate) for stmt in only.then):
+            return body
         return tuple(replace(only, then=(stmt,)) for stmt in only.then)
     return body
 
 
 def _may_part(stmt: For, first: Body, second: Body, domain: Domain) -> tuple[Proof, ...]:
-    allocated = {s.buffer for s in first if isinstance(s, Allocate)}
+    allocated = {s.buffer for s in walk(first) if isinstance(s, Allocate)}
     shared = [a.buffer.name for a in accesses(second) if a.buffer in allocated]
     if shared:
         raise ScheduleError(f"the second part uses {shared[0]}, which the first allocates")
@@ -299,12 +335,22 @@ def _parent_loop(func: PrimFunc, place: str) -> str:
     return domain.axes[-1].var.name
 
 
-def _split_conditions(func: PrimFunc, parent: str, second: str) -> tuple[PrimFunc, int]:
-    """`for p: if c: {F; G}` → `for p: {if c: F; if c: G}`, and the position of the gap."""
+def _split_conditions(
+    func: PrimFunc, parent: str, second: str
+) -> tuple[PrimFunc, int, tuple[str, ...]]:
+    """`for p: if c: {F; G}` → `for p: {if c: F; if c: G}`, the position of the gap, lost blocks."""
     stmt, _ = find_loop(func, parent)
     body = _parted(stmt.body, second)
     new = rewrite_at(func, parent, lambda _s, _d: (replace(stmt, body=body),))
-    return new, next(k for k, s in enumerate(body) if _holds(s, second))
+    left = {s.name for s in walk(body) if isinstance(s, Block)}
+    gone = tuple(s.name for s in walk(stmt.body) if isinstance(s, Block) and s.name not in left)
+    gap = next((k for k, s in enumerate(body) if _holds(s, second)), 0)
+    if gap == 0:
+        raise ScheduleError(
+            f"{parent} cannot be split before {second}: a data condition or an else branch holds "
+            "both parts"
+        )
+    return new, gap, gone
 
 
 def _parted(body: Body, second: str) -> Body:
@@ -314,6 +360,12 @@ def _parted(body: Body, second: str) -> Body:
             inner = _parted(stmt.then, second)
             at = next((k for k, s in enumerate(inner) if _holds(s, second)), 0)
             if at:
+                inside = {s.buffer for s in walk(inner[:at]) if isinstance(s, Allocate)}
+                shared = [a.buffer.name for a in accesses(inner[at:]) if a.buffer in inside]
+                if shared:
+                    raise ScheduleError(
+                        f"the second part uses {shared[0]}, which the first allocates"
+                    )
                 out += [replace(stmt, then=inner[:at]), replace(stmt, then=inner[at:])]
                 continue
         if isinstance(stmt, Block):
@@ -354,9 +406,15 @@ def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
 
 def _fused(a: Stmt, b: Stmt | None, second: str, domain: Domain) -> tuple[Stmt, tuple[Proof, ...]]:
     if isinstance(a, Block) and isinstance(b, Block) and b.name == second:
+        if a.annotations != b.annotations:
+            raise ScheduleError(
+                f"{a.name} and {b.name} carry different annotations; one of them would be lost"
+            )
         return replace(a, body=(*a.body, *b.body)), (structural("two blocks in a row are one"),)
     if not (isinstance(a, For) and isinstance(b, For) and b.var.name == second):
         raise ScheduleError(f"{second} does not follow as a loop or block of the same kind")
+    if a.kind is not b.kind and {a.kind, b.kind} & set(AT_ONCE):
+        raise ScheduleError(f"{a.var} is {a.kind.value} and {b.var} is {b.kind.value}")
     if a.start is not b.start or a.stop is not b.stop:
         same = conjunction((equal(a.start, b.start), equal(a.stop, b.stop)))
         proofs = (require(prove(same, domain), f"{a.var} and {b.var} have equal bounds"),)
@@ -368,7 +426,10 @@ def _fused(a: Stmt, b: Stmt | None, second: str, domain: Domain) -> tuple[Stmt, 
     condition = f"no iteration of {b.var} needs a later one of {a.var}"
     # The second loop's iteration i' now runs before the first loop's iteration i > i'.
     proofs += ordered_commute(a.body, moved, inner, (a.var,), order, condition)
-    return replace(a, body=(*a.body, *moved)), proofs
+    joined = replace(a, body=(*a.body, *moved))
+    if a.kind in AT_ONCE:
+        proofs += independent(joined, domain)
+    return joined, proofs
 
 
 def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
@@ -392,7 +453,8 @@ def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
     _constant_extent(stmt)
     if any(isinstance(s, For | Allocate) for s in walk(stmt.body)):
         raise ScheduleError(f"{loop} holds a loop or an allocation, so it cannot become lanes")
-    proofs = _independent(stmt, domain)
+    _not_in_lanes(func, domain, loop)
+    proofs = independent(stmt, domain)
     new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.VECTORIZED),))
     return Rewrite(new, proofs)
 
@@ -403,18 +465,17 @@ def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
     Iterations must be independent: no element is written in one and touched in another.
     """
     stmt, domain = find_loop(func, loop)
-    proofs = _independent(stmt, domain)
+    _not_in_lanes(func, domain, loop)
+    proofs = independent(stmt, domain)
     new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.PARALLEL),))
     return Rewrite(new, proofs)
 
 
-def _independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
-    """Also reductions into one element must not meet: threads and lanes do not commute."""
-    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    primed = Var(stmt.var.name + "'")
-    order = disjunction((less_than(stmt.var, primed), less_than(primed, stmt.var)))
-    condition = f"the iterations of {stmt.var} are independent"
-    return ordered_commute(stmt.body, stmt.body, inner, (stmt.var,), order, condition, at_once=True)
+def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
+    kinds = {s.var: s.kind for s in loops_of(func.body)}
+    lanes = [axis.var.name for axis in domain.axes if kinds[axis.var] is LoopKind.VECTORIZED]
+    if lanes:
+        raise ScheduleError(f"{loop} stands inside {lanes[0]}, whose iterations are lanes already")
 
 
 def shift_loop(func: PrimFunc, loop: str, start: int) -> Rewrite:

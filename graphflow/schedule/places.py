@@ -141,6 +141,11 @@ def names_in(body: Body) -> tuple[str, ...]:
     return tuple(found)
 
 
+def place_names(func: PrimFunc) -> tuple[str, ...]:
+    """Every name that can be a place: of loops, blocks and buffers, parameters included."""
+    return (*(p.buffer.name for p in func.params), *names_in(func.body))
+
+
 def require_fresh(func: PrimFunc, *names: str) -> None:
     """Refuses names that `func` uses already."""
     used = {*names_in(func.body), *(p.buffer.name for p in func.params)}
