@@ -19,7 +19,8 @@ from graphflow.errors import GraphflowError
 from graphflow.options import Options
 
 if TYPE_CHECKING:
-    from graphflow import backend, models
+    import graphflow.backend as backend
+    import graphflow.models as models
     from graphflow.executable import Executable, compile, load
     from graphflow.inspect import EdgeType
     from graphflow.target import Target

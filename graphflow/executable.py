@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,19 @@ class Executable:
     def __init__(self, specializer: Specializer) -> None:
         self._specializer = specializer
 
-    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    def run(
+        self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
+    ) -> dict[str, NDArray[Any]]:
         """Arrays by input name to new arrays by output name.
 
         Inputs may have any strides and are never cast; those with a default may be left out.
-        InvalidModel, before anything runs, where names, shapes or dtypes do not fit.
+        `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
+        the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
+        or dtypes do not fit.
         """
         loaded = self._loaded_for(inputs)
-        return loaded.program.run({**_defaults(loaded.compiled, inputs), **inputs})
+        extra = {**_defaults(loaded.compiled, inputs), **_poisons(loaded.compiled, poison)}
+        return loaded.program.run({**extra, **inputs})
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""
@@ -65,7 +71,7 @@ class Executable:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, dtypes and logical shapes of the inputs, in the model's order."""
-        return self.compiled.spec.inputs
+        return model_inputs(self.compiled)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -76,6 +82,11 @@ class Executable:
     def threads(self) -> int:
         """How many threads a run uses."""
         return self.program.threads
+
+    @property
+    def poisoned(self) -> int:
+        """How many elements of undefined padding a run overwrites; 0 without Options.poison."""
+        return self.compiled.physical.poisoned
 
     @property
     def layouts(self) -> Mapping[str, EdgeType]:
@@ -111,7 +122,22 @@ class Executable:
         shapes = {name: np.shape(array) for name in symbolic}
         loaded = self._specializer.serve(shapes) if symbolic else self._specializer.only()
         defaults = loaded.compiled.imported.initializers
-        return tuple(t.name for t in loaded.compiled.spec.inputs if t.name not in defaults)
+        return tuple(t.name for t in model_inputs(loaded.compiled) if t.name not in defaults)
+
+
+def model_inputs(compiled: Compiled) -> tuple[TensorSpec, ...]:
+    """The inputs of the program that the model itself has."""
+    return compiled.spec.inputs[: len(compiled.imported.inputs)]
+
+
+def _poisons(compiled: Compiled, value: float) -> dict[str, NDArray[Any]]:
+    """`value` in each element type that is poisoned; integers have their smallest for NaN."""
+    found = {}
+    for scalar in compiled.physical.poisons:
+        dtype = np.dtype(scalar.dtype)
+        smallest = np.iinfo(dtype).min if dtype.kind in "iu" else value
+        found[scalar.name] = np.array(smallest if isnan(value) else value).astype(dtype)
+    return found
 
 
 def _defaults(compiled: Compiled, given: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
@@ -119,7 +145,7 @@ def _defaults(compiled: Compiled, given: Mapping[str, ArrayLike]) -> dict[str, A
     known = compiled.imported.initializers
     return {
         tensor.name: known[tensor.name]
-        for tensor in compiled.spec.inputs
+        for tensor in model_inputs(compiled)
         if tensor.name in known and tensor.name not in given
     }
 

@@ -52,7 +52,7 @@ def _block(run: Run, protocol: Protocol) -> float:
 
 def _repeat(run: Run, seconds: float) -> list[float]:
     """Seconds of each run; at least one, then until `seconds` have passed."""
-    taken = []
+    taken: list[float] = []
     start = now = time.perf_counter()
     while not taken or now - start < seconds:
         before = now

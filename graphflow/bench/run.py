@@ -7,9 +7,10 @@ are timed through the face that their users call, arrays in and new arrays out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from graphflow.bench.blocks import Protocol, measure
+from graphflow.bench.blocks import Protocol, Run, measure
 from graphflow.bench.errors import largest_error
 from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine import measure_machine
@@ -46,8 +47,8 @@ def bench(
     inputs = random_inputs(exe.inputs, seed)
     peers = {peer: load_peer(peer, model, count) for peer in dict.fromkeys((REFERENCE, *against))}
     error = largest_error(exe.run(inputs), peers[REFERENCE].run(inputs))
-    runs = {OURS: lambda: exe.run(inputs)}
-    runs |= {name: lambda peer=peer: peer.run(inputs) for name, peer in peers.items()}
+    runs: dict[str, Run] = {OURS: partial(exe.run, inputs)}
+    runs |= {peer: partial(loaded.run, inputs) for peer, loaded in peers.items()}
     timings = measure(runs, Protocol() if protocol is None else protocol)
     compiled = exe.compiled
     machine = measure_machine(compiled.target, count)

@@ -68,8 +68,10 @@ def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
         )
     for gone in compiled.plan.cancelled:
         if gone.value == edge.name:
-            yield f"  cancelled crop and pad before {gone.consumer or GRAPH_OUTPUT}, {gone.layout.describe()}"
+            before = gone.consumer or GRAPH_OUTPUT
+            yield f"  cancelled crop and pad before {before}, {gone.layout.describe()}"
             yield from (f"            proof: {proof}" for proof in gone.proofs)
     for kept in compiled.plan.refused:
         if kept.value == edge.name:
-            yield f"  refused   pair before {kept.consumer or GRAPH_OUTPUT}: {kept.reason}; instead {kept.repair}"
+            before = kept.consumer or GRAPH_OUTPUT
+            yield f"  refused   pair before {before}: {kept.reason}; instead {kept.repair}"

@@ -83,6 +83,7 @@ def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]
         "cancelled_pairs": len(compiled.plan.cancelled),
         "folded_constants": moves.folded,
         "vector_form_share": vector_form_share(compiled),
+        "poisoned_elements": compiled.physical.poisoned,
     }
 
 

@@ -6,6 +6,7 @@ asked for; nobody decides much about them, and they are most of the tensors.
 
 from __future__ import annotations
 
+from rich.markup import escape
 from rich.table import Table
 
 from graphflow.compiler import Compiled
@@ -21,7 +22,7 @@ def decision_table(compiled: Compiled, constants: bool = False) -> Table:
     table.add_column("conversions, and why", overflow="fold", ratio=1)
     for edge in edge_types(compiled).values():
         if constants or edge.where not in (CONSTANT, REMOVED):
-            table.add_row(*_row(edge))
+            table.add_row(*map(escape, _row(edge)))
     return table
 
 

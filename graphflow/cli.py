@@ -1,0 +1,266 @@
+"""The command line: demo, compile, run, inspect, explain, bench.
+
+In: arguments.  Out: text or JSON on stdout, progress and errors on stderr, an exit code: 0, 1 where
+graphflow refuses (one message that says why and what to do), 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from graphflow.bench import PEERS, bench, bench_table
+from graphflow.codegen import avx2_target, host_target
+from graphflow.compiler import Model
+from graphflow.demo import demo
+from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.executable import Executable, compile
+from graphflow.inspect import decision_table, summary_line
+from graphflow.models import light, reseed
+from graphflow.options import Options
+from graphflow.samples import random_inputs
+
+LIGHT = "light:"
+TARGETS = {"host": host_target, "avx2": avx2_target}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit code."""
+    wanted = _parser().parse_args(arguments)
+    try:
+        return int(wanted.command(wanted))
+    except GraphflowError as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        print(f"error: {error}{notes}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read our output has seen enough
+        sys.stderr.close()
+        return 1
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+def run_demo(wanted: argparse.Namespace) -> int:
+    """`graphflow demo`."""
+    return 0 if demo(_console(), _options(wanted)) else 1
+
+
+def run_compile(wanted: argparse.Namespace) -> int:
+    """`graphflow compile MODEL`."""
+    exe = _compiled(wanted)
+    print(summary_line(exe.compiled))
+    for stage, seconds in exe.compiled.timings["stages"].items():
+        print(f"  {stage:13} {seconds:8.3f} s")
+    if wanted.output is not None:
+        exe.save(wanted.output)
+    return 0
+
+
+def run_model(wanted: argparse.Namespace) -> int:
+    """`graphflow run MODEL`."""
+    given = dict(_named_array(text) for text in wanted.input)
+    wanted.shape = [*((name, array.shape) for name, array in given.items()), *wanted.shape]
+    exe = _compiled(wanted)
+    arrays = {**random_inputs(exe.inputs, wanted.seed), **given}
+    for name, array in exe.run(arrays).items():
+        print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")
+        if wanted.save is not None:
+            np.save(f"{wanted.save}{name.replace('/', '_')}.npy", array)
+    return 0
+
+
+def run_inspect(wanted: argparse.Namespace) -> int:
+    """`graphflow inspect MODEL`."""
+    exe = _compiled(wanted)
+    if wanted.json:
+        found = exe.report()
+        if wanted.edge is not None:
+            exe.explain(wanted.edge)  # refuses a name that the model does not have
+            found = next(edge for edge in found["edges"] if edge["name"] == wanted.edge)
+        print(json.dumps(found, indent=1))
+    elif wanted.edge is not None:
+        print(exe.explain(wanted.edge))
+    else:
+        console = _console()
+        console.print(decision_table(exe.compiled, constants=wanted.all))
+        console.print(summary_line(exe.compiled))
+    return 0
+
+
+def run_explain(wanted: argparse.Namespace) -> int:
+    """`graphflow explain MODEL TENSOR`."""
+    print(_compiled(wanted).explain(wanted.tensor))
+    return 0
+
+
+def run_bench(wanted: argparse.Namespace) -> int:
+    """`graphflow bench MODEL...`."""
+    results = []
+    for name in wanted.models:
+        with _status(f"measuring {name}"):
+            results.append(_measured(name, wanted))
+        if wanted.json:
+            print(json.dumps(results[-1]), flush=True)
+    if not wanted.json:
+        _console().print(bench_table(results))
+    return 0
+
+
+def _measured(name: str, wanted: argparse.Namespace) -> dict[str, Any]:
+    return bench(
+        _model(name, wanted.reseed),
+        name=name,
+        threads=wanted.threads,
+        against=wanted.against,
+        input_shapes=dict(wanted.shape),
+        options=_options(wanted),
+    )
+
+
+# From arguments to what commands need -----------------------------------------------------------
+
+
+def _compiled(wanted: argparse.Namespace) -> Executable:
+    with _status(f"compiling {wanted.model}") as progress:
+        return compile(
+            _model(wanted.model, wanted.reseed),
+            input_shapes=dict(wanted.shape),
+            target=TARGETS[wanted.target](),
+            options=_options(wanted),
+            progress=progress,
+        )
+
+
+@contextmanager
+def _status(what: str) -> Iterator[Any]:
+    """A line on stderr that says what is going on, where somebody sees it."""
+    with Console(stderr=True).status(what) as status:
+        yield lambda stage: status.update(f"{what}: {stage}")
+
+
+def _model(name: str, seed: int | None) -> Model:
+    """A path, or `light:NAME` for a model that the onnx package ships."""
+    if name.startswith(LIGHT):
+        model = light(name.removeprefix(LIGHT))
+        return model if seed is None else reseed(model, seed)
+    if seed is not None:
+        raise InvalidModel(f"--reseed is for models named {LIGHT}NAME; {name} has its own weights")
+    return name
+
+
+def _options(wanted: argparse.Namespace) -> Options:
+    dump = getattr(wanted, "dump", None)
+    return replace(Options.from_environment(), threads=wanted.threads, dump=dump)
+
+
+def _console() -> Console:
+    """The terminal's width, but enough for a table where the output goes into a file."""
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
+def _named_array(text: str) -> tuple[str, NDArray[Any]]:
+    name, _, path = text.partition("=")
+    try:
+        return name, np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidModel(
+            f"cannot read the input {text!r}: {error}; give NAME=FILE.npy, as numpy.save writes it"
+        ) from None
+
+
+def _statistics(array: NDArray[Any]) -> str:
+    if not array.size:
+        return ""
+    return f", from {array.min():.6g} to {array.max():.6g}, mean {array.mean():.6g}"
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`NAME=1x3x224x224`; a name may contain an equals sign itself."""
+    name, _, extents = text.rpartition("=")
+    try:
+        return name, tuple(int(n) for n in extents.split("x") if n)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224") from None
+
+
+def _peers(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in PEERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PEERS)}")
+    return names
+
+
+# The parser -------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="graphflow", description="Compile ONNX models, and show why each layout is what it is."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = _command(commands, "demo", run_demo, "build, compile, show and time a small model")
+    command.add_argument("--threads", type=int)
+    command.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")
+
+    command = _command(commands, "compile", run_compile, "compile a model")
+    _add_model(command)
+    command.add_argument("-o", "--output", metavar="FILE", help="save the compiled model")
+
+    command = _command(commands, "run", run_model, "run a model, by default on random inputs")
+    _add_model(command)
+    command.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy")
+    command.add_argument("--seed", type=int, default=0, help="of random inputs")
+    command.add_argument("--save", metavar="PREFIX", help="write outputs to PREFIXname.npy")
+
+    command = _command(commands, "inspect", run_inspect, "show the decision about every tensor")
+    _add_model(command)
+    command.add_argument("--json", action="store_true")
+    command.add_argument("--edge", metavar="NAME", help="only this tensor, in full")
+    command.add_argument("--all", action="store_true", help="constants and removed tensors too")
+
+    command = _command(commands, "explain", run_explain, "tell the story of one tensor")
+    _add_model(command)
+    command.add_argument("tensor", metavar="TENSOR")
+
+    command = _command(commands, "bench", run_bench, "time models beside onnxruntime")
+    command.add_argument("models", nargs="+", metavar="MODEL", help=f"a path or {LIGHT}NAME")
+    _add_common(command)
+    command.add_argument("--json", action="store_true", help="one object a line, one line a model")
+    command.add_argument("--against", type=_peers, default=["onnxruntime"], metavar="PEER,…")
+    return parser
+
+
+def _command(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=f"a path or {LIGHT}NAME")
+    _add_common(parser)
+    parser.add_argument("--target", choices=TARGETS, default="host")
+    parser.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, help="default: what this process may use")
+    parser.add_argument("--reseed", type=int, metavar="N", help=f"weights for a {LIGHT}NAME")
+    parser.add_argument(
+        "--shape", type=_shape, action="append", default=[], metavar="NAME=1x3x224x224"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
