@@ -54,7 +54,7 @@ class Step:
 
 def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     """The places that a rewrite states, without names that simplification took away after it."""
-    now = {name: None for name in place_names(done.func)}
+    now = dict.fromkeys(place_names(done.func))
     stated = {old: tuple(n for n in new if n in now) for old, new in done.places.items()}
     gone = {old: () for old in place_names(before) if old not in now and old not in stated}
     return {**stated, **gone}

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from graphflow.arith import (
-    ANYWHERE,
     TRUE,
     Domain,
     IndexExpr,
@@ -16,16 +15,20 @@ from graphflow.arith import (
     conjunction,
     conjuncts,
     const,
+    disjunction,
     equal,
     joined,
+    negation,
     predicate_variables,
+    prove,
     prove_empty,
-    prove_injective,
     substitute,
     substitute_in,
     variables,
+    within,
 )
 from graphflow.errors import ScheduleError
+from graphflow.schedule.dependence import AT_ONCE, still_independent
 from graphflow.schedule.frame import Rewrite, require, structural
 from graphflow.schedule.places import (
     find_buffer,
@@ -36,6 +39,7 @@ from graphflow.schedule.places import (
 from graphflow.tir import (
     Access,
     Allocate,
+    Assume,
     Block,
     Body,
     Buffer,
@@ -49,6 +53,8 @@ from graphflow.tir import (
     Stmt,
     Store,
     accesses,
+    loads_in,
+    loops_of,
     map_body,
     map_expressions,
     rename_buffers,
@@ -63,12 +69,13 @@ class _Window:
     """What one iteration of the staging scope touches of a buffer.
 
     Every access has the same `indices`; `dims` are the loops inside the scope that they run over,
-    `guard` the index conditions between the scope and the first store.
+    `guard` the index conditions that all accesses share, `points` where the dims and it lead.
     """
 
     indices: tuple[IndexExpr, ...]
     dims: tuple[For, ...]
     guard: Predicate
+    points: Domain
 
 
 def stage_mem(
@@ -83,36 +90,50 @@ def stage_mem(
 
     The body of `loop` works on a small buffer `name`, with one axis for each loop in `dims`.  All
     its accesses to `buffer` must use the same indices, which must be injective in `dims`.  The
-    value is loaded first unless the first access stores it, and is not stored back where the buffer
-    is allocated in the kernel and each iteration stores before it loads: then nobody can read it.
+    value is loaded first unless the first access stores it, and is not stored back where the loop
+    only reads it, or where the buffer is allocated in the kernel, each iteration stores before it
+    loads and nobody else reads it.  What is copied must lie inside the buffer.
     """
-    require_fresh(func, name)
+    require_fresh(func, name, *(d + end for d in dims for end in ("_in", "_out")))
     stmt, domain = find_loop(func, loop)
+    _not_in_lanes(func, stmt, domain)
     old = find_buffer(func, buffer)
     window, touched = _window(stmt, domain, old, tuple(dims))
     proofs: list[Proof] = [
         require(
-            prove_injective(window.indices, _within_scope(window)),
+            _own_element(window),
             f"each iteration of {', '.join(dims)} has its own element of {buffer}",
         )
     ]
     shape = tuple(_extent(d) for d in window.dims)
     new = Buffer(name, shape, old.dtype, scope)
-    index: tuple[IndexExpr, ...] = tuple(d.var for d in window.dims)
+    index: tuple[IndexExpr, ...] = tuple(d.var - d.start for d in window.dims)
     body: Body = (Allocate(new),)
-    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched)
+    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched, window)
+    if not stored_first:
+        proofs.append(
+            require(_in_bounds(old, window), f"what is staged of {buffer} lies inside it")
+        )
     if not stored_first:
         body = (*body, *_copy_nest(window, "_in", Store(new, index, Load(old, window.indices))))
     body = (*body, *_redirected(stmt.body, old, new, index))
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
-    else:
+    elif any(access.kind != "read" for access in touched):
         body = (*body, *_copy_nest(window, "_out", Store(old, window.indices, Load(new, index))))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread is not None and not _is_touched(staged, old):
         staged = replace(staged, body=_without_allocation(staged.body, old))
+    proofs += still_independent(staged, loop)
     return Rewrite(staged, tuple(proofs))
+
+
+def _not_in_lanes(func: PrimFunc, stmt: For, domain: Domain) -> None:
+    kinds = {s.var: s.kind for s in loops_of(func.body)}
+    for var in (*(axis.var for axis in domain.axes), stmt.var):
+        if kinds[var] is LoopKind.VECTORIZED:
+            raise ScheduleError(f"the iterations of {var} are lanes; nothing is allocated in them")
 
 
 def _window(
@@ -122,6 +143,7 @@ def _window(
     touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == buffer)
     if not touched:
         raise ScheduleError(f"{stmt.var} does not touch {buffer.name}")
+    _not_claimed(stmt, buffer)
     first = touched[0]
     for access in touched:
         if any(a is not b for a, b in zip(access.indices, first.indices, strict=True)):
@@ -136,10 +158,28 @@ def _window(
     stray = [v for e in first.indices for v in variables(e) if v not in known]
     if stray:
         raise ScheduleError(f"the indices of {buffer.name} use {stray[0]}, not among {dims}")
+    around = {axis.var for axis in inner.axes}
+    bent = [d.var for d in chosen if not variables(d.start) | variables(d.stop) <= around]
+    if bent:
+        raise ScheduleError(f"the bounds of {bent[0]} change inside {stmt.var}")
+    shared = [list(_members(a.domain.where, inner.where)) for a in touched]
     guard = conjunction(
-        m for m in _members(first.domain.where, inner.where) if predicate_variables(m) <= known
+        m
+        for m in shared[0]
+        if predicate_variables(m) <= known and all(m in members for members in shared)
     )
-    return _Window(first.indices, chosen, guard), touched
+    points = inner.given(guard)
+    for d in chosen:
+        points = points.inside(d.var, d.start, d.stop)
+    return _Window(first.indices, chosen, guard, points), touched
+
+
+def _not_claimed(stmt: For, buffer: Buffer) -> None:
+    for inner in walk(stmt.body):
+        if isinstance(inner, Assume) and any(a.buffer == buffer for a in loads_in((inner,))):
+            raise ScheduleError(f"{stmt.var} assumes something of {buffer.name} inside")
+        if isinstance(inner, Allocate) and inner.buffer == buffer:
+            raise ScheduleError(f"{buffer.name} is allocated inside {stmt.var} already")
 
 
 def _members(where: Predicate, outside: Predicate) -> Iterator[Predicate]:
@@ -147,27 +187,36 @@ def _members(where: Predicate, outside: Predicate) -> Iterator[Predicate]:
     return (m for m in conjuncts(where) if m not in around)
 
 
-def _within_scope(window: _Window) -> Domain:
-    """The loops of the window alone: outer variables are the same for both points compared."""
-    inner = ANYWHERE
-    for loop in window.dims:
-        inner = inner.inside(loop.var, loop.start, loop.stop)
-    return inner
+def _own_element(window: _Window) -> Proof:
+    """Whether different points of the dims have different elements, in each outer iteration."""
+    dims = {d.var for d in window.dims}
+    axes = tuple(axis for axis in window.points.axes if axis.var in dims)
+    copy, fresh = Domain(axes, window.points.where).renamed("'")
+    same = [equal(e, substitute(e, fresh)) for e in window.indices]
+    differ = disjunction(negation(equal(axis.var, fresh[axis.var])) for axis in axes)
+    both = joined(window.points, copy).given(conjunction((*same, differ)))
+    return prove_empty(both, f"({', '.join(map(str, window.indices))}) is injective in the dims")
+
+
+def _in_bounds(buffer: Buffer, window: _Window) -> Proof:
+    sides = zip(window.indices, buffer.shape, strict=True)
+    return prove(conjunction(within(e, 0, extent) for e, extent in sides), window.points)
 
 
 def _extent(loop: For) -> int:
     if loop.extent is None:
         raise ScheduleError(f"the loop {loop.var} has no constant extent")
-    return loop.extent
+    return max(loop.extent, 0)
 
 
-def _dominates(first: Access, touched: tuple[Access, ...]) -> bool:
-    """Whether `first` happens wherever any other access does: fewer conditions, same loops."""
-    mine = set(conjuncts(first.domain.where))
+def _dominates(first: Access, touched: tuple[Access, ...], window: _Window) -> bool:
+    """Whether `first` happens at every point of the window, before any other access there."""
     axes = first.domain.axes
-    return first.certain and all(
-        mine <= set(conjuncts(a.domain.where)) and a.domain.axes[: len(axes)] == axes
-        for a in touched
+    return (
+        first.certain
+        and {axis.var for axis in axes} <= {axis.var for axis in window.points.axes}
+        and set(conjuncts(first.domain.where)) <= set(conjuncts(window.points.where))
+        and all(a.domain.axes[: len(axes)] == axes for a in touched)
     )
 
 
@@ -229,8 +278,8 @@ def _without_allocation(body: Body, buffer: Buffer) -> Body:
 def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     """`for i: {a; S}` → `a; for i: S`, out of `levels` loops.
 
-    Each iteration must store what it loads: values may not be carried from one to the next.  An
-    access whose first store in the iteration does not dominate refuses.
+    Each iteration must store what it loads: values may not be carried from one to the next.  Nor
+    may iterations run at once, because they would share the buffer then.
     """
     old = find_buffer(func, buffer)
     proofs: list[Proof] = []
@@ -238,6 +287,8 @@ def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     for _ in range(levels):
         loop = _loop_around(new, old)
         stmt, domain = find_loop(new, loop)
+        if stmt.kind in AT_ONCE:
+            raise ScheduleError(f"the iterations of {loop} run at once, and would share {buffer}")
         inner = domain.inside(stmt.var, stmt.start, stmt.stop)
         touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
         if touched and not (touched[0].kind == "write" and touched[0].certain):
@@ -262,11 +313,13 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     """`S[b[e]]` → `t = b[e]; S[t]` in the body of the loop `place`, for its loads of `buffer`.
 
     All loads of `buffer` in the body must be the same expression, free of inner loop variables, and
-    the body may not write the buffer.
+    the body may not write the buffer.  The element must exist in every iteration.
     """
     require_fresh(func, name)
     stmt, domain = find_loop(func, place)
+    _not_in_lanes(func, stmt, domain)
     old = find_buffer(func, buffer)
+    _not_claimed(stmt, old)
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = [a for a in accesses(stmt.body, inner) if a.buffer == old]
     if not touched or any(a.kind != "read" for a in touched):
@@ -277,11 +330,14 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
         raise ScheduleError(f"{place} reads {buffer} at different places or under conditions")
     if any(v not in known for e in indices for v in variables(e)):
         raise ScheduleError(f"the element of {buffer} changes inside {place}")
+    window = _Window(indices, (), TRUE, inner)
+    inside = require(_in_bounds(old, window), f"the element of {buffer} exists in each iteration")
     bound = Buffer(name, (), old.dtype, "register")
     head = (Allocate(bound), Store(bound, (), Load(old, indices)))
     body = (*head, *_redirected(stmt.body, old, bound, ()))
     new = rewrite_at(func, place, lambda _s, _d: (replace(stmt, body=body),))
-    return Rewrite(new, (structural(f"{place} reads one element of {buffer} and writes none"),))
+    claim = structural(f"{place} reads one element of {buffer} and writes none")
+    return Rewrite(new, (claim, inside))
 
 
 def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
@@ -289,10 +345,10 @@ def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
 
     The copying stage is a block `name` marked `preproc: copy`; a graph may lift it out.
     """
-    require_fresh(func, name)
     old = find_buffer(func, buffer)
     if old not in func.inputs:
         raise ScheduleError(f"{buffer} is not an input of {func.name}")
+    _may_cache(func, old, name)
     cache = replace(old, name=name)
     body = rename_buffers(func.body, {old: cache})
     stage = _copy_stage(old, cache, name + "_copy", "preproc")
@@ -306,15 +362,26 @@ def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
     The copying stage is a block marked `postproc: copy`; a graph may lift it out.  The kernel must
     not read the buffer before it wrote it, which the verifier ensures for outputs.
     """
-    require_fresh(func, name)
     old = find_buffer(func, buffer)
     if old not in func.outputs:
         raise ScheduleError(f"{buffer} is not an output of {func.name}")
+    _may_cache(func, old, name)
     cache = replace(old, name=name)
     body = rename_buffers(func.body, {old: cache})
     stage = _copy_stage(cache, old, name + "_copy", "postproc")
     new = replace(func, body=(Allocate(cache), *body, stage))
     return Rewrite(new, (structural(f"{buffer} starts undefined"),))
+
+
+def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> None:
+    block = name + "_copy"
+    require_fresh(func, name, block, *(f"{block}_{axis}" for axis in range(len(buffer.shape))))
+    for stmt in walk(func.body):
+        if isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations:
+            raise ScheduleError(
+                f"{buffer.name} has padding, which the copy would touch; cache it first, and "
+                "transform the cache"
+            )
 
 
 def _copy_stage(source: Buffer, target: Buffer, block: str, mark: str) -> Block:
