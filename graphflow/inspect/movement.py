@@ -45,12 +45,14 @@ def movement(compiled: Compiled) -> Movement:
     kinds = {
         symbol: movement_kind(kernel.func) for symbol, kernel in compiled.lowered.kernels.items()
     }
-    moving = [step for step in compiled.spec.run if kinds[step.symbol] == "move"]
+    own_inputs = len(compiled.imported.inputs)
+    steps = [step for step in compiled.spec.run if not _poisons(step, own_inputs)]
+    moving = [step for step in steps if kinds[step.symbol] == "move"]
     boundary = sum(_at_boundary(step) for step in moving)
     return Movement(
         boundary=boundary,
         inner=len(moving) - boundary,
-        fills=sum(kinds[step.symbol] == "fill" for step in compiled.spec.run),
+        fills=sum(kinds[step.symbol] == "fill" for step in steps),
         folded=len(compiled.spec.prepare),
     )
 
@@ -74,6 +76,11 @@ def _is_moved(value: Expr) -> bool:
             return is_predicate(condition) and _is_moved(if_true) and _is_moved(if_false)
         case _:
             return False
+
+
+def _poisons(step: Step, own_inputs: int) -> bool:
+    """Whether a step belongs to poison mode: it reads an input that the model does not have."""
+    return any(ref.space == "input" and ref.position >= own_inputs for ref in step.buffers)
 
 
 def _at_boundary(step: Step) -> bool:
