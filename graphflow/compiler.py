@@ -104,7 +104,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text),
     Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
     Stage("poison", ("graph", "plan", "physical", "options"), "executed", poisoned),
-    Stage("lower", ("executed", "target"), "lowered", lower, lowered_text),
+    Stage("lower", ("executed", "target", "trace"), "lowered", lower, lowered_text),
     Stage("codegen", ("lowered", "target", "trace"), "objects", compile_kernels),
     Stage("assemble", ("graph", "lowered", "objects"), "spec", assemble),
 )

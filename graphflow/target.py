@@ -26,6 +26,7 @@ class Target:
     l3_bytes_per_cycle: float = 20.0
     fma_gflops: float = 100.0
     l1_bytes: int = 32 * 1024
+    l1_ways: int = 8
     l2_bytes: int = 1024 * 1024
     l3_bytes: int = 32 * 1024 * 1024
     l2_gbps: float = 150.0

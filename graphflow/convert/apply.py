@@ -1,8 +1,8 @@
 """Applying a plan: storages for values, windows for views, calls for forms and conversions.
 
-In: the grouped graph and its plan.  Out: a `PhysicalGraph`.  Nothing is decided here: forms, layouts
-and conversions are the plan's.  Each pair of crop and pad that the plan cancels is checked again
-before it is left out (`verify_plan`).
+In: the grouped graph and its plan.  Out: a `PhysicalGraph`.  Nothing is decided here: forms,
+layouts and conversions are the plan's.  Each pair of crop and pad that the plan cancels is checked
+again before it is left out (`verify_plan`).
 """
 
 from __future__ import annotations

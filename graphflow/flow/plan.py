@@ -1,4 +1,4 @@
-"""The layout plan: what flow decided, with reasons and proofs.  Frozen; later stages only follow."""
+"""The layout plan: what flow decided, with reasons and proofs; frozen, later stages follow it."""
 
 from __future__ import annotations
 

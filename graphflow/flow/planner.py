@@ -1,7 +1,7 @@
 """From a graph to its layout plan: enumerate, solve, and say why.
 
-In: the grouped graph, the target, the number of threads, pins.  Out: a frozen `LayoutPlan`.  Nothing
-is edited here.
+In: the grouped graph, the target, the number of threads, pins.  Out: a frozen `LayoutPlan`.
+Nothing is edited here.
 """
 
 from __future__ import annotations

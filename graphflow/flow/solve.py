@@ -1,7 +1,7 @@
 """The cheapest plan: an exact integer program over candidates and copies.
 
-In: `Candidates` and the graph.  Out: `Solution`: one candidate for each node, the copies to make and
-which reader uses which.  A copy of a value in a layout is paid once, however many readers share it.
+In: `Candidates` and the graph.  Out: `Solution`: one candidate for each node, and the copies to
+make.  A copy of a value in a layout is paid once, however many readers share it.
 Variables: one for each candidate, one for each possible copy.  Constraints: one candidate a node; a
 candidate that reads needs a label or a copy that serves it; a value lies in at most one window.
 The same input gives the same plan: variables are in a stable order, and HiGHS is deterministic.
@@ -133,7 +133,7 @@ class _Model:
 
     def write(self) -> None:
         """Writes all columns, then all rows."""
-        for node, options in self.candidates.of_node.items():
+        for options in self.candidates.of_node.values():
             columns = [self._candidate(c) for c in options]
             self.program.constrain(dict.fromkeys(columns, 1.0), 1, 1)
         for column, candidate in list(self.columns.items()):

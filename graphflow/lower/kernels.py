@@ -14,6 +14,7 @@ from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
 from graphflow.layout import Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
+from graphflow.options import Options
 from graphflow.schedule import Schedule
 from graphflow.target import Target
 from graphflow.tir import (
@@ -29,6 +30,7 @@ from graphflow.tir import (
     to_text,
     verify,
 )
+from graphflow.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,19 @@ class LoweredKernel:
     proofs: tuple[Proof, ...]
 
 
-def lower_call(call: Call, target: Target, symbol: str) -> LoweredKernel:
-    """The kernel of one call."""
-    schedule = scheduled(call, target)
-    func = remove_undef(remove_assume(schedule.func))
-    func, workspace = _with_workspace(func)
-    func = replace(func, name=symbol)
-    verify(func, "lowered")
-    proofs = tuple(in_bounds(func))
+def lower_call(
+    call: Call, target: Target, symbol: str, trace: Trace | None = None
+) -> LoweredKernel:
+    """The kernel of one call; the trace gets the seconds of scheduling and of the last proofs."""
+    sink = Trace(Options()) if trace is None else trace
+    with sink.timer("schedule", symbol):
+        schedule = scheduled(call, target)
+        func = remove_undef(remove_assume(schedule.func))
+        func, workspace = _with_workspace(func)
+        func = replace(func, name=symbol)
+    with sink.timer("proofs", symbol):
+        verify(func, "lowered")
+        proofs = tuple(in_bounds(func))
     return LoweredKernel(symbol, func, schedule, _parallel_extent(func), workspace, proofs)
 
 
@@ -147,7 +154,7 @@ def in_bounds(func: PrimFunc) -> list[Proof]:
 
 
 def lower_kernels(
-    physical: PhysicalGraph, target: Target
+    physical: PhysicalGraph, target: Target, trace: Trace | None = None
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
     """The distinct kernels by symbol, and the symbol of each call in order."""
     symbols: dict[tuple[object, ...], str] = {}
@@ -157,6 +164,6 @@ def lower_kernels(
         key = kernel_key(call)
         if key not in symbols:
             symbols[key] = f"k{len(symbols)}"
-            kernels[symbols[key]] = lower_call(call, target, symbols[key])
+            kernels[symbols[key]] = lower_call(call, target, symbols[key], trace)
         order.append(symbols[key])
     return kernels, tuple(order)

@@ -16,6 +16,7 @@ from graphflow.lower.memory import pack, plan_arena
 from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
 from graphflow.target import Target
 from graphflow.tir import DTYPES
+from graphflow.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Lowered:
     physical: PhysicalGraph
 
 
-def lower(physical: PhysicalGraph, target: Target) -> Lowered:
+def lower(physical: PhysicalGraph, target: Target, trace: Trace | None = None) -> Lowered:
     """Kernels, memory and steps of a physical graph."""
-    kernels, symbols = lower_kernels(physical, target)
+    kernels, symbols = lower_kernels(physical, target, trace)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
     touched: list[list[str]] = []

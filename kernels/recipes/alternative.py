@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TypeAlias
 
 from graphflow.kernels.recipes.tile import Tiling
-
 from graphflow.layout import Demand, Layout
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+from graphflow.arith import FloorMod, Var, terms_of, variables
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Padding,
@@ -20,11 +21,9 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.form import packed_weights
-from graphflow.kernels.recipes.movement import window_forms
+from graphflow.kernels.recipes.movement import flat_offset, window_forms
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
-
-from graphflow.arith import FloorMod, Var, variables
 from graphflow.layout import (
     Demand,
     Family,
@@ -36,7 +35,7 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.target import Target
-from graphflow.tir import Buffer, PrimFunc
+from graphflow.tir import DTYPES, Buffer, PrimFunc
 
 MASKING = 1.05
 """How much longer a reduction takes that stops at the logical extent of a padded axis."""
@@ -153,7 +152,7 @@ def _form(
         layouts[buffer.name] = layout
     if not free and data is not out:
         return None
-    plane = _plane(roles, output, packed, lane)
+    plane = _plane(roles, output, packed, layouts, lane)
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in packed:
@@ -163,11 +162,6 @@ def _form(
         cycles *= 6.0  # lanes run over the image row: windows of it are gathered under masks
     if free and isinstance(_data_layout(roles, layouts, lane).index_map.outputs[-1], FloorMod):
         cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
-    names = [output.describe()] if not free or data is out else [
-        _operand_layout(data, b).describe()  # type: ignore[union-attr]
-        for b in definition.inputs if _independent_of_lanes(roles, b, lane)
-        and b not in packed and b.name not in constants
-    ][:1] + [output.describe()]  # fmt: skip
     write_padding = output.is_padded
     if write_padding:
         tiling = replace(tiling, write_padding=True)
@@ -176,7 +170,7 @@ def _form(
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
     return Alternative(
-        " → ".join(names),
+        _name(roles, layouts, lane, output),
         layouts,
         frozenset(b.name for b in packed),
         {},
@@ -185,6 +179,18 @@ def _form(
         work,
         vector,
     )
+
+
+def _name(roles: Roles, layouts: dict[str, Layout], lane: int, output: Layout) -> str:
+    """`NHWC`, or `NCHW → NHWC` where the data operand has another layout than the output."""
+    given = [
+        layouts[name].describe()
+        for name, reads in roles.reads.items()
+        if name in layouts and reads and len(layouts[name].logical_shape) == len(roles.axes)
+        and not roles.depends_on(name, lane)
+    ]  # fmt: skip
+    own = output.describe()
+    return own if not given or given[0] == own else f"{given[0]} → {own}"
 
 
 def _data_layout(roles: Roles, layouts: dict[str, Layout], lane: int) -> Layout:
@@ -221,7 +227,9 @@ def _independent_of_lanes(roles: Roles, buffer: Buffer, lane: int) -> bool:
     return not roles.depends_on(buffer.name, lane)
 
 
-def _plane(roles: Roles, output: Layout, packed: list[Buffer], lane: int) -> Plane:
+def _plane(
+    roles: Roles, output: Layout, packed: list[Buffer], layouts: dict[str, Layout], lane: int
+) -> Plane:
     channels = roles.output.shape[lane]
     padded = isinstance(output.index_map.outputs[-1], FloorMod)
     others = [n for k, n in enumerate(roles.output.shape) if k != lane]
@@ -239,8 +247,21 @@ def _plane(roles: Roles, output: Layout, packed: list[Buffer], lane: int) -> Pla
         rows=max(1, prod(others) // pixels),
         steps=max(1, steps),
         weight_bytes=sum(b.bytes for b in packed),
+        pixel_bytes=_pixel_bytes(roles, layouts, inner[-1]) if inner else 0,
         whole_vectors=padded or output.is_padded,
     )
+
+
+def _pixel_bytes(roles: Roles, layouts: dict[str, Layout], pixel: int) -> int:
+    """How far apart the elements for neighbouring pixels lie in a reduced operand."""
+    var = roles.axes[pixel]
+    reduced = {v for v, _ in roles.reduction}
+    for name, reads in roles.reads.items():
+        if name in layouts and reads and any(variables(e) & reduced for e in reads[0].indices):
+            flat = flat_offset(layouts[name], reads[0].indices)
+            step = next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)
+            return step * DTYPES[reads[0].buffer.dtype].itemsize
+    return 0
 
 
 def _packed(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Recipe, Staged, Tiled, View
 from graphflow.kernels.recipes.form import tiled
 from graphflow.kernels.recipes.stages import staged
-
-from graphflow.errors import ScheduleError
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
 from graphflow.target import Target

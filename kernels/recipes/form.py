@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
-
 from graphflow.arith import (
     FloorDiv,
     FloorMod,
@@ -15,6 +13,7 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
+from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
     PadValue,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
-
 from graphflow.arith import TRUE, Domain, IndexExpr, constant_value, linear, simplify
+from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
 from graphflow.layout import Layout, families, row_major
 from graphflow.target import Target
 from graphflow.tir import Load, PrimFunc, Store, sites

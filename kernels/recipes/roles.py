@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.kernels.recipes.form import merge_stages
-
 from graphflow.arith import Var, variables
 from graphflow.errors import ScheduleError
+from graphflow.kernels.recipes.form import merge_stages
 from graphflow.schedule import Schedule
 from graphflow.tir import (
     Access,

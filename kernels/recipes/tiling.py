@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 
 from graphflow.kernels.recipes.tile import Panel, Tiling
-
 from graphflow.target import Target
+
+CONFLICT_CYCLES = 3.0
+"""Cycles to load a pixel whose line was thrown out by another pixel's."""
 
 TILE_OVERHEAD = 16.0
 """Cycles to enter and leave a tile, besides filling and storing its registers."""
@@ -29,6 +32,8 @@ class Plane:
     rows: int
     steps: int
     weight_bytes: int
+    pixel_bytes: int
+    """Distance in memory between neighbouring pixels of the operand that is broadcast."""
     whole_vectors: bool
     """Whether the last vector covers padding anyhow, so that a narrow one gains nothing."""
 
@@ -99,9 +104,21 @@ def _row_cycles(plane: Plane, panel: Panel, target: Target) -> float:
 def _tile_cycles(plane: Plane, vectors: int, lanes: int, pixels: int, target: Target) -> float:
     share = max(lanes / target.lanes(), 0.5)
     multiply_adds = pixels * vectors * share / target.fmas_per_cycle
-    loads = vectors * share * target.cycles_per_vector_load + pixels / 2
+    each = 0.5 if _fits_sets(plane.pixel_bytes, pixels, target) else CONFLICT_CYCLES
+    loads = vectors * share * target.cycles_per_vector_load + pixels * each
     step = max(multiply_adds, loads, target.fma_latency)
     return plane.steps * step + pixels * vectors * 2 * share + TILE_OVERHEAD
+
+
+def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
+    """Whether the lines of all pixels stay in the first cache from one step to the next.
+
+    Pixels a multiple of the cache's way size apart share one set, which holds as many lines as the
+    cache has ways; two are left for everything else.
+    """
+    way = target.l1_bytes // target.l1_ways
+    sets = max(1, way // gcd(way, stride) if stride else pixels)
+    return -(-pixels // sets) <= target.l1_ways - 2
 
 
 def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
