@@ -3,7 +3,6 @@
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
-    remove_branching_through_overcompute,
     simplify_kernel,
 )
 from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
@@ -28,6 +27,8 @@ from graphflow.schedule.loops import (
     vectorize_loop,
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.overcompute import remove_branching_through_overcompute
+from graphflow.schedule.padding import absorb_padding
 
 __all__ = [
     "PadFunction",
@@ -35,6 +36,7 @@ __all__ = [
     "Rewrite",
     "Schedule",
     "Step",
+    "absorb_padding",
     "bind_expr",
     "cache_read",
     "cache_write",

@@ -98,7 +98,7 @@ class Schedule:
 
     def forward(self, place: str, since: int = 0) -> tuple[str, ...]:
         """The names that `place` has now, if it was valid after the first `since` steps."""
-        names = (place,)
+        names: tuple[str, ...] = (place,)
         for step in self.steps[since:]:
             names = tuple(new for name in names for new in step.places.get(name, (name,)))
         return names

@@ -25,12 +25,14 @@ from graphflow.arith import (
     within,
 )
 from graphflow.errors import ScheduleError
-from graphflow.layout import Layout, physical_vars, solve
+from graphflow.layout import Layout, dtype_limits, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
-from graphflow.schedule.frame import Rewrite, structural
+from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.padding import padding_kind, padding_stages
 from graphflow.schedule.places import find, find_buffer, require_fresh, rewrite_at
 from graphflow.tir import (
+    DTYPES,
     Allocate,
     Assume,
     Block,
@@ -76,23 +78,53 @@ def transform_layout(
 
     `pad_value` is None (nobody may touch the padding), `"undef"` (anyone may, it holds anything), a
     number, or a `PadFunction`.  A buffer that the kernel writes gets a stage `<buffer>_padding`
-    that writes its padding at the end; one that it only reads gets a stage at the start that
-    assumes it.  The interface changes: the caller must hand in the buffer in this layout.
+    that writes its padding, an output at the end, an allocated one after the last stage that writes
+    it; one that it only reads gets a stage at the start that assumes it.  A buffer that has such a
+    stage keeps it, and gets one more, with a number.  The interface changes: the caller must hand
+    in the buffer in this layout.
     """
     old = find_buffer(func, buffer)
     if layout.logical_shape != old.shape:
         raise ScheduleError(
             f"the layout is for shape {layout.logical_shape}, and {buffer} has {old.shape}"
         )
+    _may_move(func, old, layout)
     new = replace(old, shape=layout.physical_shape, separators=layout.separators)
+    check = require(layout.index_map.check(layout.logical_shape), "the index map is injective")
     body = _relaid(func.body, old, new, layout)
     written = any(a.buffer == old and a.kind != "read" for a in accesses(func.body))
     stage = _padding_stage(func, new, layout, pad_value, written)
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
-    body = (*body, *stage) if written else (*stage, *body)
+    at = _stage_position(func, old) if written else 0
+    body = (*body[:at], *stage, *body[at:])
     simplified = simplify_kernel(replace(func, params=params, body=body)).func
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
-    return Rewrite(simplified, (layout.index_map.check(layout.logical_shape), structural(claim)))
+    return Rewrite(simplified, (check, structural(claim)))
+
+
+def _may_move(func: PrimFunc, buffer: Buffer, layout: Layout) -> None:
+    for stage in padding_stages(func, buffer):
+        if padding_kind(stage) == "none":
+            raise ScheduleError(
+                f"{buffer.name} has padding that nobody may touch; give it both layouts in one step"
+            )
+    own = any(isinstance(s, Allocate) and s.buffer == buffer for s in func.body)
+    if layout.is_padded and not own and buffer not in {p.buffer for p in func.params}:
+        raise ScheduleError(
+            f"{buffer.name} is allocated inside a loop, where a stage for its padding cannot "
+            "stand; lift it first"
+        )
+
+
+def _stage_position(func: PrimFunc, buffer: Buffer) -> int:
+    """Behind everything for an output; for an allocated buffer before its readers may begin."""
+    if buffer in func.outputs:
+        return len(func.body)
+    return 1 + max(
+        k
+        for k, stmt in enumerate(func.body)
+        if any(a.buffer == buffer and a.kind != "read" for a in accesses((stmt,)))
+    )
 
 
 def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
@@ -116,14 +148,19 @@ def _padding_stage(
 ) -> Body:
     if not layout.is_padded:
         return ()
-    name = f"{new.name}_padding"
-    require_fresh(func, name)
+    name, number = f"{new.name}_padding", 1
+    while any(stage.name == name for stage in padding_stages(func, new)):
+        number += 1
+        name = f"{new.name}_padding_of{number}"
     names = tuple(Var(f"{name}_{axis}") for axis in range(len(new.shape)))
+    require_fresh(func, name, *(str(v) for v in names))
     logical = layout.is_logical(names)
     pad, kind = _pad_expression(new, names, pad_value)
     stmt: Body
     if written:
         stmt = (If(negation(logical), (Store(new, names, pad),)),) if pad is not None else ()
+    elif isinstance(pad, Literal) and pad.value != pad.value:
+        raise ScheduleError(f"{new.name}: no comparison can state that its padding is NaN")
     elif pad is None:
         stmt = (Assume(logical, Literal(True, "bool")),)
     else:
@@ -144,8 +181,17 @@ def _pad_expression(
         case PadFunction():
             return _pad_function(buffer, names, pad_value)
         case int() | float():
-            return Literal(pad_value, buffer.dtype), "value"
+            return _literal(pad_value, buffer), "value"
     raise ScheduleError(f'a pad value is None, "undef", a number or a PadFunction: {pad_value!r}')
+
+
+def _literal(value: float | int, buffer: Buffer) -> Literal:
+    dtype = DTYPES[buffer.dtype]
+    if dtype.kind != "f":
+        low, high = dtype_limits(buffer.dtype)
+        if value != value or int(value) != value or not low <= value <= high:
+            raise ScheduleError(f"{buffer.dtype} cannot hold the pad value {value}")
+    return Literal(value, buffer.dtype)
 
 
 def _pad_function(
@@ -156,10 +202,10 @@ def _pad_function(
     values: dict[Var, IndexExpr] = dict(zip(pad.indices, names, strict=True))
     probe = substitute_body((Store(buffer, names, pad.value),), values)
     for access in accesses(probe):
-        if access.kind == "read" and access.buffer.name != buffer.name:
+        if access.kind == "read" and access.buffer != buffer:
             raise ScheduleError(
-                f"the pad value of {buffer.name} reads {access.buffer.name}; it may read "
-                f"{buffer.name} alone"
+                f"the pad value of {buffer.name} reads {access.buffer.name} of shape "
+                f"{access.buffer.shape}; it may read {buffer.name} of shape {buffer.shape} alone"
             )
     stmt = probe[0]
     assert isinstance(stmt, Store)
@@ -173,9 +219,9 @@ def sequential_buffer_access(
 
     The loops of `block` that the buffer's indices run over are replaced by one loop for each
     physical axis, called `names` from the outermost in; where the axes take more points than the
-    old loops did, a condition keeps the old ones.  Refused where the old loop variables cannot be
-    found again from the indices, where the nest is not perfect, and where iterations depend on each
-    other, because then the order is part of the meaning.
+    old loops did, a condition keeps the old ones.  The new loops are serial.  Refused where the old
+    loop variables cannot be found again from the indices, where the nest is not perfect, and where
+    iterations depend on each other, because then the order is part of the meaning.
     """
     stmt, domain = find(func, block)
     if not isinstance(stmt, Block) or len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
@@ -189,8 +235,8 @@ def sequential_buffer_access(
     ranges = inner.ranges()
     axes = tuple(Var(name) for name in names)
     require_fresh(func, *(n for n in names if n not in {loop.var.name for loop in nest}))
-    if len(axes) != len(indices):
-        raise ScheduleError(f"{buffer} has {len(indices)} axes; give a name for each")
+    if len(set(names)) != len(names) or len(axes) != len(indices):
+        raise ScheduleError(f"{buffer} has {len(indices)} axes; give each a name of its own")
     probe = physical_vars(len(axes))
     known = solve(dict(zip(probe, indices, strict=True)), ranges)
     lost = [loop.var.name for loop in nest if loop.var not in known]
@@ -263,7 +309,7 @@ def _physical_nest(
     if guard != TRUE:
         new = (If(guard, new),)
     for axis, (low, high) in reversed(list(zip(axes, spans, strict=True))):
-        new = (For(axis, const(low), const(high), nest[0].kind, new),)
+        new = (For(axis, const(low), const(high), LoopKind.SERIAL, new),)
     return new
 
 

@@ -170,7 +170,7 @@ def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
     require_fresh(_without(_without(func, inner), outer), name)
     loop = For(k, const(0), const(n * c), stmt.kind, substitute_body(body.body, values))
     claim = f"({k} // {c}, {k} % {c}) takes each pair once, in order"
-    proofs = (structural(claim),)
+    proofs: tuple[Proof, ...] = (structural(claim),)
     if stmt.kind in AT_ONCE and body.kind is not stmt.kind:
         proofs += independent(loop, domain)
     new = rewrite_at(func, outer, lambda _s, _d: (loop,))
@@ -312,7 +312,7 @@ def _spread(body: Body) -> Body:
         # An allocation would end with the copy of the condition that it stands in.
         if any(isinstance(stmt, Allocate) for stmt in only.then):
             return body
-        return tuple(replace(only, then=(stmt,)) for stmt in only.then)
+        return tuple(replace(only, then=(stmt,)) for stmt in _spread(only.then))
     return body
 
 
@@ -417,7 +417,9 @@ def _fused(a: Stmt, b: Stmt | None, second: str, domain: Domain) -> tuple[Stmt, 
         raise ScheduleError(f"{a.var} is {a.kind.value} and {b.var} is {b.kind.value}")
     if a.start is not b.start or a.stop is not b.stop:
         same = conjunction((equal(a.start, b.start), equal(a.stop, b.stop)))
-        proofs = (require(prove(same, domain), f"{a.var} and {b.var} have equal bounds"),)
+        proofs: tuple[Proof, ...] = (
+            require(prove(same, domain), f"{a.var} and {b.var} have equal bounds"),
+        )
     else:
         proofs = (structural(f"{a.var} and {b.var} have equal bounds"),)
     moved = substitute_body(b.body, {b.var: a.var})
