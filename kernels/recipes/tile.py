@@ -159,7 +159,7 @@ def _plane(
     for name, suffix, width in parts:
         s = s.apply(divide_loop, name, width, (name + "o", name + "i"), "perfect")
         loops = tuple(r + suffix for r in reduction)
-        inner = tuple(v + suffix for v in lanes)
+        inner = (lanes[0] + suffix, lanes[1] + suffix)
         s = _tile(s, name + "o", (name + "i",), inner, loops, tiling)
         s = _without_borders(s, name + "o", loops)
     return s
@@ -211,9 +211,9 @@ def _parted(
     s: Schedule, nest: tuple[str, ...], nests: list[tuple[str, ...]], reduction: tuple[str, ...]
 ) -> tuple[Schedule, list[tuple[str, ...]]]:
     """Splits `init; reductions; tail` into a nest each."""
-    body = _loop(s.func, nest[-1]).body
-    only = body[0] if len(body) == 1 else None
-    parts = only.then if isinstance(only, If) else body
+    parts = _loop(s.func, nest[-1]).body
+    while len(parts) == 1 and isinstance(only := parts[0], If):
+        parts = only.then
     kinds = [any(isinstance(x, For) for x in walk((stmt,))) for stmt in parts]
     first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
     levels = len(nest)
@@ -253,7 +253,7 @@ def _overcomputed(s: Schedule, nest: tuple[str, ...]) -> Schedule:
 
 
 def _over_padding(s: Schedule, name: str) -> Schedule:
-    """The reduction without its condition, where the padding is assumed to hold a neutral element."""
+    """The reduction without its condition, where padding is assumed to hold a neutral element."""
     try:
         return s.apply(remove_branching_through_overcompute, name, name)
     except ScheduleError:
