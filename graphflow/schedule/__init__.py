@@ -1,5 +1,6 @@
 """Scheduling: primitives on one kernel, each with its safety condition, and their frame."""
 
+from graphflow.schedule.attach import compute_at
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
@@ -40,6 +41,7 @@ __all__ = [
     "bind_expr",
     "cache_read",
     "cache_write",
+    "compute_at",
     "cut_loop",
     "divide_loop",
     "eliminate_dead_code",

@@ -18,15 +18,15 @@ from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
     PadValue,
     Schedule,
+    compute_at,
     divide_loop,
-    fuse,
     mult_loops,
     reorder_loops,
     sequential_buffer_access,
     simplify_kernel,
     transform_layout,
 )
-from graphflow.tir import Block, For, PrimFunc, accesses, loops_of
+from graphflow.tir import Block, PrimFunc, accesses, loops_of
 
 Placement = tuple[Layout, PadValue]
 
@@ -35,19 +35,8 @@ def merge_stages(s: Schedule) -> Schedule:
     """All stages → one block with one nest, where the later stages follow the first elementwise."""
     s = join_axes(s)
     blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
-    first = blocks[0]
     for block in blocks[1:]:
-        s = s.apply(fuse, first.name, block.name)
-        stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == first.name)
-        a, b = stmt.body[-2], stmt.body[-1]
-        while isinstance(a, For) and isinstance(b, For):
-            s = s.apply(fuse, a.var.name, b.var.name)
-            kept = find_loop(s.func, a.var.name)
-            if kept is None or len(kept.body) < 2:
-                break
-            a, b = kept.body[-2], kept.body[-1]
-            if not (isinstance(a, For) and isinstance(b, For)) or len(kept.body) != 2:
-                break
+        s = s.apply(compute_at, block.name, blocks[0].name)
     return s
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.arith import Var, variables
+from graphflow.arith import Axis, Var, constant_value, variables
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.form import merge_stages
 from graphflow.schedule import Schedule
@@ -13,6 +13,7 @@ from graphflow.tir import (
     Access,
     Binary,
     Block,
+    Body,
     Buffer,
     For,
     Load,
@@ -68,7 +69,7 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         return None
     output = merged.outputs[0]
     nest: list[For] = []
-    body = blocks[0].body
+    body: Body = blocks[0].body
     while len(body) == 1 and isinstance(body[0], For) and len(nest) < len(output.shape):
         nest.append(body[0])
         body = body[0].body
@@ -113,9 +114,6 @@ def operations(func: PrimFunc) -> int:
     return total
 
 
-def iterations(axes: tuple[object, ...]) -> int:
+def iterations(axes: tuple[Axis, ...]) -> int:
     """The product of the extents of constant axes."""
-    return prod(int(str(a.stop)) - int(str(a.start)) for a in axes)  # type: ignore[attr-defined]
-
-
-__all__ = ["Roles", "iterations", "multiply_adds", "operations", "roles_of"]
+    return prod(constant_value(axis.stop - axis.start) or 0 for axis in axes)

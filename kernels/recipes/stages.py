@@ -26,7 +26,7 @@ from graphflow.tir import DTYPES, Allocate, Block, For, LoopKind, PrimFunc, acce
 def staged(
     definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
-    """`definition` with its parameters placed, innermost loops in lanes, one outer loop threaded."""
+    """`definition` placed, its innermost loops in lanes, an outer loop shared by threads."""
     s = Schedule.of(definition)
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):

@@ -1,0 +1,45 @@
+"""Computing one stage where another one computes what it needs."""
+
+from __future__ import annotations
+
+from graphflow.arith import Proof
+from graphflow.errors import ScheduleError
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.loops import fuse
+from graphflow.schedule.places import find
+from graphflow.tir import Block, For, PrimFunc, Stmt
+
+
+def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
+    """`block: for i: for j: S1` and `tail: for k: for l: S2` → `block: for i: for j: {S1; S2}`.
+
+    The tail must follow the block, and read of what the block computes only the element it is at
+    itself; its loops are joined with those of the block from the outside in, as far as both are
+    loops, each under the conditions of `fuse`.  Refused where not even the outermost can be joined.
+    """
+    done = fuse(func, block, tail)
+    proofs: list[Proof] = list(done.proofs)
+    places: dict[str, tuple[str, ...]] = {tail: (block,)}
+    new = done.func
+    stmt, _ = find(new, block)
+    assert isinstance(stmt, Block)
+    pair = stmt.body[-2:]
+    while (names := _both_loops(pair)) is not None:
+        joined = fuse(new, *names)
+        new, proofs = joined.func, [*proofs, *joined.proofs]
+        places[names[1]] = (names[0],)
+        loop, _ = find(new, names[0])
+        assert isinstance(loop, For)
+        if len(loop.body) != 2:
+            break
+        pair = loop.body
+    if len(places) == 1:
+        raise ScheduleError(f"{tail} and {block} do not both begin with a loop")
+    return Rewrite(new, tuple(dict.fromkeys(proofs)), places)
+
+
+def _both_loops(pair: tuple[Stmt, ...]) -> tuple[str, str] | None:
+    first, second = pair
+    if isinstance(first, For) and isinstance(second, For):
+        return first.var.name, second.var.name
+    return None
