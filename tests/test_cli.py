@@ -1,0 +1,173 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from graphflow.cli import main
+from graphflow.models import Builder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    build = Builder(seed=1)
+    x = build.input("x", (1, 3, 6, 6))
+    build.output(build.relu(build.conv(x, 5, 3)))
+    path = tmp_path / "small.onnx"
+    onnx.save(build.model(), path)
+    return str(path)
+
+
+@pytest.fixture
+def symbolic(tmp_path: Path) -> str:
+    build = Builder(seed=1)
+    build.output(build.relu(build.input("x", ("N", 4))))
+    path = tmp_path / "symbolic.onnx"
+    onnx.save(build.model(), path)
+    return str(path)
+
+
+def test_compile_prints_the_summary_and_the_stages(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["compile", model, "--threads", "1", "--dump", str(tmp_path / "dump")]) == 0
+    out = capsys.readouterr().out
+    assert "tensors;" in out and "codegen" in out
+    assert (tmp_path / "dump" / "timings.json").exists()
+
+
+def test_compile_for_a_narrower_target(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", model, "--json", "--target", "avx2"]) == 0
+    assert json.loads(capsys.readouterr().out)["target"].endswith("avx2")
+
+
+def test_saving_is_refused_with_a_reason(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", model, "-o", "model.gfx"]) == 1
+    assert "not built" in capsys.readouterr().err
+
+
+def test_run_takes_files_and_writes_files(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 6, 6), np.float32))
+    arguments = ["run", model, "--input", f"x={tmp_path / 'x.npy'}", "--save", f"{tmp_path}/out_"]
+    assert main(arguments) == 0
+    assert "relu_1: float32[1, 5, 4, 4], from" in capsys.readouterr().out
+    assert np.load(tmp_path / "out_relu_1.npy").shape == (1, 5, 4, 4)
+
+
+def test_random_inputs_depend_on_the_seed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for seed in ("0", "0", "1"):
+        assert main(["run", model, "--seed", seed]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_symbolic_shapes_come_from_an_option_or_from_an_input(
+    symbolic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["run", symbolic]) == 1
+    assert "symbolic" in capsys.readouterr().err
+    assert main(["run", symbolic, "--shape", "x=2x4"]) == 0
+    assert "relu_1: float32[2, 4]" in capsys.readouterr().out
+    np.save(tmp_path / "x.npy", np.zeros((3, 4), np.float32))
+    assert main(["run", symbolic, "--input", f"x={tmp_path / 'x.npy'}"]) == 0
+    assert "relu_1: float32[3, 4]" in capsys.readouterr().out
+
+
+def test_inspect_as_a_table_as_json_and_for_one_tensor(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", model]) == 0
+    assert "relu_1" in capsys.readouterr().out
+    assert main(["inspect", model, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {edge["name"] for edge in report["edges"]} >= {"x", "conv_1", "relu_1"}
+    assert main(["inspect", model, "--json", "--edge", "relu_1"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "relu_1"
+    assert main(["inspect", model, "--edge", "relu_1"]) == 0
+    story = capsys.readouterr().out
+    assert main(["explain", model, "relu_1"]) == 0
+    assert capsys.readouterr().out == story
+    assert story.startswith("relu_1: float32[1, 5, 4, 4], stored")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "missing.onnx"], "error: cannot read the model"),
+        (["run", "light:no_such_net"], "error: onnx has no light model no_such_net"),
+        (["run", "missing.onnx", "--reseed", "1"], "--reseed is for models named light:NAME"),
+        (["run", "missing.onnx", "--input", "x=nothing.npy"], "error: cannot read the input"),
+        (["run", "missing.onnx", "--threads", "0"], "error: Options.threads is 0"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_1(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+def test_an_unknown_tensor_is_refused_in_every_form(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form in ([], ["--json"]):
+        assert main(["inspect", model, "--edge", "relu_9", *form]) == 1
+        captured = capsys.readouterr()
+        assert "similar names are" in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["run", "m.onnx", "--shape", "x=2xtwo"],
+        ["bench", "m.onnx", "--against", "tensorflow"],
+        ["compile", "m.onnx", "--target", "z80"],
+    ],
+)
+def test_wrong_arguments_exit_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: graphflow" in capsys.readouterr().err
+
+
+def test_bench_prints_one_json_object_a_line(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", model, "--json", "--threads", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["model"] == model and found["max_rel_error"] < 1e-6
+
+
+def test_the_demo_shows_checks_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--threads", "1"]) == 0
+    out = capsys.readouterr().out
+    for text in ("58", "conversions are executed", "because", "speedup", "agree with onnxruntime"):
+        assert text in out
+
+
+def test_an_unsupported_model_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = Builder()
+    build.output(build.node("Hardmax", [build.input("x", (2, 2))]))
+    path = tmp_path / "hardmax.onnx"
+    onnx.save(build.model(), path)
+    assert main(["compile", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert "Hardmax" in error and "(in stage import)" in error

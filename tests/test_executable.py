@@ -1,0 +1,227 @@
+"""Compiled models as users meet them: ways in, ways to run, symbolic shapes, poison, refusals."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+import graphflow as gf
+from graphflow.compiler import STAGES
+from graphflow.demo import demo_model
+from graphflow.errors import GraphflowError, InvalidModel, LayoutConflict, UnsupportedOp
+from graphflow.models import Builder
+from graphflow.samples import random_inputs
+
+
+def small_model(batch: int | str = 1) -> onnx.ModelProto:
+    build = Builder(seed=1, name="small")
+    x = build.input("x", (batch, 5, 6, 6))
+    build.output(build.relu(build.conv(x, 7, 3, pads=[1, 1, 1, 1])))
+    return build.model()
+
+
+def peer(model: onnx.ModelProto, **inputs: NDArray[Any]) -> list[NDArray[Any]]:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return list(session.run(None, inputs))
+
+
+def image(*shape: int) -> NDArray[np.float32]:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@functools.cache
+def small() -> gf.Executable:
+    return gf.compile(small_model(), threads=1)
+
+
+def test_a_path_bytes_and_a_proto_give_the_same_program(tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    onnx.save(small_model(), path)
+    x = image(1, 5, 6, 6)
+    expected = small()(x)
+    for model in (path, str(path), path.read_bytes()):
+        assert np.array_equal(gf.compile(model, threads=1)(x), expected)
+    assert gf.compile(path, threads=1).report()["model"] == str(path)
+    assert small().report()["model"] == "small"
+
+
+def test_results_agree_with_onnxruntime_for_any_strides() -> None:
+    x = image(1, 6, 6, 5).transpose(0, 3, 1, 2)
+    (expected,) = peer(small_model(), x=np.ascontiguousarray(x))
+    np.testing.assert_allclose(small().run({"x": x})["relu_1"], expected, atol=1e-5)
+    np.testing.assert_allclose(small()(x), expected, atol=1e-5)
+
+
+def test_several_outputs_come_as_a_dict_or_a_tuple() -> None:
+    build = Builder()
+    x = build.input("x", (3,))
+    build.output(build.relu(x), build.node("Neg", [x]))
+    exe = gf.compile(build.model(), threads=1)
+    values = np.float32([-1, 0, 2])
+    assert list(exe.run({"x": values})) == ["relu_1", "neg_1"]
+    positive, negated = exe(values)
+    assert positive.tolist() == [0, 0, 2] and negated.tolist() == [1, 0, -2]
+
+
+def test_a_call_needs_a_model_of_one_input() -> None:
+    build = Builder()
+    build.output(build.add(build.input("a", (2,)), build.input("b", (2,))))
+    with pytest.raises(InvalidModel, match="takes the inputs a, b"):
+        gf.compile(build.model(), threads=1)(np.float32([1, 2]))
+
+
+def test_inputs_with_a_default_may_be_left_out() -> None:
+    build = Builder()
+    x = build.input("x", (2,))
+    build.input("offset", (2,))
+    build.constant(np.float32([10, 20]), "offset")
+    build.output(build.add(x, "offset"))
+    exe = gf.compile(build.model(), threads=1)
+    ones = np.float32([1, 1])
+    assert exe(ones).tolist() == [11, 21]
+    assert exe.run({"x": ones, "offset": ones})["add_1"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "'x' is missing"),
+        ({"y": image(1, 5, 6, 6)}, "no input 'y'"),
+        ({"x": image(1, 5, 6, 7)}, r"float32\[1, 5, 6, 7\]"),
+        ({"x": image(1, 5, 6, 6).astype(np.float64)}, "float64"),
+    ],
+)
+def test_wrong_inputs_are_refused(inputs: dict[str, NDArray[Any]], message: str) -> None:
+    with pytest.raises(InvalidModel, match=message):
+        small().run(inputs)
+
+
+# Symbolic shapes --------------------------------------------------------------------------------
+
+
+def test_a_symbolic_batch_compiles_at_the_first_run_and_is_kept() -> None:
+    stages: list[str] = []
+    exe = gf.compile(small_model("N"), threads=1, progress=stages.append)
+    assert stages == []
+    for batch in (2, 3, 2):
+        x = image(batch, 5, 6, 6)
+        (expected,) = peer(small_model("N"), x=x)
+        np.testing.assert_allclose(exe(x), expected, atol=1e-5)
+    assert len(stages) == 2 * len(STAGES)
+
+
+def test_before_the_shapes_are_known_questions_ask_for_them() -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    for question in (exe.report, lambda: exe.explain("x"), lambda: exe.layouts, lambda: exe.inputs):
+        with pytest.raises(InvalidModel, match="input_shapes="):
+            question()
+    with pytest.raises(InvalidModel, match="'x' is missing"):
+        exe.run({})
+
+
+def test_given_input_shapes_make_a_symbolic_model_definite() -> None:
+    exe = gf.compile(small_model("N"), threads=1, input_shapes={"x": (4, 5, 6, 6)})
+    assert exe.inputs[0].shape == (4, 5, 6, 6)
+    assert exe.layouts["relu_1"].logical_shape == (4, 7, 6, 6)
+    with pytest.raises(InvalidModel, match="expects"):
+        exe(image(2, 5, 6, 6))
+
+
+def test_two_threads_share_one_compilation() -> None:
+    stages: list[str] = []
+    exe = gf.compile(small_model("N"), threads=1, progress=stages.append)
+    x = image(2, 5, 6, 6)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(exe, (x, x))
+    assert np.array_equal(first, second)
+    assert len(stages) == len(STAGES)
+
+
+# Options ----------------------------------------------------------------------------------------
+
+
+def test_outputs_do_not_depend_on_poison() -> None:
+    plain = gf.compile(demo_model(), threads=1)
+    poisoned = gf.compile(demo_model(), options=gf.Options(threads=1, poison=True))
+    inputs = random_inputs(plain.inputs)
+    assert poisoned.inputs == plain.inputs
+    assert poisoned.poisoned > 0 == plain.poisoned
+    expected = plain.run(inputs)
+    for value in (float("nan"), -42.0):
+        found = poisoned.run(inputs, poison=value)
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_pinned_layout_is_taken_or_refused() -> None:
+    pinned = gf.compile(small_model(), threads=1, layouts={"x": "NCHW"})
+    assert pinned.layouts["x"].describe() == "NCHW"
+    with pytest.raises(LayoutConflict, match="cannot pin nothing"):
+        gf.compile(small_model(), threads=1, layouts={"nothing": "NHWC"})
+
+
+def test_threads_are_an_argument_and_an_option() -> None:
+    assert small().threads == 1
+    assert gf.compile(small_model(), options=gf.Options(threads=2)).threads == 2
+    with pytest.raises(GraphflowError, match="threads"):
+        gf.compile(small_model(), threads=0)
+
+
+def test_a_dump_has_a_file_for_each_stage_and_kernel(tmp_path: Path) -> None:
+    exe = gf.compile(small_model(), options=gf.Options(threads=1, dump=str(tmp_path)))
+    stages = {path.name.split("-", 1)[1] for path in tmp_path.glob("*.txt")}
+    assert {"import.txt", "fuse.txt", "flow.txt", "convert.txt", "lower.txt"} <= stages
+    for symbol in exe.compiled.lowered.kernels:
+        for kind in ("definition", "schedule", "tir", "ll", "s"):
+            assert (tmp_path / "kernels" / f"{symbol}.{kind}.txt").read_text().strip()
+    assert (tmp_path / "timings.json").exists()
+
+
+def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOp, match="assume="):
+        gf.compile(small_model(), assume=["x is finite"])
+    with pytest.raises(GraphflowError, match="not built"):
+        small().save(tmp_path / "model.gfx")
+    with pytest.raises(GraphflowError, match="not built"):
+        gf.load(tmp_path / "model.gfx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_name_the_stage() -> None:
+    build = Builder()
+    build.output(build.node("Hardmax", [build.input("x", (2, 2))]))
+    with pytest.raises(UnsupportedOp, match="Hardmax") as caught:
+        gf.compile(build.model())
+    assert "in stage import" in caught.value.__notes__
+
+
+# The backend API --------------------------------------------------------------------------------
+
+
+def test_the_backend_runs_models_and_nodes() -> None:
+    x = image(1, 5, 6, 6)
+    prepared = gf.backend.prepare(small_model())
+    (found,) = prepared.run([x])
+    assert np.array_equal(found, small()(x))
+    assert np.array_equal(gf.backend.run_model(small_model(), [x])[0], found)
+    node = helper.make_node("Add", ["a", "b"], ["c"])
+    (total,) = gf.backend.run_node(node, [np.float32([1, 2]), np.float32([3, 4])])
+    assert total.tolist() == [4, 6]
+
+
+def test_the_backend_knows_its_limits() -> None:
+    assert gf.backend.supports_device("CPU") and not gf.backend.supports_device("CUDA:0")
+    with pytest.raises(UnsupportedOp, match="CUDA"):
+        gf.backend.prepare(small_model(), "CUDA")
+    with pytest.raises(InvalidModel, match="2 arrays"):
+        gf.backend.prepare(small_model()).run([image(1), image(1)])
+    with pytest.raises(UnsupportedOp, match="Hardmax"):
+        gf.backend.run_node(helper.make_node("Hardmax", ["a"], ["b"]), [image(2, 2)])
