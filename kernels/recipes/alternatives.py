@@ -51,7 +51,7 @@ def alternatives(
     """All forms of `definition`; `constants` are the inputs known at compile time."""
     roles = roles_of(definition)
     forms = list(window_forms(definition, target))
-    if roles is None:
+    if roles is None or prod(roles.output.shape) == 1:  # one element has no lanes
         forms.append(_staged(definition))
     else:
         forms += _tiled(definition, roles, constants, target)
@@ -167,7 +167,9 @@ def _form(
         tiling = replace(tiling, write_padding=True)
     padding = Padding.NONE
     if write_padding:
-        padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
+        # A single channel has no loop that could run on over the padding.
+        looped = not roles.reduction and roles.output.shape[lane] > 1
+        padding = Padding.EVALUATED if looped else Padding.UNDEF
     work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
     return Alternative(
         _name(roles, layouts, lane, output),
