@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+
+from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
 from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
-
-from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {**ELEMENTWISE, **LINEAR, **SHAPE, **WINDOW}

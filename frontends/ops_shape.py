@@ -9,10 +9,10 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
-from graphflow.frontends.call import Call, tensor_array
-from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call, tensor_array
+from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
 def axes_of(call: Call, input_since: int) -> tuple[int, ...] | None:

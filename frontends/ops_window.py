@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.kernels.definitions import (
     average_pool,
@@ -13,8 +14,6 @@ from graphflow.kernels.definitions import (
     global_max_pool,
     max_pool,
 )
-
-from graphflow.errors import InvalidModel
 
 
 @dataclass(frozen=True, slots=True)

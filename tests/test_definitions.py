@@ -6,13 +6,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from graphflow.kernels import definitions as d
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
 from graphflow.arith import Var
 from graphflow.errors import InvalidModel
+from graphflow.kernels import definitions as d
 from graphflow.tir import (
     Allocate,
     Block,

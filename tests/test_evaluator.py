@@ -6,6 +6,10 @@ from math import inf, isnan, nan
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphflow.arith import Var, const, less_than
 from graphflow.kernels.definitions import (
     average_pool,
     binary,
@@ -16,10 +20,6 @@ from graphflow.kernels.definitions import (
     softmax,
     unary,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from graphflow.arith import Var, const, less_than
 from graphflow.layout import (
     Constant,
     Equal,

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from graphflow.frontends import import_model
-from graphflow.models import Builder, expose, light, reseed
 from onnx import TensorProto, helper, numpy_helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse, interpret_graph
+from graphflow.models import Builder, expose, light, reseed
 
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:

@@ -6,13 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from graphflow.frontends import import_model
-from graphflow.kernels import definitions as d
-from graphflow.models import Builder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import InvalidModel, VerifyError
+from graphflow.frontends import import_model
 from graphflow.graph import (
     CONSTANT_LIMIT,
     Node,
@@ -26,6 +24,8 @@ from graphflow.graph import (
     only_moves,
     reads_in_place,
 )
+from graphflow.kernels import definitions as d
+from graphflow.models import Builder
 from graphflow.tir import Allocate, Block, buffers_of, loops_of, verify, walk
 
 

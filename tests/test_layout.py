@@ -6,12 +6,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from graphflow.kernels.conversion import conversion, fill_region
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.arith import FALSE, TRUE, constant_value, holds
 from graphflow.errors import LayoutConflict, ScheduleError
+from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.layout import (
     LOGICAL,
     OUTSIDE,

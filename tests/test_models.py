@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime as ort
 import pytest
-from graphflow.models import Builder, expose, light, light_names, reseed
 
 from graphflow.errors import InvalidModel
+from graphflow.models import Builder, expose, light, light_names, reseed
 
 
 def session(model) -> ort.InferenceSession:
