@@ -24,6 +24,7 @@ from graphflow.schedule.loops import (
     reorder_loops,
     restrict_loop,
     shift_loop,
+    split_condition,
     unroll_loop,
     vectorize_loop,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "sequential_buffer_access",
     "shift_loop",
     "simplify_kernel",
+    "split_condition",
     "stage_mem",
     "transform_layout",
     "unroll_loop",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphflow.arith import Proof
 from graphflow.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.loops import fuse
-from graphflow.schedule.places import find
+from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import Block, For, PrimFunc, Stmt
 
 
@@ -15,9 +17,11 @@ def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
 
     The tail must follow the block, and read of what the block computes only the element it is at
     itself; its loops are joined with those of the block from the outside in, as far as both are
-    loops, each under the conditions of `fuse`.  Refused where not even the outermost can be joined.
+    loops, each under the conditions of `fuse`.  A mark on the tail that a graph could lift it out
+    goes, because it is no stage of its own any more.  Refused where not even the outermost loops
+    can be joined.
     """
-    done = fuse(func, block, tail)
+    done = fuse(_unmarked(func, tail, block), block, tail)
     proofs: list[Proof] = list(done.proofs)
     places: dict[str, tuple[str, ...]] = {tail: (block,)}
     new = done.func
@@ -36,6 +40,14 @@ def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
     if len(places) == 1:
         raise ScheduleError(f"{tail} and {block} do not both begin with a loop")
     return Rewrite(new, tuple(dict.fromkeys(proofs)), places)
+
+
+def _unmarked(func: PrimFunc, tail: str, block: str) -> PrimFunc:
+    kept, _ = find(func, block)
+    stmt, _ = find(func, tail)
+    if not isinstance(kept, Block) or not isinstance(stmt, Block):
+        raise ScheduleError(f"{tail} and {block} must both be blocks")
+    return rewrite_at(func, tail, lambda _s, _d: (replace(stmt, annotations=kept.annotations),))
 
 
 def _both_loops(pair: tuple[Stmt, ...]) -> tuple[str, str] | None:

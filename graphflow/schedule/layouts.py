@@ -12,6 +12,7 @@ from graphflow.arith import (
     IndexExpr,
     Predicate,
     Proof,
+    Ranges,
     Var,
     bounds,
     conjunction,
@@ -191,7 +192,8 @@ def _literal(value: float | int, buffer: Buffer) -> Literal:
         low, high = dtype_limits(buffer.dtype)
         if value != value or int(value) != value or not low <= value <= high:
             raise ScheduleError(f"{buffer.dtype} cannot hold the pad value {value}")
-    return Literal(value, buffer.dtype)
+        return Literal(bool(value) if dtype.kind == "b" else int(value), buffer.dtype)
+    return Literal(float(value), buffer.dtype)
 
 
 def _pad_function(
@@ -213,14 +215,15 @@ def _pad_function(
 
 
 def sequential_buffer_access(
-    func: PrimFunc, block: str, buffer: str, names: Sequence[str]
+    func: PrimFunc, block: str, buffer: str, names: Sequence[str], whole_box: bool = False
 ) -> Rewrite:
     """A nest that touches `buffer[e(i)]` → the nest over e's values, in the order of the buffer.
 
     The loops of `block` that the buffer's indices run over are replaced by one loop for each
     physical axis, called `names` from the outermost in; where the axes take more points than the
-    old loops did, a condition keeps the old ones.  The new loops are serial.  Refused where the old
-    loop variables cannot be found again from the indices, where the nest is not perfect, and where
+    old loops did, a condition keeps the old ones.  With `whole_box` the new loops run over all of
+    the buffer's box, its padding included.  The new loops are serial.  Refused where the old loop
+    variables cannot be found again from the indices, where the nest is not perfect, and where
     iterations depend on each other, because then the order is part of the meaning.
     """
     stmt, domain = find(func, block)
@@ -245,7 +248,8 @@ def sequential_buffer_access(
     proofs = _any_order(nest, body, domain)
     rename: dict[Var, IndexExpr] = dict(zip(probe, axes, strict=True))
     values = {loop.var: substitute(known[loop.var], rename) for loop in nest}
-    new = _physical_nest(nest, body, indices, axes, values, ranges)
+    spans = [(0, n) for n in old.shape] if whole_box else _spans(indices, ranges)
+    new = _physical_nest(nest, body, indices, dict(zip(axes, spans, strict=True)), values)
     done = rewrite_at(func, block, lambda _s, _d: (replace(stmt, body=new),))
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     return Rewrite(simplify_kernel(done).func, proofs, places)
@@ -286,19 +290,22 @@ def _any_order(nest: tuple[For, ...], body: Body, domain: Domain) -> tuple[Proof
     return ordered_commute(body, body, domain, moving, differ, condition)
 
 
+def _spans(indices: tuple[IndexExpr, ...], ranges: Ranges) -> list[tuple[int, int]]:
+    """For each index the smallest interval, end excluded, that it stays in."""
+    box = [bounds(index, ranges) for index in indices]
+    if any(low is None or high is None for low, high in box):
+        raise ScheduleError("the indices of the buffer are not bounded")
+    return [(cast(int, low), cast(int, high) + 1) for low, high in box]
+
+
 def _physical_nest(
     nest: tuple[For, ...],
     body: Body,
     indices: tuple[IndexExpr, ...],
-    axes: tuple[Var, ...],
+    axes: dict[Var, tuple[int, int]],
     values: dict[Var, IndexExpr],
-    ranges: dict[Var, tuple[int | None, int | None]],
 ) -> Body:
-    box = [bounds(index, ranges) for index in indices]
-    if any(low is None or high is None for low, high in box):
-        raise ScheduleError("the indices of the buffer are not bounded")
-    spans = [(cast(int, low), cast(int, high) + 1) for low, high in box]
-    ends = {axis: (low, high - 1) for axis, (low, high) in zip(axes, spans, strict=True)}
+    ends = {axis: (low, high - 1) for axis, (low, high) in axes.items()}
     keep: list[Predicate] = [
         within(values[loop.var], substitute(loop.start, values), substitute(loop.stop, values))
         for loop in nest
@@ -308,7 +315,7 @@ def _physical_nest(
     new = substitute_body(body, values)
     if guard != TRUE:
         new = (If(guard, new),)
-    for axis, (low, high) in reversed(list(zip(axes, spans, strict=True))):
+    for axis, (low, high) in reversed(axes.items()):
         new = (For(axis, const(low), const(high), LoopKind.SERIAL, new),)
     return new
 

@@ -381,6 +381,19 @@ def _holds(stmt: Stmt, name: str) -> bool:
     return any(isinstance(s, For) and s.var.name == name for s in walk((stmt,)))
 
 
+def split_condition(func: PrimFunc, loop: str) -> Rewrite:
+    """`for i: if c: {F; G}` → `for i: {if c: F; if c: G}`; c must be an index condition.
+
+    Nothing that F does changes an index condition, and it is the same for all of one iteration.
+    """
+    stmt, _ = find_loop(func, loop)
+    body = _spread(stmt.body)
+    if body is stmt.body:
+        raise ScheduleError(f"the body of {loop} is not a single index condition without else")
+    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
+    return Rewrite(new, (structural("an index condition does not depend on what is stored"),))
+
+
 def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
     """`for i: S1` and `for j: S2` → `for i: {S1; S2[j → i]}`; two blocks → one block.
 

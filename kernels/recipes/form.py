@@ -18,15 +18,18 @@ from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
     PadValue,
     Schedule,
+    absorb_padding,
+    cache_write,
     compute_at,
     divide_loop,
     mult_loops,
     reorder_loops,
     sequential_buffer_access,
     simplify_kernel,
+    split_condition,
     transform_layout,
 )
-from graphflow.tir import Block, PrimFunc, accesses, loops_of
+from graphflow.tir import Block, If, PrimFunc, Reduce, accesses, loops_of, walk
 
 Placement = tuple[Layout, PadValue]
 
@@ -67,17 +70,41 @@ def tiled(
     output: str,
     tiling: Tiling,
 ) -> Schedule:
-    """The kernel of `definition` with its buffers placed as said and its output tiled."""
-    s = merge_stages(Schedule.of(definition))
+    """The kernel of `definition` with its buffers placed as said and its output tiled.
+
+    Where the padding of the output gets a constant, the last store of each element selects it.
+    """
+    s = Schedule.of(definition)
+    writes_constant = not isinstance(placements[output][1], str | None)
+    if writes_constant and _is_reduced(definition, output):
+        s = s.apply(cache_write, output, f"{output}_sum")
+    s = merge_stages(s)
     for name, (layout, pad) in placements.items():
         s = s.apply(transform_layout, name, layout, pad)
     block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))
     rank = len(s.func.param(output).shape)
     axes = tuple(f"o{k}" for k in range(rank))
-    s = s.apply(sequential_buffer_access, block, output, axes)
+    whole_box = placements[output][0].is_padded and placements[output][1] is not None
+    s = s.apply(sequential_buffer_access, block, output, axes, whole_box)
+    if writes_constant and placements[output][0].is_padded:
+        s = _absorbed(s, block, output, axes)
     s, axes = _joined_lanes(s, placements[output][0], axes)
     s, reduction = _reduction_order(s, axes)
     return register_tile(s, axes, tiling, reduction)
+
+
+def _is_reduced(definition: PrimFunc, output: str) -> bool:
+    return any(
+        isinstance(stmt, Reduce) and stmt.buffer.name == output for stmt in walk(definition.body)
+    )
+
+
+def _absorbed(s: Schedule, block: str, output: str, axes: tuple[str, ...]) -> Schedule:
+    present = [name for name in axes if find_loop(s.func, name) is not None]
+    body = find_loop(s.func, present[-1]).body  # type: ignore[union-attr]
+    if isinstance(body[0], If) and len(body[0].then) > 1:
+        s = s.apply(split_condition, present[-1])
+    return s.apply(absorb_padding, block, output)
 
 
 def _is_compute(block: Block) -> bool:

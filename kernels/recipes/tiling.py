@@ -60,8 +60,8 @@ def _tiling(plane: Plane, vectors: int, outermost: bool, target: Target) -> Tili
     whole, rest = divmod(plane.channels, vectors * lanes)
     if outermost:
         count = whole + (1 if rest else 0)
-        if count < 2:
-            return None
+        if count < 2 or (plane.whole_vectors and -(-plane.channels // lanes) % vectors):
+            return None  # the last group must not reach past the padding that may be written
         pixels = _best_pixels(plane, vectors, lanes, target)
         return Tiling((Panel(count, vectors, lanes, pixels),), panel_outermost=True)
     panels = []
