@@ -22,6 +22,7 @@ from graphflow.bench import (
     bench_table,
     floor_seconds,
     gflop,
+    hardly_varies,
     largest_error,
     load_peer,
     measure,
@@ -119,6 +120,31 @@ def test_the_error_of_several_outputs_is_the_largest() -> None:
     assert largest_error({"a": floats(1, 0)}, expected) == inf
 
 
+@pytest.mark.parametrize(
+    ("output", "weak"),
+    [
+        (floats(0, 0, 1, 0), True),
+        (floats(nan, nan, nan, nan), True),
+        (floats(7, 7, 7), True),
+        (floats(0.1, 0.2, 0.7), False),
+        (floats(0.5), False),
+        (np.array([0, 0, 1, 0]), False),
+    ],
+)
+def test_outputs_that_hardly_vary_make_a_weak_check(output: Any, weak: bool) -> None:
+    assert hardly_varies({"fine": floats(1, 2, 3), "y": output}) is weak
+
+
+def test_a_saturated_softmax_is_reported_as_a_weak_check() -> None:
+    build = Builder()
+    x = build.input("x", (1, 8))
+    scores = build.node("Mul", [x, build.constant(np.float32([1e5]))])
+    build.output(build.node("Softmax", [scores], axis=1))
+    found = bench(build.model(), threads=1, protocol=QUICK)
+    assert found["max_rel_error"] == 0.0 and found["check_is_weak"]
+    assert "show" in str(bench_table([found]).caption)
+
+
 def convolution() -> gf.Executable:
     build = Builder()
     x = build.input("x", (1, 16, 8, 8))
@@ -152,7 +178,7 @@ def test_a_bench_has_the_documented_fields_and_the_programs_agree() -> None:
         "compile_s", "onnxruntime_load_s", "floor_ms", "gflop",
     } <= set(found)  # fmt: skip
     assert found["model"] == "tiny" and found["threads"] == 1
-    assert found["max_rel_error"] < 1e-6
+    assert found["max_rel_error"] < 1e-6 and not found["check_is_weak"]
     assert found["speedup"] == pytest.approx(found["onnxruntime_ms"] / found["graphflow_ms"])
     assert json.loads(json.dumps(found)) == found
     assert bench_table([found, found]).row_count == 2

@@ -1,7 +1,7 @@
 """Measuring compiled models beside their peers; importing this imports onnxruntime."""
 
 from graphflow.bench.blocks import Protocol, Timing, measure
-from graphflow.bench.errors import largest_error, relative_error
+from graphflow.bench.errors import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine import Machine, measure_machine
 from graphflow.bench.peers import PEERS, Peer, load_peer
@@ -18,6 +18,7 @@ __all__ = [
     "bench_table",
     "floor_seconds",
     "gflop",
+    "hardly_varies",
     "largest_error",
     "load_peer",
     "measure",
