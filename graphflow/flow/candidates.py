@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+
 from graphflow.cost import kernel_seconds
 from graphflow.errors import LayoutConflict
 from graphflow.flow.labels import label_key, label_of, memory_key, padding_regions
@@ -94,8 +96,17 @@ def forms_of(graph: OperatorGraph, target: Target) -> Forms:
     found: dict[str, tuple[Alternative, ...]] = {}
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
-            found[node.name] = alternatives(node.func, constant_inputs(graph, node), target)
+            constants = constant_inputs(graph, node)
+            finite = frozenset(b for b in constants if _is_finite(graph, node, b))
+            found[node.name] = alternatives(node.func, constants, target, finite)
     return Forms(found)
+
+
+def _is_finite(graph: OperatorGraph, node: Node, buffer: str) -> bool:
+    """Whether an initializer bound to this parameter holds neither NaN nor infinity."""
+    position = [b.name for b in node.func.inputs].index(buffer)
+    array = graph.initializers.get(node.inputs[position])
+    return array is not None and array.dtype.kind == "f" and bool(np.isfinite(array).all())
 
 
 def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Scheduling: primitives on one kernel, each with its safety condition, and their frame."""
 
+from graphflow.schedule.assumptions import assume_finite
 from graphflow.schedule.attach import compute_at
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -39,6 +40,7 @@ __all__ = [
     "Schedule",
     "Step",
     "absorb_padding",
+    "assume_finite",
     "bind_expr",
     "cache_read",
     "cache_write",

@@ -47,6 +47,8 @@ def _unmarked(func: PrimFunc, tail: str, block: str) -> PrimFunc:
     stmt, _ = find(func, tail)
     if not isinstance(kept, Block) or not isinstance(stmt, Block):
         raise ScheduleError(f"{tail} and {block} must both be blocks")
+    if any(key == "padding_of" for key, _ in (*kept.annotations, *stmt.annotations)):
+        raise ScheduleError(f"one of {tail} and {block} states where padding lies, and must stay")
     return rewrite_at(func, tail, lambda _s, _d: (replace(stmt, annotations=kept.annotations),))
 
 

@@ -25,9 +25,10 @@ class Padding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """Made by the register tile."""
+    """Made by the register tile; `finite` are constant inputs known to hold finite numbers."""
 
     tiling: Tiling
+    finite: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

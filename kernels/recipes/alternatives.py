@@ -21,6 +21,7 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.form import packed_weights
+from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.movement import flat_offset, window_forms
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
@@ -46,15 +47,19 @@ SCALAR_CYCLES = 4.0
 
 @lru_cache(maxsize=4096)
 def alternatives(
-    definition: PrimFunc, constants: frozenset[str], target: Target
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    finite: frozenset[str] = frozenset(),
 ) -> tuple[Alternative, ...]:
-    """All forms of `definition`; `constants` are the inputs known at compile time."""
+    """All forms of `definition`; `constants` are the inputs known at compile time, and `finite`
+    those of them that hold neither NaN nor infinity."""
     roles = roles_of(definition)
     forms = list(window_forms(definition, target))
     if roles is None or prod(roles.output.shape) == 1:  # one element has no lanes
         forms.append(_staged(definition))
     else:
-        forms += _tiled(definition, roles, constants, target)
+        forms += _tiled(definition, roles, constants, target, finite)
     distinct: dict[tuple[object, ...], Alternative] = {}
     for form in forms:
         claims = (type(form.recipe), tuple(form.layouts.items()), tuple(form.demands.items()))
@@ -71,7 +76,11 @@ def _staged(definition: PrimFunc) -> Alternative:
 
 
 def _tiled(
-    definition: PrimFunc, roles: Roles, constants: frozenset[str], target: Target
+    definition: PrimFunc,
+    roles: Roles,
+    constants: frozenset[str],
+    target: Target,
+    finite: frozenset[str],
 ) -> Iterator[Alternative]:
     choices = families(len(roles.output.shape), target.lanes())
     for out in choices:
@@ -79,6 +88,8 @@ def _tiled(
             form = _form(definition, roles, constants, out, data, target)
             if form is not None:
                 yield from _with_demands(form, roles)
+                if data is out:
+                    yield from halo_forms(form, roles, finite)
 
 
 def _with_demands(form: Alternative, roles: Roles) -> Iterator[Alternative]:
@@ -160,7 +171,8 @@ def _form(
     vector = out.construction.value != "row_major" or len(roles.output.shape) != 4
     if not vector:
         cycles *= 6.0  # lanes run over the image row: windows of it are gathered under masks
-    if free and isinstance(_data_layout(roles, layouts, lane).index_map.outputs[-1], FloorMod):
+    innermost = _data_layout(roles, layouts, lane).index_map.outputs[-1:] if free else ()
+    if any(isinstance(e, FloorMod) for e in innermost):
         cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
     write_padding = output.is_padded
     if write_padding:

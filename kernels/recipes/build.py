@@ -23,7 +23,8 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
     match recipe:
         case Tiled():
             placed = {name: (layout, pad) for name, layout, pad in placements}
-            return tiled(definition, placed, definition.outputs[0].name, recipe.tiling)
+            output = definition.outputs[0].name
+            return tiled(definition, placed, output, recipe.tiling, recipe.finite)
         case Staged():
             return staged(definition, placements, target)
         case View():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphflow.arith import (
-    FloorDiv,
     FloorMod,
     IndexExpr,
     Var,
@@ -19,6 +18,7 @@ from graphflow.schedule import (
     PadValue,
     Schedule,
     absorb_padding,
+    assume_finite,
     cache_write,
     compute_at,
     divide_loop,
@@ -69,6 +69,7 @@ def tiled(
     placements: Mapping[str, Placement],
     output: str,
     tiling: Tiling,
+    finite: tuple[str, ...] = (),
 ) -> Schedule:
     """The kernel of `definition` with its buffers placed as said and its output tiled.
 
@@ -79,6 +80,8 @@ def tiled(
     if writes_constant and _is_reduced(definition, output):
         s = s.apply(cache_write, output, f"{output}_sum")
     s = merge_stages(s)
+    for name in finite:
+        s = s.apply(assume_finite, name, "looking at the constant")
     for name, (layout, pad) in placements.items():
         s = s.apply(transform_layout, name, layout, pad)
     block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))
@@ -108,7 +111,7 @@ def _absorbed(s: Schedule, block: str, output: str, axes: tuple[str, ...]) -> Sc
 
 
 def _is_compute(block: Block) -> bool:
-    return all(key != "padding_of" for key, _ in block.annotations)
+    return not any(key in ("padding_of", "states") for key, _ in block.annotations)
 
 
 def _joined_lanes(
@@ -118,11 +121,9 @@ def _joined_lanes(
     last = layout.index_map.outputs[-1]
     if not isinstance(last, FloorMod):
         return s, axes
-    whole = next(
-        k
-        for k, e in enumerate(layout.index_map.outputs)
-        if isinstance(e, FloorDiv) and e.numerator is last.numerator
-    )
+    # In a window of a larger storage the block number has an offset.
+    blocked = set(variables(last))
+    whole = next(k for k, e in enumerate(layout.index_map.outputs) if blocked & set(variables(e)))
     order = [*axes[:whole], *axes[whole + 1 : -1], axes[whole], axes[-1]]
     present = [name for name in order if find_loop(s.func, name) is not None]
     if axes[whole] not in present:

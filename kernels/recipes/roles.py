@@ -16,10 +16,12 @@ from graphflow.tir import (
     Body,
     Buffer,
     For,
+    Literal,
     Load,
     PrimFunc,
     Reduce,
     ReduceOp,
+    Store,
     accesses,
     loops_of,
     sites,
@@ -44,6 +46,8 @@ class Roles:
     multiply_adds: int
     bare: ReduceOp | None
     """The operator, where the only reduction takes bare elements of an input."""
+    factors: frozenset[str]
+    """The inputs of the only reduction, where it sums products of two elements, from 0.0 on."""
 
     def axis_of(self, access: Access, axis: int) -> int | None:
         """The output axis whose variable indexes `axis` of an access alone, or None."""
@@ -80,7 +84,16 @@ def roles_of(definition: PrimFunc) -> Roles | None:
     found = {b.name: tuple(a for a in accesses(merged.body) if a.buffer == b)
              for b in merged.inputs}  # fmt: skip
     reduction = tuple((s.var, s.extent or 0) for s in loops_of(body))
-    return Roles(output, axes, output.shape, reduction, found, multiply_adds(merged), _bare(merged))
+    return Roles(
+        output,
+        axes,
+        output.shape,
+        reduction,
+        found,
+        multiply_adds(merged),
+        _bare(merged),
+        _factors(merged),
+    )
 
 
 def _bare(func: PrimFunc) -> ReduceOp | None:
@@ -89,6 +102,23 @@ def _bare(func: PrimFunc) -> ReduceOp | None:
     if len(found) == 1 and isinstance(found[0].value, Load) and found[0].value.buffer in inputs:
         return found[0].op
     return None
+
+
+def _factors(func: PrimFunc) -> frozenset[str]:
+    found = [s for s in walk(func.body) if isinstance(s, Reduce)]
+    if len(found) != 1 or found[0].op is not ReduceOp.ADD:
+        return frozenset()
+    value = found[0].value
+    inputs = set(func.inputs)
+    starts = [s.value for s in walk(func.body)
+              if isinstance(s, Store) and s.buffer == found[0].buffer]  # fmt: skip
+    if starts != [Literal(0.0, found[0].buffer.dtype)]:
+        return frozenset()  # a sum that starts at -0.0 would see a zero that is added to it
+    if isinstance(value, Binary) and value.op == "mul":
+        sides = (value.left, value.right)
+        if all(isinstance(side, Load) and side.buffer in inputs for side in sides):
+            return frozenset(side.buffer.name for side in sides if isinstance(side, Load))
+    return frozenset()
 
 
 def multiply_adds(func: PrimFunc) -> int:

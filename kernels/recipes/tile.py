@@ -32,6 +32,7 @@ from graphflow.schedule import (
 )
 from graphflow.tir import (
     Allocate,
+    Block,
     Buffer,
     For,
     If,
@@ -227,6 +228,7 @@ def _parted(
 
 
 def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...]) -> Schedule:
+    s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, (*reduction, *nest))
     if any(isinstance(stmt, If) for stmt in walk(_loop(s.func, reduction[0]).body)):
@@ -250,6 +252,20 @@ def _overcomputed(s: Schedule, nest: tuple[str, ...]) -> Schedule:
         return s.apply(remove_branching_through_overcompute, nest[0], nest[-1])
     except ScheduleError:
         return s
+
+
+def _over_halo(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...]) -> Schedule:
+    """The update without border conditions, where a halo is assumed that changes nothing."""
+    assumed = any(
+        isinstance(stmt, Block) and ("padding", "value") in stmt.annotations for stmt in s.func.body
+    )
+    for name in reduction if assumed else ():
+        if _guards(s.func, nest[0], name):
+            try:
+                s = s.apply(remove_branching_through_overcompute, nest[0], name)
+            except ScheduleError:
+                continue
+    return s
 
 
 def _over_padding(s: Schedule, name: str) -> Schedule:

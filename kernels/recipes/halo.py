@@ -1,0 +1,89 @@
+"""Forms that read a zero halo instead of testing for the border.
+
+In: a form, and the roles of its kernel.  Out: the same form on an operand with a halo as wide as
+its windows reach beyond it, which must hold an element that leaves the reduction unchanged.  A sum
+of products needs a halo of zeros and the other factor proven finite, for 0 times infinity is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from graphflow.arith import bounds
+from graphflow.kernels.recipes.alternative import Alternative, Tiled
+from graphflow.kernels.recipes.roles import Roles
+from graphflow.layout import Demand, Layout, reduction_demand
+from graphflow.tir import DTYPES, ReduceOp
+
+
+def halo_forms(form: Alternative, roles: Roles, finite: frozenset[str]) -> Iterator[Alternative]:
+    """The form with a halo, where its windows reach beyond an operand and the proof can be made."""
+    if not isinstance(form.recipe, Tiled) or not form.vector_form or form.demands:
+        return
+    for name in roles.reads:
+        reach = overhang(roles, name)
+        demand = _neutral(roles, name, finite)
+        layout = form.layouts[name]
+        if demand is None or not any(before or after for before, after in reach):
+            continue
+        wide = _with_halo(layout, reach)
+        if wide is None:
+            continue
+        dtype = roles.reads[name][0].buffer.dtype
+        extra = (_elements(wide) - _elements(layout)) * DTYPES[dtype].itemsize
+        yield replace(
+            form,
+            name=f"{form.name}, halo of {name}",
+            layouts={**form.layouts, name: wide},
+            demands={name: demand},
+            recipe=replace(form.recipe, finite=tuple(sorted(finite & set(roles.reads)))),
+            work=replace(form.work, read=form.work.read + extra),
+        )
+
+
+def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
+    """How far the accesses to an input reach before and behind each of its logical axes."""
+    ranges = {v: (0, n - 1) for v, n in zip(roles.axes, roles.extents, strict=True)}
+    ranges |= {v: (0, n - 1) for v, n in roles.reduction}
+    reads = roles.reads[name]
+    reach: list[tuple[int, int]] = []
+    for axis, extent in enumerate(reads[0].buffer.shape if reads else ()):
+        before = after = 0
+        for access in reads:
+            low, high = bounds(access.indices[axis], ranges)
+            before = max(before, -(low or 0))
+            after = max(after, (high or 0) - extent + 1)
+        reach.append((before, after))
+    return tuple(reach)
+
+
+def _neutral(roles: Roles, name: str, finite: frozenset[str]) -> Demand | None:
+    """What the halo must hold, if the reduction has such an element."""
+    dtype = roles.output.dtype
+    if roles.bare is not None:
+        return reduction_demand(roles.bare, dtype)[0]
+    if name in roles.factors and roles.factors - {name} <= finite:
+        return reduction_demand(ReduceOp.ADD, dtype)[0]
+    return None
+
+
+def _with_halo(layout: Layout, reach: tuple[tuple[int, int], ...]) -> Layout | None:
+    """A halo on the physical axes that are a logical one as it is; None where one is not."""
+    before = [0] * len(layout.physical_shape)
+    after = list(before)
+    places = {v: k for k, v in enumerate(layout.index_map.outputs)}
+    for var, (front, behind) in zip(layout.index_map.inputs, reach, strict=True):
+        if not front and not behind:
+            continue
+        if var not in places:
+            return None
+        before[places[var]], after[places[var]] = front, behind
+    return layout.halo(before, after)
+
+
+def _elements(layout: Layout) -> int:
+    total = 1
+    for extent in layout.physical_shape:
+        total *= extent
+    return total
