@@ -158,6 +158,10 @@ def _window(
     stray = [v for e in first.indices for v in variables(e) if v not in known]
     if stray:
         raise ScheduleError(f"the indices of {buffer.name} use {stray[0]}, not among {dims}")
+    for access in touched:
+        outside = [d for d in chosen if d.var not in {axis.var for axis in access.domain.axes}]
+        if outside:
+            raise ScheduleError(f"{buffer.name} is touched outside the loop {outside[0].var} too")
     around = {axis.var for axis in inner.axes}
     bent = [d.var for d in chosen if not variables(d.start) | variables(d.stop) <= around]
     if bent:
