@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from graphflow.arith import Proof, Verdict
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates
-from graphflow.flow.labels import accepts, memory_key, padding_regions
+from graphflow.flow.labels import memory_key, padding_regions
 from graphflow.flow.plan import (
     Cancelled,
     Choice,
@@ -21,7 +21,7 @@ from graphflow.flow.plan import (
     LayoutPlan,
     Refused,
 )
-from graphflow.flow.solve import Copy, Solution, solve
+from graphflow.flow.solve import Copy, Solution, label_serves, solve
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Padding
 from graphflow.layout import (
@@ -170,21 +170,13 @@ class _Writer:
     def _direct(self, label: Label, need: Need) -> bool:
         if need.window and need.value in self.graph.inputs:
             return False
-        known = dict(label.facts)
-        promised = all(known.get(r) == f for r, f in need.facts if f != Undefined())
-        return accepts(label, need.layout, need.demand) and promised
+        return label_serves(label, need)
 
     def _copy_for(self, need: Need) -> int:
         for k, copy in enumerate(self.best.copies):
-            if copy.value == need.value and self._served_by(copy, need):
+            if copy.value == need.value and copy.serves(need):
                 return k
         raise AssertionError(f"the solution does not serve {need}")
-
-    @staticmethod
-    def _served_by(copy: Copy, need: Need) -> bool:
-        known = dict(copy.target.facts)
-        promised = all(known.get(r) == f for r, f in need.facts if f != Undefined())
-        return accepts(copy.target, need.layout, need.demand) and promised
 
     def _conversion(self, copy: Copy, consumers: tuple[tuple[str, int], ...]) -> Conversion:
         source = self.labels[copy.value]

@@ -3,14 +3,15 @@
 In: `Candidates` and the graph.  Out: `Solution`: one candidate for each node, and the copies to
 make.  A copy of a value in a layout is paid once, however many readers share it.
 Variables: one for each candidate, one for each possible copy.  Constraints: one candidate a node; a
-candidate that reads needs a label or a copy that serves it; a value lies in at most one window.
+candidate that reads needs a label or a copy that serves it; a value lies in at most one window; a
+fill, which writes the padding of the value itself, disturbs no other reader.
 The same input gives the same plan: variables are in a stable order, and HiGHS is deterministic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -22,6 +23,7 @@ from graphflow.flow.candidates import Candidate, Candidates, Need
 from graphflow.flow.labels import accepts, label_key, label_of, memory_key
 from graphflow.flow.plan import Label
 from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import View
 from graphflow.layout import Equal, Layout, Undefined, Unused, fact_of, row_major, serves
 from graphflow.target import Target
 from graphflow.tir import DTYPES
@@ -32,13 +34,31 @@ TIME_LIMIT = 20.0
 
 @dataclass(frozen=True)
 class Copy:
-    """A possible copy of `value`; a fill starts from a label with the same layout."""
+    """A possible copy of `value`; a fill starts from a label with the same layout.
+
+    A copy in a `window` lies inside another tensor: anyone may read it there, but it is no output.
+    """
 
     value: str
     target: Label
     kind: str
     seconds: float
     bytes: int
+    window: bool = False
+
+    def serves(self, need: Need) -> bool:
+        """Whether a reader may take this copy."""
+        if need.window != self.window and (need.window or need.position < 0):
+            return False
+        return label_serves(self.target, need)
+
+
+def label_serves(label: Label, need: Need) -> bool:
+    """Whether `label` is what a reader wants, and holds what the reader's own claims rest on."""
+    known = dict(label.facts)
+    return accepts(label, need.layout, need.demand) and all(
+        known.get(region) == fact for region, fact in need.facts if fact != Undefined()
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +148,8 @@ class _Model:
         self.program = _Program()
         self.columns: dict[int, Candidate] = {}
         self.copies: dict[int, Copy] = {}
-        self._copy_columns: dict[tuple[str, object, str], int] = {}
+        self._copy_columns: dict[tuple[str, object, str, bool], int] = {}
+        self._copies_of: dict[str, list[int]] = {}
         self._givers: dict[str, list[tuple[int, Label]]] = {}
 
     def write(self) -> None:
@@ -136,14 +157,20 @@ class _Model:
         for options in self.candidates.of_node.values():
             columns = [self._candidate(c) for c in options]
             self.program.constrain(dict.fromkeys(columns, 1.0), 1, 1)
-        for column, candidate in list(self.columns.items()):
-            for need in candidate.needs:
-                self._serve(column, need)
+        needs: list[tuple[int | None, Need]] = [
+            (column, need) for column, c in self.columns.items() for need in c.needs
+        ]
         for value in self.graph.outputs:
             if not self.graph.is_constant(value):
                 layout = row_major(self.graph.values[value].shape)
-                self._serve(None, Need(-1, value, layout, Unused()))
+                needs.append((None, Need(-1, value, layout, Unused())))
+        for _, need in needs:
+            self._copies_for(need)
+        for column, need in needs:
+            self._serve(column, need)
+        self._undisturbed(needs)
         self._one_window()
+        self._no_reshaped_window()
 
     def _candidate(self, candidate: Candidate) -> int:
         column = self.program.variable(candidate.seconds)
@@ -157,13 +184,14 @@ class _Model:
         row: dict[int, float] = {} if column is None else {column: -1.0}
         fixed = 0.0
         for giver, label in self._sources(need.value):
-            if self._fits(label, need) and not (giver is None and need.window):
+            if label_serves(label, need) and not (giver is None and need.window):
                 if giver is None:
                     fixed = 1.0
                 else:
                     row[giver] = row.get(giver, 0.0) + 1.0
-        for copy in self._copies_for(need):
-            row[copy] = 1.0
+        for copy in self._copies_of.get(need.value, []):
+            if self.copies[copy].serves(need):
+                row[copy] = 1.0
         demanded = 1.0 if column is None else 0.0
         self.program.constrain(row, demanded - fixed, np.inf)
 
@@ -172,14 +200,8 @@ class _Model:
             return [(None, label) for label in self.candidates.labels[value]]
         return list(self._givers.get(value, []))
 
-    @staticmethod
-    def _fits(label: Label, need: Need) -> bool:
-        if not accepts(label, need.layout, need.demand):
-            return False
-        known = dict(label.facts)
-        return all(known.get(r) == f for r, f in need.facts if f != Undefined())
-
-    def _copies_for(self, need: Need) -> list[int]:
+    def _copies_for(self, need: Need) -> None:
+        """Columns for the copies that this reader alone would want."""
         wanted = [f for _, f in need.facts if f != Undefined()]
         if wanted:
             target = Label(need.layout, need.facts)
@@ -188,21 +210,21 @@ class _Model:
             target = label_of(need.layout, fact_of(literal.value, literal.dtype))
         else:
             target = label_of(need.layout)
-        found = [self._copy(need.value, target, "convert")]
-        if target.facts and any(not serves(Undefined(), need.demand) for _ in (0,)):
-            found.append(self._copy(need.value, target, "fill"))
-        return found
+        self._copy(need.value, target, "convert", need.window)
+        if target.facts and not serves(Undefined(), need.demand):
+            self._copy(need.value, target, "fill", need.window)
 
-    def _copy(self, value: str, target: Label, kind: str) -> int:
-        key = (value, label_key(target), kind)
-        if key not in self._copy_columns:
-            copy = self._priced(value, target, kind)
-            column = self.program.variable(copy.seconds)
-            self._copy_columns[key] = column
-            self.copies[column] = copy
-            if kind == "fill":
-                self._needs_same_layout(column, value, target.layout)
-        return self._copy_columns[key]
+    def _copy(self, value: str, target: Label, kind: str, window: bool) -> None:
+        key = (value, label_key(target), kind, window)
+        if key in self._copy_columns:
+            return
+        copy = replace(self._priced(value, target, kind), window=window)
+        column = self.program.variable(copy.seconds)
+        self._copy_columns[key] = column
+        self._copies_of.setdefault(value, []).append(column)
+        self.copies[column] = copy
+        if kind == "fill":
+            self._needs_same_layout(column, value, target.layout)
 
     def _needs_same_layout(self, column: int, value: str, layout: Layout) -> None:
         """A fill writes padding only, so the rest must be there in this layout already."""
@@ -225,6 +247,28 @@ class _Model:
             value, target, kind, conversion_seconds(moved, self.target, self.threads), moved
         )
 
+    def _undisturbed(self, needs: list[tuple[int | None, Need]]) -> None:
+        """A fill and a reader that relies on other padding of the same value exclude each other."""
+        for column, need in needs:
+            if column is None or label_serves(label_of(need.layout), need):
+                continue
+            for fill in self._copies_of.get(need.value, []):
+                copy = self.copies[fill]
+                if copy.kind == "fill" and not label_serves(copy.target, need):
+                    self.program.constrain({column: 1.0, fill: 1.0}, 0, 1)
+
+    def _no_reshaped_window(self) -> None:
+        """Memory that a view reads under another shape is not part of a larger storage."""
+        reshaped: dict[str, list[int]] = {}
+        for column, candidate in self.columns.items():
+            if _reshapes(candidate):
+                reshaped.setdefault(candidate.gives[0][0], []).append(column)
+        for column, candidate in self.columns.items():
+            for need in candidate.needs:
+                makers = reshaped.get(need.value, [])
+                if need.window and makers:
+                    self.program.constrain({**dict.fromkeys(makers, 1.0), column: 1.0}, 0, 1)
+
     def _one_window(self) -> None:
         """A value is placed in at most one storage that is not its own."""
         uses: dict[str, list[int]] = {}
@@ -238,3 +282,11 @@ class _Model:
                 row[column] = row.get(column, 0.0) + 1.0
             if sum(row.values()) > 1:
                 self.program.constrain(row, 0, 1)
+
+
+def _reshapes(candidate: Candidate) -> bool:
+    """Whether the form is a view whose input is not a box inside the output's box."""
+    recipe, whole = candidate.alternative.recipe, candidate.gives[0][1].layout
+    return isinstance(recipe, View) and any(
+        window.physical_shape != whole.physical_shape for _, window in recipe.windows
+    )
