@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import pytest
+from schedule_checks import kernel, same
 
 from graphflow.errors import ScheduleError
 from graphflow.schedule import (
@@ -25,36 +24,8 @@ from graphflow.schedule import (
     unroll_loop,
     vectorize_loop,
 )
-from graphflow.tir import DTYPES, PrimFunc, interpret, parse, to_text, verify
 
 Golden = Callable[[str, str], None]
-
-
-def inputs_of(func: PrimFunc) -> dict[str, Any]:
-    """Different small numbers for every element of every input."""
-    arrays = {}
-    for number, buffer in enumerate(func.inputs):
-        values = (np.arange(buffer.size) * 7 + number) % 31 - 9
-        arrays[buffer.name] = values.reshape(buffer.shape).astype(DTYPES[buffer.dtype])
-    return arrays
-
-
-def same(func: PrimFunc, done: Rewrite) -> str:
-    """The new kernel's text, after checking that it is valid and computes what `func` does."""
-    verify(done.func, "scheduled")
-    arrays = inputs_of(func)
-    expected = interpret(func, arrays)
-    for reverse in (False, True):
-        got = interpret(done.func, arrays, reverse=reverse)
-        for name, want in expected.items():
-            np.testing.assert_array_equal(got[name], want, err_msg=to_text(done.func))
-    assert all(proof.proven for proof in done.proofs)
-    return to_text(done.func)
-
-
-def kernel(body: str, params: str = "x: i32[16], y: out[i32[16]]") -> PrimFunc:
-    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
-    return parse(f"@primfunc\ndef k({params}):\n{lines}\n")
 
 
 DOUBLE = """
@@ -212,11 +183,13 @@ for i in serial(0, 4):
 
 def test_reorder_loops_refuses_an_order_that_matters() -> None:
     func = kernel(
-        "for i in serial(1, 4):\n    for j in serial(1, 4):\n        y[4*i + j] = y[4*i + j - 5] + x[j]"
+        "for i in serial(1, 4):\n    for j in serial(1, 4):\n"
+        "        y[4*i + j] = y[4*i + j - 5] + x[j]"
     )
     assert reorder_loops(func, ("j", "i")).func is not func  # (1, 1) forward in both
     func = kernel(
-        "for i in serial(1, 4):\n    for j in serial(0, 3):\n        y[4*i + j] = y[4*i + j - 3] + x[j]"
+        "for i in serial(1, 4):\n    for j in serial(0, 3):\n"
+        "        y[4*i + j] = y[4*i + j - 3] + x[j]"
     )
     with pytest.raises(ScheduleError, match="i and j commute does not hold"):
         reorder_loops(func, ("j", "i"))
@@ -224,7 +197,8 @@ def test_reorder_loops_refuses_an_order_that_matters() -> None:
 
 def test_reorder_loops_sees_through_floor_and_mod() -> None:
     func = kernel(
-        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[(4*i + j) // 2 % 4] = x[4*i + j]"
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n"
+        "        y[(4*i + j) // 2 % 4] = x[4*i + j]"
     )
     with pytest.raises(ScheduleError, match="commute does not hold"):
         reorder_loops(func, ("j", "i"))
@@ -454,7 +428,8 @@ def test_fuse_of_parallel_loops_needs_independence_in_both_directions() -> None:
     func = kernel(READ_PREVIOUS.replace("serial", "parallel").replace("y[j - 1]", "y[j]"))
     assert "for i in parallel(0, 16)" in same(func, fuse(func, "i", "j"))
     carried = kernel(
-        "for i in parallel(0, 16):\n    y[i] = x[i]\nfor j in parallel(0, 16):\n    z[j] = y[max(0, j - 1)]",
+        "for i in parallel(0, 16):\n    y[i] = x[i]\nfor j in parallel(0, 16):\n"
+        "    z[j] = y[max(0, j - 1)]",
         "x: i32[16], y: out[i32[16]], z: out[i32[16]]",
     )
     with pytest.raises(ScheduleError, match="the iterations of i are independent does not hold"):
