@@ -56,7 +56,12 @@ def alternatives(
     those of them that hold neither NaN nor infinity."""
     roles = roles_of(definition)
     forms = list(window_forms(definition, target))
-    if roles is None or prod(roles.output.shape) == 1:  # one element has no lanes
+    # One element has no lanes, and none at all no loops.
+    if (
+        roles is None
+        or prod(roles.output.shape) == 1
+        or any(p.buffer.size == 0 for p in definition.params)
+    ):
         forms.append(_staged(definition))
     else:
         forms += _tiled(definition, roles, constants, target, finite)
