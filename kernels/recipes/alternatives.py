@@ -88,13 +88,26 @@ def _tiled(
     finite: frozenset[str],
 ) -> Iterator[Alternative]:
     choices = families(len(roles.output.shape), target.lanes())
+    seen: set[tuple[Layout | None, ...]] = set()
     for out in choices:
         for data in choices:
+            placed = _placed(definition, out, data)
+            if placed in seen:
+                continue  # nothing is padded, so two families are one
+            seen.add(placed)
             form = _form(definition, roles, constants, out, data, target)
             if form is not None:
                 yield from _with_demands(form, roles)
                 if data is out:
                     yield from halo_forms(form, roles, finite)
+
+
+def _placed(definition: PrimFunc, out: Family, data: Family) -> tuple[Layout | None, ...]:
+    """The layouts that two families give to the output and to every operand of its rank."""
+    operands = [b.shape for b in definition.inputs if len(b.shape) == data.rank]
+    output = definition.outputs[0].shape
+    given = (f.instantiate(shape) for shape in operands for f in (out, data))
+    return (out.instantiate(output), *given)
 
 
 def _with_demands(form: Alternative, roles: Roles) -> Iterator[Alternative]:
@@ -160,7 +173,8 @@ def _form(
         if buffer.name in constants and len(buffer.shape) != len(roles.output.shape):
             layouts[buffer.name] = row_major(buffer.shape)
             continue
-        if _independent_of_lanes(roles, buffer, lane):
+        # A constant is laid out as the form likes best; only data comes in several layouts.
+        if buffer.name not in constants and _independent_of_lanes(roles, buffer, lane):
             family, free = data, True
         layout = _operand_layout(family, buffer)
         if layout is None:

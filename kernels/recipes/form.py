@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from graphflow.arith import (
     FloorMod,
@@ -188,6 +189,7 @@ def _flat(indices: tuple[IndexExpr, ...], strides: tuple[int, ...]) -> IndexExpr
     return total
 
 
+@lru_cache(maxsize=4096)
 def packed_weights(
     shape: tuple[int, ...],
     lane: int,
