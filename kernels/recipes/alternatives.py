@@ -162,6 +162,8 @@ def _form(
     if output is None:
         return None
     lane = lane_axis(output)
+    if output.is_padded and roles.output.shape[lane] == 1:
+        return None  # one channel has no loop that could run on over the padding
     layouts: dict[str, Layout] = {roles.output.name: output}
     packed: list[Buffer] = []
     free = False
@@ -198,9 +200,7 @@ def _form(
         tiling = replace(tiling, write_padding=True)
     padding = Padding.NONE
     if write_padding:
-        # A single channel has no loop that could run on over the padding.
-        looped = not roles.reduction and roles.output.shape[lane] > 1
-        padding = Padding.EVALUATED if looped else Padding.UNDEF
+        padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
     return Alternative(
         _name(roles, layouts, lane, output),
