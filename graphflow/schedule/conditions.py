@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never, cast
 
@@ -12,6 +13,7 @@ from graphflow.arith import (
     Domain,
     Predicate,
     Proof,
+    Ranges,
     at_most,
     bounds,
     conjunction,
@@ -78,9 +80,7 @@ def _simplify_stmt(stmt: Stmt, domain: Domain) -> Body:
             body = _simplify_body(stmt.body, domain)
             return (stmt if body is stmt.body else replace(stmt, body=body),)
         case _:
-            return map_indices(
-                (stmt,), lambda e: simplify(e, ranges), lambda p: simplify_predicate(p, ranges)
-            )
+            return map_indices((stmt,), lambda e: simplify(e, ranges), _simplified(ranges))
 
 
 def _simplify_loop(stmt: For, domain: Domain) -> Body:
@@ -111,17 +111,25 @@ def _simplify_if(stmt: If, domain: Domain) -> Body:
     orelse = _simplify_body(stmt.orelse, domain.given(negation(condition)))
     if not then and not orelse:
         return ()
-    if condition is stmt.condition and then is stmt.then and orelse is stmt.orelse:
+    if condition == stmt.condition and then is stmt.then and orelse is stmt.orelse:
         return (stmt,)
     return (If(condition, then, orelse),)
+
+
+def _simplified(ranges: Ranges) -> Callable[[Predicate], Predicate]:
+    """A predicate simplified, or the same object where it says the same."""
+
+    def change(predicate: Predicate) -> Predicate:
+        new = simplify_predicate(predicate, ranges)
+        return predicate if new == predicate else new
+
+    return change
 
 
 def _simplify_data_if(stmt: If, domain: Domain) -> Body:
     ranges = domain.ranges()
     (head,) = map_indices(
-        (If(stmt.condition, ()),),
-        lambda e: simplify(e, ranges),
-        lambda p: simplify_predicate(p, ranges),
+        (If(stmt.condition, ()),), lambda e: simplify(e, ranges), _simplified(ranges)
     )
     assert isinstance(head, If)
     then, orelse = _simplify_body(stmt.then, domain), _simplify_body(stmt.orelse, domain)
