@@ -11,12 +11,13 @@ truncates; comparisons with NaN are false except `ne`; a `Select` evaluates only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from graphflow.arith import IndexExpr, Predicate
+from graphflow.arith import IndexExpr, Predicate, const
 
 DTYPES: dict[str, np.dtype[np.generic]] = {
     name: np.dtype(name)
@@ -71,6 +72,11 @@ class Buffer:
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+    def flat_index(self, indices: Sequence[IndexExpr]) -> IndexExpr:
+        """The position in memory, in elements, of the element at physical `indices`."""
+        products = (index * step for index, step in zip(indices, self.strides, strict=True))
+        return sum(products, start=const(0))
 
     @property
     def bytes(self) -> int:

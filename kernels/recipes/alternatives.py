@@ -20,7 +20,6 @@ from graphflow.kernels.recipes.alternative import (
     Tiled,
     Work,
 )
-from graphflow.kernels.recipes.form import packed_weights
 from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.movement import flat_offset, window_forms
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
@@ -28,7 +27,6 @@ from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import (
     Demand,
     Family,
-    IndexMap,
     Layout,
     families,
     pad_region_name,
@@ -188,7 +186,7 @@ def _form(
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in packed:
-        layouts[buffer.name] = _packed(roles, buffer, lane, width, layouts)
+        layouts[buffer.name] = packed_layout(roles, buffer, lane, width, layouts)
     vector = out.construction.value != "row_major" or len(roles.output.shape) != 4
     if not vector:
         cycles *= 6.0  # lanes run over the image row: windows of it are gathered under masks
@@ -295,48 +293,6 @@ def _pixel_bytes(roles: Roles, layouts: dict[str, Layout], pixel: int) -> int:
             step = next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)
             return step * DTYPES[reads[0].buffer.dtype].itemsize
     return 0
-
-
-def _packed(
-    roles: Roles, buffer: Buffer, lane: int, width: int, layouts: dict[str, Layout]
-) -> Layout:
-    access = roles.reads[buffer.name][0]
-    if len(access.indices) == 1:
-        size = -(-buffer.shape[0] // width) * width
-        return Layout.of(IndexMap.identity(1), buffer.shape, (size,))
-    lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
-    order, blocked = _reduction_order(roles, layouts)
-    axes = [k for v in order for k, e in enumerate(access.indices) if e is v and k != lane_of]
-    split = None
-    if blocked is not None:
-        split = next(
-            ((k, blocked[1]) for k, e in enumerate(access.indices) if e is blocked[0]), None
-        )
-    return packed_weights(buffer.shape, lane_of, width, tuple(axes), split)
-
-
-def _reduction_order(
-    roles: Roles, layouts: dict[str, Layout]
-) -> tuple[list[Var], tuple[Var, int] | None]:
-    """Reduction variables by falling stride in the data operand, and the one that is blocked."""
-    data = next((n for n in layouts if n in roles.reads and roles.reads[n]
-                 and any(v in variables(e) for v, _ in roles.reduction
-                         for e in roles.reads[n][0].indices)), None)  # fmt: skip
-    order = [v for v, _ in roles.reduction]
-    if data is None:
-        return order, None
-    access, layout = roles.reads[data][0], layouts[data]
-    physical = layout.physical_index(access.indices)
-    strides = layout.buffer(data, "float32").strides
-    key: dict[Var, int] = {}
-    blocked: tuple[Var, int] | None = None
-    for var in order:
-        touched = [s for e, s in zip(physical, strides, strict=True) if var in variables(e)]
-        key[var] = max(touched, default=0)
-        for e in physical:
-            if isinstance(e, FloorMod) and e.numerator is var:
-                blocked = (var, e.divisor)
-    return sorted(order, key=lambda v: (-key[v], order.index(v))), blocked
 
 
 def _bytes(definition: PrimFunc, layouts: dict[str, Layout]) -> tuple[int, int]:

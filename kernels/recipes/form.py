@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from graphflow.arith import (
     FloorMod,
-    IndexExpr,
     Var,
-    linear,
     terms_of,
     variables,
 )
 from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
-from graphflow.layout import IndexMap, Layout
+from graphflow.layout import Layout
 from graphflow.schedule import (
     PadValue,
     Schedule,
@@ -168,52 +165,22 @@ def _split_blocked(s: Schedule, axes: tuple[str, ...]) -> Schedule:
 
 
 def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:
-    """Elements that one step of a reduction loop moves in the operand with the most elements."""
-    var, best, size = Var(name), 0, -1
-    for access in accesses(func.body):
-        if access.kind != "read" or not any(var in variables(e) for e in access.indices):
-            continue
-        follows_output = any(Var(a) in variables(e) for a in axes[:-1] for e in access.indices)
-        rank = (follows_output, access.buffer.size)
-        if rank > (size >= 0 and best >= 0, size) or size < 0:
-            flat = _flat(access.indices, access.buffer.strides)
-            best = next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)
-            size = access.buffer.size
-    return best
+    """Elements that one step of a reduction loop moves in the data operand.
 
-
-def _flat(indices: tuple[IndexExpr, ...], strides: tuple[int, ...]) -> IndexExpr:
-    total: IndexExpr = linear([])
-    for index, stride in zip(indices, strides, strict=True):
-        total = total + index * stride
-    return total
-
-
-@lru_cache(maxsize=4096)
-def packed_weights(
-    shape: tuple[int, ...],
-    lane: int,
-    width: int,
-    order: tuple[int, ...],
-    blocked: tuple[int, int] | None = None,
-) -> Layout:
-    """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
-
-    `order` are the other axes from the outermost in; `blocked = (axis, b)` splits one of them, its
-    rest innermost before the lanes.
+    That is the largest buffer it runs through, before all one that follows the output's pixels.
     """
-
-    def place(*i: Var) -> list[IndexExpr]:
-        out: list[IndexExpr] = [i[lane] // width]
-        tail: list[IndexExpr] = []
-        for axis in order:
-            if blocked is not None and axis == blocked[0]:
-                out.append(i[axis] // blocked[1])
-                tail.append(i[axis] % blocked[1])
-            else:
-                out.append(i[axis])
-        return [*out, *tail, i[lane] % width]
-
-    index_map = IndexMap.from_function(len(shape), place, shape)
-    smallest = Layout.of(index_map, shape).physical_shape
-    return Layout.of(index_map, shape, (*smallest[:-1], width))
+    var = Var(name)
+    pixels = {Var(axis) for axis in axes[:-1]}
+    reads = [
+        access
+        for access in accesses(func.body)
+        if access.kind == "read" and any(var in variables(e) for e in access.indices)
+    ]
+    if not reads:
+        return 0
+    data = max(
+        reads,
+        key=lambda r: (any(variables(e) & pixels for e in r.indices), r.buffer.size),
+    )
+    flat = data.buffer.flat_index(data.indices)
+    return next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow.arith import TRUE, Domain, IndexExpr, constant_value, linear, simplify
+from graphflow.arith import TRUE, Domain, IndexExpr, constant_value, simplify
 from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
 from graphflow.layout import Layout, families, row_major
 from graphflow.target import Target
@@ -15,12 +15,7 @@ FREE = Work(0.0, 0.0, 1, 0, 0)
 
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
     """The position in memory, in elements, of a logical index."""
-    strides = layout.buffer("_", "float32").strides
-    physical = layout.physical_index(indices)
-    total: IndexExpr = linear([])
-    for index, stride in zip(physical, strides, strict=True):
-        total = total + index * stride
-    return total
+    return layout.buffer("_", "float32").flat_index(layout.physical_index(indices))
 
 
 def moves_of(definition: PrimFunc) -> list[tuple[Store, Load, Domain]] | None:

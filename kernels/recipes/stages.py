@@ -6,7 +6,7 @@ each other, and kernels that only move elements.
 
 from __future__ import annotations
 
-from graphflow.arith import linear, terms_of, variables
+from graphflow.arith import terms_of, variables
 from graphflow.errors import ScheduleError
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
@@ -62,10 +62,7 @@ def _in_lanes(s: Schedule, loop: For, lanes: int) -> Schedule:
 def _contiguous(loop: For) -> bool:
     """Whether every access moves by one element or none when the loop does."""
     for access in accesses(loop.body):
-        flat = linear([])
-        for index, stride in zip(access.indices, access.buffer.strides, strict=True):
-            flat = flat + index * stride
-        for atom, k in terms_of(flat)[0]:
+        for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
             if atom is loop.var and abs(k) > 1 and access.kind != "read":
                 return False
             if atom is not loop.var and loop.var in variables(atom):
