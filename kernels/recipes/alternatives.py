@@ -22,6 +22,7 @@ from graphflow.kernels.recipes.alternative import (
 )
 from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.movement import flat_offset, window_forms
+from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import (
