@@ -17,7 +17,7 @@ import onnx
 
 from graphflow.codegen import compile_object, emit_assembly, emit_ir, host_target
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
-from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text
+from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError, UnsupportedOp
 from graphflow.flow import LayoutPlan, plan_layouts
 from graphflow.frontends import import_model, read_model, tensor_names
@@ -28,7 +28,7 @@ from graphflow.options import Options
 from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
 from graphflow.tir import to_text
-from graphflow.trace import Trace
+from graphflow.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 Objects: TypeAlias = "dict[str, bytes]"
@@ -36,13 +36,14 @@ Objects: TypeAlias = "dict[str, bytes]"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`gives` = `run(*needs)`; `show` makes its result readable."""
+    """`gives` = `run(*needs)`; `show` makes its result readable, from debug level `level` on."""
 
     name: str
     needs: tuple[str, ...]
     gives: str
     run: Callable[..., Any]
     show: Callable[[Any], str] | None = None
+    level: int = CHANGES_LEVEL
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ def compile_kernels(lowered: Lowered, target: Target, trace: Trace) -> Objects:
 
 def _show_kernel(trace: Trace, symbol: str, kernel: LoweredKernel, target: Target) -> None:
     schedule = kernel.schedule
-    trace.kernel(symbol, "definition", lambda: to_text(schedule.definition), level=3)
-    trace.kernel(symbol, "schedule", schedule.trace, level=3)
-    trace.kernel(symbol, "tir", lambda: to_text(kernel.func), level=3)
+    trace.kernel(symbol, "definition", lambda: to_text(schedule.definition), PLAN_LEVEL)
+    trace.kernel(symbol, "schedule", schedule.trace, PLAN_LEVEL)
+    trace.kernel(symbol, "tir", lambda: to_text(kernel.func), PLAN_LEVEL)
     trace.kernel(symbol, "ll", lambda: emit_ir(kernel.func, symbol, target))
     if trace.dumps:
         trace.kernel(symbol, "s", lambda: emit_assembly(kernel.func, symbol, target))
@@ -101,7 +102,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("import", ("proto", "input_shapes"), "imported", import_model, graph_text),
     Stage("canonicalize", ("imported",), "canonical", canonicalize, graph_text),
     Stage("fuse", ("canonical",), "graph", fuse, graph_text),
-    Stage("flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text),
+    Stage(
+        "flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text, PLAN_LEVEL
+    ),
     Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
     Stage("poison", ("graph", "plan", "physical", "options"), "executed", poisoned),
     Stage("lower", ("executed", "target", "trace"), "lowered", lower, lowered_text),
@@ -143,6 +146,8 @@ def compile_graph(
     start = time.perf_counter()
     for stage in STAGES:
         _run(stage, known, trace)
+    if known["plan"].refused:
+        trace.event("flow", "refused", lambda: refusals_text(known["plan"]), CHANGES_LEVEL)
     trace.close()
     known["physical"] = known["executed"]
     fields = ("target", "imported", "graph", "plan", "physical", "lowered", "spec")
@@ -165,7 +170,7 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
         raise
     show = stage.show
     if show is not None:
-        trace.result(stage.name, lambda: show(known[stage.gives]))
+        trace.result(stage.name, lambda: show(known[stage.gives]), stage.level)
 
 
 def _refuse_unbuilt(assume: Sequence[str], options: Options) -> None:

@@ -65,8 +65,16 @@ def _plan_lines(plan: LayoutPlan) -> Iterator[str]:
     for gone in plan.cancelled:
         yield f"cancelled {gone.value} -> {gone.consumer}"
         yield from (f"    {proof}" for proof in gone.proofs)
-    for kept in plan.refused:
-        yield f"refused {kept.value} -> {kept.consumer}: {kept.reason}; {kept.repair}"
+    if plan.refused:
+        yield refusals_text(plan)
+
+
+def refusals_text(plan: LayoutPlan) -> str:
+    """The pairs that were not cancelled, why, and what is done instead."""
+    return "\n".join(
+        f"refused {kept.value} -> {kept.consumer}: {kept.reason}; {kept.repair}"
+        for kept in plan.refused
+    )
 
 
 def physical_text(physical: PhysicalGraph) -> str:

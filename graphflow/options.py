@@ -25,7 +25,7 @@ class Options:
     3 constraints and the plan, 4 LLVM IR.  `dump` is a folder that gets one file for each stage and
     kernel.  `poison` overwrites padding that nobody may rely on with a value given at run time,
     `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
-    denormal floats count as zero.  `verify` checks every kernel and graph between stages.
+    denormal floats count as zero.
     """
 
     threads: int | None = None
@@ -34,7 +34,6 @@ class Options:
     poison: bool = False
     check_assumes: bool = False
     flush_denormals: bool = False
-    verify: bool = True
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:

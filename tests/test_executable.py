@@ -225,3 +225,25 @@ def test_the_backend_knows_its_limits() -> None:
         gf.backend.prepare(small_model()).run([image(1), image(1)])
     with pytest.raises(UnsupportedOp, match="Hardmax"):
         gf.backend.run_node(helper.make_node("Hardmax", ["a"], ["b"]), [image(2, 2)])
+
+
+def test_the_plan_is_printed_one_level_above_the_graphs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gf.compile(small_model(), options=gf.Options(threads=1, debug=2))
+    graphs = capsys.readouterr().err
+    gf.compile(small_model(), options=gf.Options(threads=1, debug=3))
+    plans = capsys.readouterr().err
+    assert "conv_1_node: Conv" in graphs and "optimality gap" not in graphs
+    assert "optimality gap" in plans and "@primfunc" in plans and "define void" not in plans
+
+
+def test_float64_is_computed_in_float64() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 3, 5, 5)), rng.standard_normal((4, 3, 1, 1))
+    build = Builder()
+    build.output(build.node("Conv", [build.input("x", x.shape, "float64"), build.constant(w)]))
+    found = gf.compile(build.model(), threads=1)(x)
+    expected = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    assert isinstance(found, np.ndarray) and found.dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
