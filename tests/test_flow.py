@@ -442,11 +442,11 @@ def favour(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Candidate], bool])
 
     def enumerated(*arguments: Any) -> Candidates:
         found = enumerate_candidates(*arguments)
-        return Candidates(
-            {node: tuple(replace(c, seconds=c.seconds + (0 if wanted(c) else 1e-2)) for c in options)
-             for node, options in found.of_node.items()},
-            found.labels,
-        )  # fmt: skip
+        priced = {
+            node: tuple(replace(c, seconds=c.seconds + (0 if wanted(c) else 1e-2)) for c in options)
+            for node, options in found.of_node.items()
+        }
+        return Candidates(priced, found.labels)
 
     monkeypatch.setattr(planner, "enumerate_candidates", enumerated)
 

@@ -9,22 +9,105 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphflow.errors import VerifyError
-from graphflow.flow import Label, LayoutPlan, memory_key, padding_regions
+from graphflow.flow import Conversion, Label, LayoutPlan, memory_key, padding_regions
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Padding
-from graphflow.layout import Constant, Fact, Undefined, Unused, fact_of, output_facts, serves
+from graphflow.kernels.recipes import Padding, View
+from graphflow.layout import (
+    Constant,
+    Fact,
+    Undefined,
+    Unused,
+    fact_of,
+    output_facts,
+    row_major,
+    serves,
+)
 
 
 def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
-    """Refuses a plan in which a reader gets another layout or weaker facts than it rests on."""
+    """Refuses a plan in which a reader gets another layout or weaker facts than it rests on.
+
+    Also one that leaves a node without a form, gives a graph output in another layout than
+    row-major, or puts a value into two windows.
+    """
+    twice = [name for name in dict.fromkeys(graph.outputs) if graph.outputs.count(name) > 1]
+    if twice:
+        raise VerifyError(
+            f"{', '.join(twice)} is named twice among the graph's outputs; each output is memory "
+            "of its own, so name it once or give out a copy"
+        )
     facts: dict[str, dict[str, Fact]] = {name: {} for name in graph.inputs}
     for node in graph.nodes:
         if node.name not in plan.choices:
+            _require_constant(graph, node)
             continue
         given = _inputs(graph, plan, node, facts)
         for value in node.outputs:
             facts[value] = _outputs(plan, node, value, given)
             _compare(node, value, facts[value], plan.edges[value].label)
+            _same_layout(plan, node, value)
+            facts[value] = _filled(plan, value, facts[value])
+    _outputs_are_row_major(graph, plan)
+    _one_window(graph, plan)
+
+
+def _require_constant(graph: OperatorGraph, node: Node) -> None:
+    if not all(graph.is_constant(value) for value in node.outputs):
+        raise VerifyError(f"the plan chooses no form for {node.name} ({node.op}), and it must run")
+
+
+def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
+    """The label of an edge and the form of its producer name the same memory."""
+    buffer = node.func.outputs[node.outputs.index(value)]
+    written = plan.choices[node.name].alternative.layouts[buffer.name]
+    label = plan.edges[value].label.layout
+    if memory_key(written) != memory_key(label):
+        raise VerifyError(
+            f"the plan says that {value} lies in {label.describe()}; the form of {node.name} "
+            f"({node.op}) writes {written.describe()}"
+        )
+
+
+def _filled(plan: LayoutPlan, value: str, facts: dict[str, Fact]) -> dict[str, Fact]:
+    """What is in the padding of a value after the fills, which write it in place."""
+    for made in plan.conversions:
+        if made.value == value and made.kind == "fill":
+            target = dict(made.target.facts)
+            facts = {r: f if f == target.get(r) else Undefined() for r, f in facts.items()}
+    return facts
+
+
+def _outputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:
+    for value in graph.outputs:
+        if graph.is_constant(value):
+            continue
+        given = plan.source("", -1, value).layout
+        if memory_key(given) != memory_key(row_major(graph.values[value].shape)):
+            raise VerifyError(
+                f"the graph output {value} must be row-major, and the plan gives it "
+                f"{given.describe()}"
+            )
+
+
+def _one_window(graph: OperatorGraph, plan: LayoutPlan) -> None:
+    """A view's inputs lie in its output: each value in one storage alone, graph inputs in none."""
+    windows: dict[str, str] = {}
+    for name, choice in plan.choices.items():
+        if not isinstance(choice.alternative.recipe, View):
+            continue
+        for position, value in enumerate(graph.node(name).inputs):
+            if graph.is_constant(value) or _conversion(plan, name, position, value) is not None:
+                continue
+            if value in graph.inputs or value in windows:
+                other = windows.get(value, "the caller's memory")
+                raise VerifyError(f"{value} cannot lie in a window of {name} and in {other} too")
+            windows[value] = f"one of {name}"
+
+
+def _conversion(plan: LayoutPlan, node: str, position: int, value: str) -> Conversion | None:
+    return next(
+        (c for c in plan.conversions if c.value == value and (node, position) in c.consumers), None
+    )
 
 
 def _inputs(
@@ -44,7 +127,7 @@ def _inputs(
                 f"{node.name} ({node.op}) reads {value} as {layout.describe()}, and the plan gives "
                 f"it {source.describe()}"
             )
-        actual = _actual(plan, node, position, value, facts[value], source)
+        actual = _actual(plan, node, position, value, facts[value])
         demand = form.demands.get(buffer.name, Unused())
         for region in padding_regions(layout):
             fact = actual.get(region, Undefined())
@@ -58,18 +141,15 @@ def _inputs(
 
 
 def _actual(
-    plan: LayoutPlan,
-    node: Node,
-    position: int,
-    value: str,
-    produced: Mapping[str, Fact],
-    source: Label,
+    plan: LayoutPlan, node: Node, position: int, value: str, produced: Mapping[str, Fact]
 ) -> Mapping[str, Fact]:
-    """What a conversion wrote, or what the producer left."""
-    converted = any(
-        made.value == value and (node.name, position) in made.consumers for made in plan.conversions
-    )
-    return dict(source.facts) if converted else produced
+    """What a conversion wrote, or what the producer left; fills of one value write each other's."""
+    made = _conversion(plan, node.name, position, value)
+    if made is None:
+        return produced
+    if made.kind == "fill":
+        return _filled(plan, value, dict(made.target.facts))
+    return dict(made.target.facts)
 
 
 def _outputs(

@@ -1,0 +1,397 @@
+"""Every form of small kernels is built, and what it claims is compared with what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from placing import (
+    SENTINEL,
+    Native,
+    call_of,
+    outside,
+    place,
+    positions,
+    region_contents,
+    unplace,
+)
+
+from graphflow.codegen import avx2_target, host_target
+from graphflow.graph import Node, OperatorGraph, Value, fuse
+from graphflow.kernels import definitions as d
+from graphflow.kernels.recipes import Alternative, Padding, View, alternatives
+from graphflow.layout import Constant, Equal, Fact, Layout, fact_of, output_facts
+from graphflow.lower import LoweredKernel, lower_call
+from graphflow.schedule import replay
+from graphflow.target import Target
+from graphflow.tir import PrimFunc, interpret
+
+Array = np.ndarray[Any, Any]
+SHORT = replace(
+    avx2_target(), name="short vectors", vector_bytes=16, vector_registers=8, fmas_per_cycle=1.0
+)
+"""Four lanes and few registers: kernels of a handful of channels have every kind of tail."""
+LONG = host_target()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A definition, its constant inputs, and the vectors for which its forms are made."""
+
+    definition: PrimFunc
+    constants: frozenset[str] = frozenset()
+    target: Target = SHORT
+
+
+def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -> Case:
+    """`anchor` with elementwise kernels behind it; each reads it at the stated position."""
+    graph = OperatorGraph()
+    known = frozenset(constants.split())
+    names: list[str] = []
+    last = ""
+    for k, (func, position) in enumerate(((anchor, -1), *tails)):
+        inputs = []
+        for slot, buffer in enumerate(func.inputs):
+            name = last if slot == position else f"{buffer.name}{k}"
+            if slot != position:
+                graph.add_value(Value(name, buffer.dtype, buffer.shape))
+                names.append(name)
+            inputs.append(name)
+        last = f"v{k}"
+        graph.add(Node(f"n{k}", "op", func, tuple(inputs), (last,)))
+    for name in [n for n in names if n in known]:
+        value = graph.values[name]
+        graph.add_initializer(name, np.zeros(value.shape, value.dtype))
+    graph.set_inputs(n for n in names if n not in known)
+    graph.set_outputs([last])
+    (node,) = fuse(graph).nodes
+    bound = zip(node.func.inputs, node.inputs, strict=True)
+    return Case(node.func, frozenset(b.name for b, v in bound if v in known))
+
+
+def conv(x: tuple[int, ...], w: tuple[int, ...], target: Target = SHORT, **options: Any) -> Case:
+    func = d.convolution(x, w, **options)
+    return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}), target)
+
+
+RELU, ADD, MUL = "relu", "add", "mul"
+CASES: dict[str, Case] = {
+    "conv 1 to 3": conv((1, 1, 4, 5), (3, 1, 3, 3), pads=(1, 1, 1, 1), bias=True),
+    "conv 3 to 1": conv((1, 3, 4, 5), (1, 3, 1, 1)),
+    "conv 6 to 7, batch 2": conv((2, 6, 4, 5), (7, 6, 3, 3), pads=(1, 1, 1, 1)),
+    "conv 8 to 12": conv((1, 8, 3, 5), (12, 8, 1, 1), bias=True),
+    "conv strided, pads differ": conv(
+        (1, 5, 7, 6), (9, 5, 3, 2), strides=(2, 3), pads=(2, 0, 1, 1), bias=True
+    ),
+    "conv dilated": conv((1, 3, 7, 8), (6, 3, 3, 2), dilations=(2, 3), pads=(1, 2, 2, 0)),
+    "conv, more border than image": conv((1, 2, 2, 2), (5, 2, 3, 3), pads=(2, 2, 2, 2)),
+    "conv of a row": conv((1, 5, 9), (6, 5, 3), pads=(1, 1), bias=True),
+    "conv of a volume": conv((1, 2, 3, 3, 4), (5, 2, 2, 2, 2), pads=(0, 1, 0, 0, 0, 1)),
+    "conv 17 to 18": conv((1, 17, 3, 4), (18, 17, 1, 1), LONG, bias=True),
+    "conv 3 to 58": conv((1, 3, 3, 4), (58, 3, 2, 2), LONG, pads=(1, 0, 0, 1)),
+    "conv with weights that vary": Case(
+        d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    ),
+    "conv in double": conv((1, 3, 3, 4), (5, 3, 2, 2), pads=(1, 0, 0, 1), dtype="float64"),
+    "depthwise": conv((1, 6, 5, 6), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6, bias=True),
+    "depthwise 18": conv((1, 18, 3, 4), (18, 1, 3, 3), LONG, pads=(1, 1, 1, 1), groups=18),
+    "depthwise, two each": conv((1, 3, 4, 4), (6, 1, 2, 2), groups=3),
+    "grouped": conv((1, 6, 4, 5), (10, 3, 2, 2), pads=(1, 0, 0, 1), groups=2, bias=True),
+    "grouped in threes": conv((1, 9, 3, 4), (6, 3, 1, 1), groups=3),
+    "conv+relu": fused(
+        d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        (d.unary(RELU, (1, 6, 4, 5)), 0),
+        constants="w0 b0",
+    ),
+    "conv+residual+relu": fused(
+        d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        (d.binary(ADD, (1, 6, 4, 5), (1, 6, 4, 5)), 1),
+        (d.unary(RELU, (1, 6, 4, 5)), 0),
+        constants="w0 b0",
+    ),
+    "conv+scale+sigmoid": fused(
+        d.convolution((1, 3, 3, 5), (6, 3, 1, 1)),
+        (d.binary(MUL, (1, 6, 3, 5), (6, 1, 1)), 0),
+        (d.unary("sigmoid", (1, 6, 3, 5)), 0),
+        constants="w0 b1",
+    ),
+    "conv+scale that varies": fused(
+        d.convolution((1, 3, 3, 5), (6, 3, 1, 1)),
+        (d.binary(MUL, (1, 6, 3, 5), (1, 6, 1, 1)), 0),
+        constants="w0",
+    ),
+    "conv+batch norm": fused(
+        d.convolution((1, 3, 3, 5), (7, 3, 2, 2), pads=(1, 0, 0, 1)),
+        (d.scale_and_shift((1, 7, 3, 5)), 0),
+        constants="w0 scale1 shift1",
+    ),
+    "depthwise+clip": fused(
+        d.convolution((1, 6, 3, 5), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6),
+        (d.clip((1, 6, 3, 5), 0.25, 0.5), 0),
+        constants="w0",
+    ),
+    "max pool": Case(d.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
+    "max pool, ceil": Case(d.max_pool((1, 5, 6, 6), (3, 3), strides=(2, 2), ceil_mode=True)),
+    "max pool, ceil and pads": Case(
+        d.max_pool((2, 3, 5, 7), (2, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=True)
+    ),
+    "max pool 17": Case(d.max_pool((1, 17, 4, 5), (2, 2)), target=LONG),
+    "average pool": Case(d.average_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
+    "average pool, ceil, with pads": Case(
+        d.average_pool(
+            (1, 5, 6, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True,
+            count_include_pad=True,
+        )
+    ),
+    "global average pool": Case(d.global_average_pool((2, 6, 3, 5))),
+    "global max pool": Case(d.global_max_pool((1, 7, 3, 5))),
+    "exp": Case(d.unary("exp", (2, 6, 3, 5))),
+    "sigmoid 18": Case(d.unary("sigmoid", (1, 18, 2, 3)), target=LONG),
+    "relu of a row": Case(d.unary(RELU, (37,))),
+    "relu of a matrix": Case(d.unary(RELU, (3, 7))),
+    "relu of a scalar": Case(d.unary(RELU, ())),
+    "tanh of one channel": Case(d.unary("tanh", (1, 1, 4, 5))),
+    "cast": Case(d.cast((1, 6, 3, 2), "int32", "float32")),
+    "add": Case(d.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5))),
+    "add of integers": Case(d.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5), "int32")),
+    "add per channel": Case(d.binary(ADD, (1, 6, 3, 5), (6, 1, 1)), frozenset({"b"})),
+    "add per channel, varying": Case(d.binary(ADD, (1, 6, 3, 5), (6, 1, 1))),
+    "add of a scale to all": Case(d.binary(ADD, (1, 6, 3, 5), (1,)), frozenset({"b"})),
+    "add of a scalar": Case(d.binary(ADD, (1, 6, 3, 5), ()), frozenset({"b"})),
+    "scale per channel and image": Case(d.binary(MUL, (2, 6, 3, 5), (2, 6, 1, 1))),
+    "scale by one channel": Case(d.binary(MUL, (1, 6, 3, 5), (1, 1, 3, 5))),
+    "scale by a row": Case(d.binary(MUL, (1, 6, 3, 5), (3, 5))),
+    "both broadcast": Case(d.binary(ADD, (1, 6, 1, 5), (1, 1, 3, 1))),
+    "divide": Case(d.binary("div", (1, 6, 2, 3), (1, 6, 2, 3))),
+    "sum of three": Case(d.variadic(ADD, [(1, 5, 2, 3)] * 3)),
+    "sum over channels": Case(d.reduce("sum", (1, 6, 3, 5), (1,))),
+    "sum over 18 channels": Case(d.reduce("sum", (1, 18, 2, 3), (1,)), target=LONG),
+    "max over channels": Case(d.reduce("max", (2, 7, 3, 2), (1,))),
+    "min over channels": Case(d.reduce("min", (1, 7, 3, 2), (1,))),
+    "product over channels": Case(d.reduce("prod", (1, 5, 3, 2), (1,))),
+    "mean over channels": Case(d.reduce("mean", (1, 6, 3, 5), (1,))),
+    "mean over space": Case(d.reduce("mean", (1, 6, 3, 5), (2, 3))),
+    "max over space": Case(d.reduce("max", (1, 6, 3, 5), (2, 3), False)),
+    "sum over a row": Case(d.reduce("sum", (1, 6, 3, 5), (3,))),
+    "sum over all": Case(d.reduce("sum", (1, 6, 2, 3), (0, 1, 2, 3))),
+    "gemm": Case(d.gemm((3, 10), (10, 7), (7,)), frozenset({"b", "c"})),
+    "gemm transposed": Case(
+        d.gemm((3, 10), (7, 10), transpose_b=True, alpha=0.5), frozenset({"b"})
+    ),
+    "gemm of varying operands": Case(d.gemm((3, 10), (10, 7), (3, 1))),
+    "matmul": Case(d.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
+    "matmul batched": Case(d.matmul((2, 3, 5), (2, 5, 6))),
+    "matmul with a vector": Case(d.matmul((3, 5), (5,))),
+    "softmax": Case(d.softmax((2, 37), (1,))),
+    "softmax over channels": Case(d.softmax((1, 6, 2, 3), (1,))),
+    "concat": Case(d.concat([(1, 6, 2, 3), (1, 5, 2, 3)], 1)),
+    "concat along rows": Case(d.concat([(1, 6, 2, 3), (1, 6, 1, 3)], 2)),
+    "transpose": Case(d.transpose((2, 5, 3, 4), (0, 2, 3, 1))),
+    "reshape": Case(d.reshape((2, 5, 6), (10, 6))),
+    "flatten": Case(d.reshape((1, 6, 2, 3), (1, 36))),
+}  # fmt: skip
+
+
+def numbers(definition: PrimFunc, seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    found = {}
+    for buffer in definition.inputs:
+        values = rng.standard_normal(buffer.shape)
+        if np.dtype(buffer.dtype).kind != "f":
+            values = rng.integers(-50, 50, buffer.shape)
+        found[buffer.name] = np.asarray(values).astype(buffer.dtype)
+    return found
+
+
+def kernels_of(case: Case) -> list[Alternative]:
+    """The forms that run."""
+    forms = alternatives(case.definition, case.constants, case.target)
+    return [form for form in forms if not isinstance(form.recipe, View)]
+
+
+def demanded(form: Alternative, name: str) -> float:
+    """What the padding of an input holds in a test: what is demanded, else NaN."""
+    demand = form.demands.get(name)
+    return float(demand.literal.value) if isinstance(demand, Equal) else np.nan
+
+
+def run(
+    kernel: LoweredKernel, layouts: dict[str, Layout], arrays: dict[str, Array],
+    fills: Callable[[str], float], undefined: float = np.nan,
+) -> Array:  # fmt: skip
+    """The box that the kernel leaves, from logical inputs and what is around them."""
+    placed = {name: place(layouts[name], a, fills(name)) for name, a in arrays.items()}
+    output = kernel.func.outputs[0].name
+    return interpret(kernel.func, placed, undefined=undefined)[output]
+
+
+def close(got: Array, want: Array) -> None:
+    tolerance = 2e-5 if want.dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_form_computes_its_definition(name: str) -> None:
+    case = CASES[name]
+    arrays = numbers(case.definition)
+    output = case.definition.outputs[0].name
+    want = interpret(case.definition, arrays)[output]
+    for form in kernels_of(case):
+        assert set(form.layouts) == {p.buffer.name for p in case.definition.params}, form.name
+        layouts = dict(form.layouts)
+        kernel = lower_call(call_of(case.definition, form), case.target, "k")
+        box = run(kernel, layouts, arrays, lambda n, f=form: demanded(f, n))
+        close(unplace(layouts[output], box), want)
+        assert replay(kernel.schedule.definition, kernel.schedule.steps) == kernel.schedule.func
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_padding_is_what_the_form_claims(name: str) -> None:
+    """EVALUATED: what analysis finds is what is there; NONE: there is nothing to leave."""
+    case = CASES[name]
+    arrays = numbers(case.definition, 1)
+    output = case.definition.outputs[0]
+    for form in kernels_of(case):
+        layout = form.layouts[output.name]
+        if not layout.is_padded:
+            continue
+        assert form.padding is not Padding.NONE, form.name
+        if form.padding is not Padding.EVALUATED:
+            continue
+        kernel = lower_call(call_of(case.definition, form), case.target, "k")
+        for held in (0.0, 1.0, -2.0):
+            facts: dict[tuple[str, str], Fact] = {}
+            for buffer in case.definition.inputs:
+                if buffer.name not in case.constants:
+                    for region in form.layouts[buffer.name].regions():
+                        facts[buffer.name, region.name] = fact_of(
+                            int(held) if np.dtype(buffer.dtype).kind == "i" else held, buffer.dtype
+                        )
+            for key in [k for k in facts if k[1] == "logical"]:
+                del facts[key]
+            claims = output_facts(case.definition, form.layouts, facts)
+            fills = {b.name: held for b in case.definition.inputs if b.name not in case.constants}
+            placed = {
+                n: place(form.layouts[n], a, fills.get(n, np.nan)) if a.dtype.kind == "f"
+                else np.where(place(form.layouts[n], a, 0) == -99, a.dtype.type(int(held)),
+                              place(form.layouts[n], a, 0))
+                for n, a in arrays.items()
+            }  # fmt: skip
+            box = interpret(kernel.func, placed)[output.name]
+            for region, found in region_contents(layout, box).items():
+                claim = claims[output.name, region]
+                if isinstance(claim, Constant):
+                    want = np.array([claim.literal.value], output.dtype)
+                    assert (found.view(np.uint8) == np.tile(want.view(np.uint8), found.size)).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_epilogue_writes_the_padding_it_is_asked_for(name: str) -> None:
+    case = CASES[name]
+    if case.definition.outputs[0].dtype != "float32":
+        return
+    arrays = numbers(case.definition, 2)
+    output = case.definition.outputs[0].name
+    want = interpret(case.definition, arrays)[output]
+    for form in kernels_of(case):
+        layout = form.layouts[output]
+        if not layout.is_padded:
+            continue
+        for held in (0.0, -np.inf):
+            kernel = lower_call(call_of(case.definition, form, held), case.target, "k")
+            box = run(kernel, dict(form.layouts), arrays, lambda n, f=form: demanded(f, n))
+            close(unplace(layout, box), want)
+            assert (outside(layout, box) == held).all(), form.name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forms_without_padding_stay_inside_a_window(name: str) -> None:
+    """Parameters in the middle of other tensors' memory: nothing around them is used or written."""
+    case = CASES[name]
+    arrays = numbers(case.definition, 3)
+    output = case.definition.outputs[0].name
+    want = interpret(case.definition, arrays)[output]
+    for form in kernels_of(case):
+        if any(layout.is_padded for n, layout in form.layouts.items() if n not in form.private):
+            continue
+        placed = {
+            n: layout if n in case.constants or not layout.physical_shape
+            else layout.halo([1] * len(layout.physical_shape), [2] * len(layout.physical_shape))
+            for n, layout in form.layouts.items()
+        }  # fmt: skip
+        kernel = lower_call(call_of(case.definition, form, None, placed), case.target, "k")
+        box = run(kernel, placed, arrays, lambda n: np.nan, SENTINEL)
+        close(unplace(placed[output], box), want)
+        around = outside(placed[output], box)
+        assert (around == (SENTINEL if around.dtype.kind == "f" else around[:1])).all(), form.name
+
+
+NATIVE = [
+    "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
+    "grouped", "depthwise 18", "conv+residual+relu", "max pool 17", "average pool, ceil, with pads",
+    "global max pool", "sum over 18 channels", "softmax over channels", "add per channel",
+    "scale per channel and image", "gemm", "concat", "transpose",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [host_target(), avx2_target()], ids=lambda t: t.name)
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_code_does_the_same(name: str, target: Target) -> None:
+    case = replace(CASES[name], target=target)
+    arrays = numbers(case.definition, 4)
+    output = case.definition.outputs[0].name
+    want = interpret(case.definition, arrays)[output]
+    forms = kernels_of(case)
+    for form in forms[:: max(len(forms) // 4, 1)]:
+        kernel = lower_call(call_of(case.definition, form), target, "k")
+        layouts = form.layouts
+        placed = {n: place(layouts[n], a, demanded(form, n)) for n, a in arrays.items()}
+        box = Native(kernel, target)(placed, np.nan)[output]
+        close(unplace(layouts[output], box), want)
+
+
+def test_views_place_every_element_where_the_movement_would() -> None:
+    """A view's window of the output's storage is where its input's elements belong."""
+    seen = 0
+    for case in CASES.values():
+        for form in alternatives(case.definition, case.constants, case.target):
+            if not isinstance(form.recipe, View):
+                continue
+            seen += 1
+            output = case.definition.outputs[0].name
+            numbered = {b.name: np.arange(np.prod(b.shape)).reshape(b.shape) + 1000.0 * k
+                        for k, b in enumerate(case.definition.inputs)}  # fmt: skip
+            arrays = {n: a.astype(np.float32) for n, a in numbered.items()}
+            want = interpret(case.definition, arrays)[output]
+            whole = form.layouts[output]
+            box = np.zeros(int(np.prod(whole.physical_shape)), np.float32)
+            for name, window in form.recipe.windows:
+                assert not window.is_padded or window.physical_shape == whole.physical_shape
+                box[positions(window)] = arrays[name]
+            assert np.array_equal(unplace(whole, box), want), form.name
+    assert seen >= 6
+
+
+def test_claims_are_kept_for_data_that_is_not_finite() -> None:
+    """Inf and NaN in logical data come out exactly where the definition puts them."""
+    for name in ("conv 6 to 7, batch 2", "conv+scale+sigmoid", "max pool", "sum over channels"):
+        case = CASES[name]
+        arrays = numbers(case.definition, 5)
+        rng = np.random.default_rng(5)
+        for key, a in arrays.items():
+            if key not in case.constants:
+                flat = a.reshape(-1)
+                places = rng.permutation(flat.size)[:4]
+                flat[places] = np.array([np.inf, -np.inf, np.nan, 1e38], np.float32)
+        output = case.definition.outputs[0].name
+        want = interpret(case.definition, arrays)[output]
+        for form in kernels_of(case):
+            kernel = lower_call(call_of(case.definition, form), case.target, "k")
+            layouts = dict(form.layouts)
+            box = run(kernel, layouts, arrays, lambda n, f=form: demanded(f, n))
+            got = unplace(layouts[output], box)
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+            np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
