@@ -79,16 +79,19 @@ class Builder:
         in_channels: int | None = None,
         group: int = 1,
         bias: bool = True,
+        gain: float = 2.0,
         **attributes: Any,
     ) -> str:
         """A 2-d convolution with random weights; `kernel` is one number or (height, width).
 
-        `in_channels` is needed where the builder cannot know it, such as after a Concat.
+        Weights have the variance gain / fan-in: 2 keeps the scale of activations through Relu.
+        `in_channels` is needed where the builder cannot know it, such as after a Concat that was
+        added with `node`.
         """
         kernel = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
         depth = (in_channels or self._channels[x]) // group
         fan_in = depth * int(np.prod(kernel))
-        w = self.weight(channels, depth, *kernel, scale=(2.0 / fan_in) ** 0.5)
+        w = self.weight(channels, depth, *kernel, scale=(gain / fan_in) ** 0.5)
         inputs = [x, w, self.weight(channels, scale=0.1)] if bias else [x, w]
         result = self.node("Conv", inputs, group=group, **attributes)
         self._channels[result] = channels
@@ -102,10 +105,58 @@ class Builder:
         """Addition with broadcasting."""
         return self.node("Add", [a, b])
 
-    def batch_norm(self, x: str, **attributes: Any) -> str:
-        """BatchNormalization with random parameters, the variance positive."""
+    def conv_transpose(self, x: str, channels: int, kernel: int, stride: int) -> str:
+        """A 2-d transposed convolution with random weights and a bias, scaled for no activation."""
+        depth = self._channels[x]
+        # A result element is touched by kernel² / stride² taps of each channel.
+        fan_in = depth * kernel**2 / stride**2
+        w = self.weight(depth, channels, kernel, kernel, scale=fan_in**-0.5)
+        inputs = [x, w, self.weight(channels, scale=0.1)]
+        result = self.node("ConvTranspose", inputs, strides=[stride, stride])
+        self._channels[result] = channels
+        return result
+
+    def linear(self, x: str, features: int, gain: float = 1.0) -> str:
+        """A Gemm with random weights, stored (out, in) as exporters do, and a bias."""
+        w = self.weight(features, self._channels[x], scale=(gain / self._channels[x]) ** 0.5)
+        result = self.node("Gemm", [x, w, self.weight(features, scale=0.1)], transB=1)
+        self._channels[result] = features
+        return result
+
+    def concat(self, *parts: str) -> str:
+        """Concat of channels."""
+        result = self.node("Concat", parts, axis=1)
+        self._channels[result] = sum(self._channels[part] for part in parts)
+        return result
+
+    def split(self, x: str, *sizes: int) -> tuple[str, ...]:
+        """Split of channels into parts of these sizes; needs opset 13 or later."""
+        parts = [self._fresh("split") for _ in sizes]
+        self.node("Split", [x, self.constant(np.array(sizes, np.int64))], parts, axis=1)
+        self._channels |= dict(zip(parts, sizes, strict=True))
+        return tuple(parts)
+
+    def slice_channels(self, x: str, start: int, stop: int) -> str:
+        """Channels `start` up to `stop`, as a Slice; needs opset 10 or later."""
+        axis = 1
+        limits = [self.constant(np.array([n], np.int64)) for n in (start, stop, axis)]
+        result = self.node("Slice", [x, *limits])
+        self._channels[result] = stop - start
+        return result
+
+    def channels(self, x: str) -> int:
+        """Extent of axis 1 of a tensor that this builder made."""
+        return self._channels[x]
+
+    def set_channels(self, x: str, channels: int) -> None:
+        """Say what axis 1 of `x` is where the operator does not tell, as after a Reshape."""
+        self._channels[x] = channels
+
+    def batch_norm(self, x: str, gain: float = 1.0, **attributes: Any) -> str:
+        """BatchNormalization with random parameters, scales around `gain`, variances positive."""
         channels = self._channels[x]
-        scale = self.constant(1 + 0.1 * self._normal(channels), self._fresh("scale"))
+        scales = (gain * (1 + 0.1 * self._normal(channels))).astype(np.float32)
+        scale = self.constant(scales, self._fresh("scale"))
         variance = self.constant(np.exp(0.2 * self._normal(channels)), self._fresh("variance"))
         bias, mean = self.weight(channels, scale=0.1), self.weight(channels, scale=0.1)
         return self.node("BatchNormalization", [x, scale, bias, mean, variance], **attributes)

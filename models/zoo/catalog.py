@@ -1,0 +1,100 @@
+"""The zoo: which models there are, and building one by its name.
+
+In: a name, a seed.  Out: a checked proto of batch 1 whose shapes are all known.  The
+same name and seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import onnx
+
+from graphflow.errors import InvalidModel
+from graphflow.models.zoo.densenet import densenet40, densenet121
+from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small
+from graphflow.models.zoo.probes import EXTENT, PATTERNS, probe
+from graphflow.models.zoo.resnet import regnet_y_400mf, resnet18
+from graphflow.models.zoo.shufflenet import shufflenet_v2
+from graphflow.models.zoo.ssd import ssd
+from graphflow.models.zoo.unet import unet
+
+PROBE = "probe:"
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model that can be built."""
+
+    build: Callable[[int], onnx.ModelProto]
+    """From a seed."""
+    description: str
+    inputs: dict[str, Shape]
+    """Logical shape of each graph input."""
+
+
+def _image(size: int, channels: int = 3) -> dict[str, Shape]:
+    return {"input": (1, channels, size, size)}
+
+
+def _networks() -> dict[str, Entry]:
+    image = _image(224)
+    return {
+        "resnet18": Entry(resnet18, "residual blocks of two 3x3 convolutions", image),
+        "mobilenet_v2_1.0": Entry(mobilenet_v2, "inverted residuals, depthwise, Clip", image),
+        "mobilenet_v2_0.35": Entry(
+            partial(mobilenet_v2, width=0.35), "the same with few channels", image
+        ),
+        "mobilenet_v3_small": Entry(mobilenet_v3_small, "hard swish and squeeze-and-excite", image),
+        "shufflenet_v2": Entry(
+            shufflenet_v2, "splits, concats and shuffles of 58, 116, 232 channels", image
+        ),
+        "regnet_y_400mf": Entry(
+            regnet_y_400mf, "grouped convolutions of 48, 104, 208, 440 channels, gated", image
+        ),
+        "densenet40_k12": Entry(densenet40, "concats that grow by 12 channels", _image(32)),
+        "densenet121_k12": Entry(densenet121, "58 bottlenecks that add 12 channels each", image),
+        "unet": Entry(unet, "20, 40, 80 channels, skips, ConvTranspose", _image(128)),
+        "unet_resize": Entry(
+            partial(unet, resize=True), "the same with nearest Resize", _image(128)
+        ),
+        "ssd": Entry(ssd, "detector with heads on three maps and decoded boxes", _image(160)),
+    }
+
+
+def _probes() -> dict[str, Entry]:
+    """Each pattern at a small and a middling number of channels that fill no vector evenly."""
+    found = {}
+    for pattern, (build, divisor) in PATTERNS.items():
+        for channels in (20, 60 if divisor == 4 else 58):
+            found[f"{PROBE}{pattern}:{channels}"] = Entry(
+                partial(probe, pattern, channels),
+                (build.__doc__ or "").splitlines()[0],
+                _image(EXTENT, channels),
+            )
+    return found
+
+
+ZOO: dict[str, Entry] = {**_networks(), **_probes()}
+"""Every network, and every probe at a few numbers of channels."""
+
+
+def build(name: str, seed: int = 0) -> onnx.ModelProto:
+    """The model `name` of the zoo, or `probe:PATTERN:CHANNELS` for any number of channels.
+
+    Raises `InvalidModel` for a name that is neither.
+    """
+    if name in ZOO:
+        return ZOO[name].build(seed)
+    if not name.startswith(PROBE):
+        networks = ", ".join(n for n in ZOO if not n.startswith(PROBE))
+        raise InvalidModel(
+            f"the zoo has no model {name}; it has {networks} and {PROBE}PATTERN:CHANNELS"
+        )
+    pattern, _, channels = name.removeprefix(PROBE).partition(":")
+    if not channels.isdecimal():
+        raise InvalidModel(f"{name} names no number of channels; write {PROBE}{pattern}:58")
+    return probe(pattern, int(channels), seed)

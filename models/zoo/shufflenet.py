@@ -1,0 +1,48 @@
+"""ShuffleNetV2 1.0x (Ma et al. 2018), as torchvision has it, BatchNormalization folded.
+
+Its units work on 58, 116 and 232 channels, none a multiple of the usual vector widths.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from graphflow.models.build import Builder
+from graphflow.models.zoo.layers import channel_shuffle, conv_bias, max_pool
+
+STAGES = ((116, 4), (232, 8), (464, 4))
+"""Channels, units."""
+
+
+def shufflenet_v2(seed: int, size: int = 224) -> onnx.ModelProto:
+    """ShuffleNetV2 1.0x: 0.15 G multiply-adds; `size` is a multiple of 32."""
+    b = Builder(seed, name="shufflenet_v2")
+    x = b.relu(conv_bias(b, b.input("input", (1, 3, size, size)), 24, 3, 2))
+    x = max_pool(b, x, 3, 2)
+    extent = size // 4
+    for channels, units in STAGES:
+        extent //= 2
+        x = channel_shuffle(b, _reducing_unit(b, x, channels // 2), 2, extent, extent)
+        for _ in range(units - 1):
+            x = channel_shuffle(b, _unit(b, x), 2, extent, extent)
+    x = b.relu(conv_bias(b, x, 1024, 1))
+    x = b.node("ReduceMean", [x], axes=[2, 3], keepdims=0)
+    b.output(b.linear(x, 1000))
+    return b.model()
+
+
+def _unit(b: Builder, x: str) -> str:
+    half = b.channels(x) // 2
+    kept, y = b.split(x, half, half)
+    y = b.relu(conv_bias(b, y, half, 1))
+    y = conv_bias(b, y, half, 3, group=half)
+    return b.concat(kept, b.relu(conv_bias(b, y, half, 1, gain=1.0)))
+
+
+def _reducing_unit(b: Builder, x: str, half: int) -> str:
+    channels = b.channels(x)
+    left = conv_bias(b, x, channels, 3, 2, group=channels)
+    left = b.relu(conv_bias(b, left, half, 1, gain=1.0))
+    right = b.relu(conv_bias(b, x, half, 1))
+    right = conv_bias(b, right, half, 3, 2, group=half)
+    return b.concat(left, b.relu(conv_bias(b, right, half, 1, gain=1.0)))
