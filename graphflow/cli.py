@@ -26,10 +26,13 @@ from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.executable import Executable, compile
 from graphflow.inspect import decision_table, summary_line
 from graphflow.models import light, reseed
+from graphflow.models.zoo import build
 from graphflow.options import Options
 from graphflow.samples import random_inputs
 
 LIGHT = "light:"
+ZOO = "zoo:"
+MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO}NAME"
 TARGETS = {"host": host_target, "avx2": avx2_target}
 
 
@@ -149,12 +152,16 @@ def _status(what: str) -> Iterator[Any]:
 
 
 def _model(name: str, seed: int | None) -> Model:
-    """A path, or `light:NAME` for a model that the onnx package ships."""
+    """A path, `light:NAME` for a model that the onnx package ships, `zoo:NAME` for one of ours."""
+    if name.startswith(ZOO):
+        return build(name.removeprefix(ZOO), 0 if seed is None else seed)
     if name.startswith(LIGHT):
         model = light(name.removeprefix(LIGHT))
         return model if seed is None else reseed(model, seed)
     if seed is not None:
-        raise InvalidModel(f"--reseed is for models named {LIGHT}NAME; {name} has its own weights")
+        raise InvalidModel(
+            f"--reseed is for models named {LIGHT}NAME or {ZOO}NAME; {name} has its own weights"
+        )
     return name
 
 
@@ -234,7 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("tensor", metavar="TENSOR")
 
     command = _command(commands, "bench", run_bench, "time models beside onnxruntime")
-    command.add_argument("models", nargs="+", metavar="MODEL", help=f"a path or {LIGHT}NAME")
+    command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
     _add_common(command)
     command.add_argument("--json", action="store_true", help="one object a line, one line a model")
     command.add_argument("--against", type=_peers, default=["onnxruntime"], metavar="PEER,…")
@@ -248,7 +255,7 @@ def _command(commands: Any, name: str, run: Any, text: str) -> argparse.Argument
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=f"a path or {LIGHT}NAME")
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _add_common(parser)
     parser.add_argument("--target", choices=TARGETS, default="host")
     parser.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")
@@ -256,7 +263,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="default: what this process may use")
-    parser.add_argument("--reseed", type=int, metavar="N", help=f"weights for a {LIGHT}NAME")
+    parser.add_argument(
+        "--reseed", type=int, metavar="N", help=f"weights for a {LIGHT}NAME or {ZOO}NAME"
+    )
     parser.add_argument(
         "--shape", type=_shape, action="append", default=[], metavar="NAME=1x3x224x224"
     )
