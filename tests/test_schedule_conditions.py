@@ -362,6 +362,10 @@ def test_overcompute_of_neutral_elements(text: str, pad: float | None) -> None:
         (reduction(start="f32(-0.0)"), "the sum may start at -0.0"),
         (reduction(start="w[0, 0]"), "the sum may start at -0.0"),
         (reduction("y[0] *= x[io, ii]"), "it must be equal to 1 float32"),
+        (
+            reduction("y[0] += x[io, ii]", start="f32(0.0)\n    reduce_min(y[0], w[0, 0])"),
+            "a min on y may make it -0.0 before",
+        ),
         (reduction("y[0] += x[io, ii] * w[io, ii]"), r"nothing is known of w\[io, ii\]"),
         (reduction("y[0] += x[ii, io]"), "it must be a zero"),
         (reduction("y[0] += exp(x[io, ii])"), "exp.* it must be a zero"),

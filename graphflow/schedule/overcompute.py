@@ -315,13 +315,16 @@ class _Query:
         # −0.0 + +0.0 is +0.0, so a positive zero is neutral only where the sum is not −0.0.  A sum
         # becomes −0.0 only if all its terms are, the first one included: so it never does if it
         # begins with anything else.
-        for site in sites(self.func.body):
-            if isinstance(site.stmt, Store) and site.stmt.buffer == stmt.buffer:
-                start = evaluate(site.stmt.value, lambda _: Undefined())
+        for site in sites(self.func.body[: self.position + 1]):
+            other = site.stmt
+            if isinstance(other, Reduce) and other.buffer == stmt.buffer and other.op != stmt.op:
+                return f"a {other.op.value} on {stmt.buffer.name} may make it -0.0 before"
+            if isinstance(other, Store) and other.buffer == stmt.buffer:
+                start = evaluate(other.value, lambda _: Undefined())
                 if not _not_minus_zero(start):
                     return (
                         f"the sum may start at -0.0, which adding 0.0 turns into 0.0: "
-                        f"{expr_text(site.stmt.value)} is {start}"
+                        f"{expr_text(other.value)} is {start}"
                     )
         return None
 
