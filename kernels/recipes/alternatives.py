@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from graphflow.arith import FloorMod, Var, terms_of, variables
+from graphflow.arith import FloorMod, Var, evaluate, terms_of, variables
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Padding,
@@ -39,6 +39,10 @@ from graphflow.tir import DTYPES, Buffer, PrimFunc
 
 MASKING = 1.05
 """How much longer a reduction takes that stops at the logical extent of a padded axis."""
+
+GATHERED, UNPACKED = 8.0, 2.6
+"""How much longer a step takes whose lanes load elements apart, or run along image rows, where no
+loaded vector serves more than one multiply-add."""
 
 SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
@@ -188,9 +192,8 @@ def _form(
     width = max(panel.width for panel in tiling.panels)
     for buffer in packed:
         layouts[buffer.name] = packed_layout(roles, buffer, lane, width, layouts)
-    vector = out.construction.value != "row_major" or len(roles.output.shape) != 4
-    if not vector:
-        cycles *= 6.0  # lanes run over the image row: windows of it are gathered under masks
+    cycles *= _lane_penalty(roles, layouts, lane)
+    vector = len(roles.output.shape) <= 2 or lane == 1
     innermost = _data_layout(roles, layouts, lane).index_map.outputs[-1:] if free else ()
     if any(isinstance(e, FloorMod) for e in innermost):
         cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
@@ -213,6 +216,24 @@ def _form(
     )
 
 
+def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
+    """How much longer a step of a reduction takes because of what the lanes load."""
+    var = roles.axes[lane]
+    worst = 1.0
+    for name, reads in roles.reads.items():
+        if not roles.reduction or name not in layouts:
+            continue
+        for access in reads:
+            flat = flat_offset(layouts[name], access.indices)
+            origin = dict.fromkeys(variables(flat) | {var}, 0)
+            step = evaluate(flat, {**origin, var: 1}) - evaluate(flat, origin)
+            if step not in (0, 1):  # lanes never begin inside a block
+                worst = max(worst, GATHERED)
+    if roles.multiply_adds and lane != 1 and len(roles.axes) > 2:
+        worst = max(worst, UNPACKED)
+    return worst
+
+
 def _name(roles: Roles, layouts: dict[str, Layout], lane: int, output: Layout) -> str:
     """`NHWC`, or `NCHW → NHWC` where the data operand has another layout than the output."""
     given = [
@@ -232,8 +253,9 @@ def _data_layout(roles: Roles, layouts: dict[str, Layout], lane: int) -> Layout:
 
 
 def lane_axis(layout: Layout) -> int:
-    """The logical axis that runs along the innermost physical one."""
-    last = layout.index_map.outputs[-1]
+    """The logical axis that runs along the innermost physical one of more than one element."""
+    axes = list(zip(layout.index_map.outputs, layout.physical_shape, strict=True))
+    last = next((e for e, n in reversed(axes) if n > 1 and variables(e)), axes[-1][0])
     used = variables(last)
     return next(k for k, v in enumerate(layout.index_map.inputs) if v in used)
 
