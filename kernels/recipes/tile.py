@@ -75,6 +75,10 @@ class Tiling:
     write_padding: bool = False
 
 
+Tile = tuple[str, tuple[str, ...]]
+"""The loop around a tile, and the reduction loops inside it."""
+
+
 def register_tile(
     s: Schedule, axes: tuple[str, ...], tiling: Tiling, reduction: tuple[str, ...]
 ) -> Schedule:
@@ -91,9 +95,10 @@ def register_tile(
     if tiling.panel_outermost and first.count > 1:
         s = s.apply(divide_loop, lane, first.width, ("panel", "channel"), "guard")
         s = _reordered(s, ["panel", *outer, *_some(pixel), "channel"])
-        s = _plane(s, pixel, "channel", first, reduction, tiling)
-        return _in_parallel(s, ["panel", *outer], pixel)
+        s, tiles = _plane(s, pixel, "channel", first, reduction, tiling)
+        return _in_parallel(_borders_cut(s, tiles), ["panel", *outer], pixel)
     s = _reordered(s, [*outer, lane, *_some(pixel)])
+    tiles: list[Tile] = []
     for number, panel in enumerate(tiling.panels):
         here = lane + "_p" * number
         inner = _some(pixel + "_p" * number if pixel else None)
@@ -103,8 +108,9 @@ def register_tile(
             s = s.apply(cut_loop, here, _start(s.func, here) + extent, "_p")
         s = s.apply(divide_loop, here, panel.width, (here + "g", here + "t"), "guard")
         s = _reordered(s, [here + "g", *inner, here + "t"])
-        s = _plane(s, inner[0] if inner else None, here + "t", panel, loops, tiling)
-    return _in_parallel(s, outer, pixel)
+        s, found = _plane(s, inner[0] if inner else None, here + "t", panel, loops, tiling)
+        tiles += found
+    return _in_parallel(_borders_cut(s, tiles), outer, pixel)
 
 
 def find_loop(func: PrimFunc, name: str) -> For | None:
@@ -145,26 +151,32 @@ def _plane(
     panel: Panel,
     reduction: tuple[str, ...],
     tiling: Tiling,
-) -> Schedule:
+) -> tuple[Schedule, list[Tile]]:
     """Tiles one group of channels over all pixels; what `pixels` leaves is a tile of its own."""
     s = s.apply(divide_loop, lane, panel.lanes, (lane + "j", lane + "v"), "guard")
     lanes = (lane + "j", lane + "v")
     if pixel is None:
-        return _tile(s, None, (), lanes, reduction, tiling)
+        return _tile(s, None, (), lanes, reduction, tiling), []
     extent, pixels = _extent(s.func, pixel), panel.pixels
     rest = extent % pixels
     parts = [(pixel, "", min(pixels, extent))]
     if rest and extent > pixels:
         s = s.apply(cut_loop, pixel, _start(s.func, pixel) + extent - rest, "_rest")
         parts.append((pixel + "_rest", "_rest", rest))
+    tiles: list[Tile] = []
     for name, suffix, width in parts:
         s = s.apply(divide_loop, name, width, (name + "o", name + "i"), "perfect")
         loops = tuple(r + suffix for r in reduction)
         inner = (lanes[0] + suffix, lanes[1] + suffix)
         s = _tile(s, name + "o", (name + "i",), inner, loops, tiling)
-    # Simplifying drops loops that run once, which the tiles of other parts are still made of.
-    for name, suffix, _ in parts:
-        s = _without_borders(s, name + "o", tuple(r + suffix for r in reduction))
+        tiles.append((name + "o", loops))
+    return s, tiles
+
+
+def _borders_cut(s: Schedule, tiles: list[Tile]) -> Schedule:
+    """Borders last: simplifying drops loops that run once, and other tiles are made of them."""
+    for around, reduction in tiles:
+        s = _without_borders(s, around, reduction)
     return s
 
 
@@ -313,6 +325,8 @@ def _without_borders(s: Schedule, around: str, reduction: tuple[str, ...]) -> Sc
     In a border tile the reduction loops that a condition mentions are unrolled, so that the emitter
     drops each tap that falls outside.
     """
+    if find_loop(s.func, around) is None:
+        return _unrolled_border(s, around, reduction)
     extent = _extent(s.func, around)
     if not any(Var(around) in predicate_variables(p) for p in _conditions(s.func, around)):
         return _unrolled_border(s, around, reduction)
