@@ -1,6 +1,7 @@
 """Small patterns that ask one question each of the choice of layouts, for any number of channels.
 
 A probe is named `probe:PATTERN:CHANNELS`; its input is one image of 28x28 with that many channels.
+The last convolution has no activation behind it, so that no channel of the output is all zero.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ EXTENT = 28
 
 def conv_conv(b: Builder, x: str, channels: int) -> str:
     """Two convolutions in a row: what passes between them is free."""
-    return b.relu(conv_bias(b, b.relu(conv_bias(b, x, channels, 3)), channels, 3))
+    return conv_bias(b, b.relu(conv_bias(b, x, channels, 3)), channels, 3)
 
 
 def residual(b: Builder, x: str, channels: int) -> str:
@@ -31,49 +32,49 @@ def residual(b: Builder, x: str, channels: int) -> str:
 def conv_maxpool_conv(b: Builder, x: str, channels: int) -> str:
     """A window whose border is minus infinity between convolutions whose border is zero."""
     y = max_pool(b, b.relu(conv_bias(b, x, channels, 3)), 3, 2)
-    return b.relu(conv_bias(b, y, channels, 3))
+    return conv_bias(b, y, channels, 3)
 
 
 def concat(b: Builder, x: str, channels: int) -> str:
     """Two tensors side by side: their blocks align only if the channels do."""
     left = b.relu(conv_bias(b, x, channels, 1))
     right = b.relu(conv_bias(b, x, channels, 3))
-    return b.relu(conv_bias(b, b.concat(left, right), channels, 1))
+    return conv_bias(b, b.concat(left, right), channels, 1)
 
 
 def pointwise_depthwise(b: Builder, x: str, channels: int) -> str:
     """Pointwise, depthwise, pointwise: dense and per-channel kernels in turn."""
     y = b.relu(conv_bias(b, x, channels, 1))
     y = b.relu(conv_bias(b, y, channels, 3, group=channels))
-    return b.relu(conv_bias(b, y, channels, 1))
+    return conv_bias(b, y, channels, 1)
 
 
 def gate(b: Builder, x: str, channels: int) -> str:
     """Squeeze-and-excite between convolutions: a mean that must leave padding out."""
     y = b.relu(conv_bias(b, x, channels, 3))
     y = squeeze_excite(b, y, max(channels // 4, 1), hard=False)
-    return b.relu(conv_bias(b, y, channels, 1, gain=8.0))
+    return conv_bias(b, y, channels, 1, gain=8.0)
 
 
 def slice_half(b: Builder, x: str, channels: int) -> str:
     """Half of the channels read in the middle of a block."""
     y = b.relu(conv_bias(b, x, channels, 3))
     y = b.slice_channels(y, channels // 2, channels)
-    return b.relu(conv_bias(b, y, channels, 1))
+    return conv_bias(b, y, channels, 1)
 
 
 def grouped(b: Builder, x: str, channels: int) -> str:
     """A convolution in four groups between dense ones."""
     y = b.relu(conv_bias(b, x, channels, 1))
     y = b.relu(conv_bias(b, y, channels, 3, group=4))
-    return b.relu(conv_bias(b, y, channels, 1))
+    return conv_bias(b, y, channels, 1)
 
 
 def shuffle(b: Builder, x: str, channels: int) -> str:
     """Channels of two groups in turn, between convolutions."""
     y = b.relu(conv_bias(b, x, channels, 1))
     y = channel_shuffle(b, y, 2, EXTENT, EXTENT)
-    return b.relu(conv_bias(b, y, channels, 1))
+    return conv_bias(b, y, channels, 1)
 
 
 Pattern = Callable[[Builder, str, int], str]
