@@ -25,10 +25,15 @@ class Padding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """Made by the register tile; `finite` are constant inputs known to hold finite numbers."""
+    """Made by the register tile.
+
+    `finite` are constant inputs known to hold finite numbers.  `group` is the number of channels
+    that read the same part of the input, where that is less than all: tiles stay within a group.
+    """
 
     tiling: Tiling
     finite: tuple[str, ...] = ()
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)

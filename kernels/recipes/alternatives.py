@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from graphflow.arith import FloorMod, Var, evaluate, terms_of, variables
+from graphflow.arith import FloorDiv, FloorMod, Var, evaluate, terms_of, variables
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Padding,
@@ -179,7 +179,7 @@ def _form(
             layouts[buffer.name] = row_major(buffer.shape)
             continue
         # A constant is laid out as the form likes best; only data comes in several layouts.
-        if buffer.name not in constants and _independent_of_lanes(roles, buffer, lane):
+        if buffer.name not in constants and _is_free(roles, buffer.name, lane):
             family, free = data, True
         layout = _operand_layout(family, buffer)
         if layout is None:
@@ -187,11 +187,17 @@ def _form(
         layouts[buffer.name] = layout
     if not free and data is not out:
         return None
+    group = _group(roles, lane, target)
+    if group and (output.is_padded or isinstance(output.index_map.outputs[-1], FloorMod)):
+        return None  # vectors would straddle blocks
     plane = _plane(roles, output, packed, layouts, lane)
+    if group:
+        rows = plane.rows * (plane.channels // group)
+        plane = replace(plane, channels=group, rows=rows)
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in packed:
-        layouts[buffer.name] = packed_layout(roles, buffer, lane, width, layouts)
+        layouts[buffer.name] = packed_layout(roles, buffer, lane, width, layouts, group)
     cycles *= _lane_penalty(roles, layouts, lane)
     vector = len(roles.output.shape) <= 2 or lane == 1
     innermost = _data_layout(roles, layouts, lane).index_map.outputs[-1:] if free else ()
@@ -210,10 +216,28 @@ def _form(
         frozenset(b.name for b in packed),
         {},
         padding,
-        Tiled(tiling),
+        Tiled(tiling, group=group),
         work,
         vector,
     )
+
+
+def _group(roles: Roles, lane: int, target: Target) -> int:
+    """Channels that read the same part of an operand, where a vector could straddle two parts.
+
+    Groups far narrower than a vector are not worth a tile each; their lanes gather.
+    """
+    var = roles.axes[lane]
+    for reads in roles.reads.values():
+        for index in (e for access in reads for e in access.indices):
+            for atom, _ in terms_of(index)[0]:
+                if (
+                    isinstance(atom, FloorDiv)
+                    and atom.numerator is var
+                    and 2 * atom.divisor >= (target.lanes())
+                ):
+                    return atom.divisor
+    return 0
 
 
 def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
@@ -240,15 +264,15 @@ def _name(roles: Roles, layouts: dict[str, Layout], lane: int, output: Layout) -
         layouts[name].describe()
         for name, reads in roles.reads.items()
         if name in layouts and reads and len(layouts[name].logical_shape) == len(roles.axes)
-        and not roles.depends_on(name, lane)
+        and _is_free(roles, name, lane)
     ]  # fmt: skip
     own = output.describe()
     return own if not given or given[0] == own else f"{given[0]} → {own}"
 
 
 def _data_layout(roles: Roles, layouts: dict[str, Layout], lane: int) -> Layout:
-    """The layout of the largest operand that does not run along the lanes."""
-    free = [n for n in layouts if n in roles.reads and not roles.depends_on(n, lane)]
+    """The layout of the largest operand that need not be laid out as the output is."""
+    free = [n for n in layouts if n in roles.reads and _is_free(roles, n, lane)]
     return max((layouts[n] for n in free), key=lambda x: prod(x.physical_shape))
 
 
@@ -277,8 +301,15 @@ def _is_weight(roles: Roles, buffer: Buffer, lane: int) -> bool:
     ) and any(roles.axes[lane] in variables(e) for e in reads[0].indices)  # fmt: skip
 
 
-def _independent_of_lanes(roles: Roles, buffer: Buffer, lane: int) -> bool:
-    return not roles.depends_on(buffer.name, lane)
+def _is_free(roles: Roles, name: str, lane: int) -> bool:
+    """Whether an operand may be laid out otherwise than the output.
+
+    It does not run along the lanes, or its channels are reduced away: then the lanes run along an
+    axis that lies inside in one layout and outside in another, and loads of it are gathered.
+    """
+    shape = roles.output.shape
+    channels_reduced = roles.bare is not None and len(shape) > 2 and shape[1] == 1
+    return channels_reduced or not roles.depends_on(name, lane)
 
 
 def _plane(

@@ -24,7 +24,7 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
         case Tiled():
             placed = {name: (layout, pad) for name, layout, pad in placements}
             output = definition.outputs[0].name
-            return tiled(definition, placed, output, recipe.tiling, recipe.finite)
+            return tiled(definition, placed, output, recipe)
         case Staged():
             return staged(definition, placements, target)
         case View():

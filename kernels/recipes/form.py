@@ -10,7 +10,8 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.kernels.recipes.tile import Tiling, find_loop, register_tile
+from graphflow.kernels.recipes.alternative import Tiled
+from graphflow.kernels.recipes.tile import find_loop, register_tile
 from graphflow.layout import Layout
 from graphflow.schedule import (
     PadValue,
@@ -66,8 +67,7 @@ def tiled(
     definition: PrimFunc,
     placements: Mapping[str, Placement],
     output: str,
-    tiling: Tiling,
-    finite: tuple[str, ...] = (),
+    recipe: Tiled,
 ) -> Schedule:
     """The kernel of `definition` with its buffers placed as said and its output tiled.
 
@@ -78,7 +78,7 @@ def tiled(
     if writes_constant and _is_reduced(definition, output):
         s = s.apply(cache_write, output, f"{output}_sum")
     s = merge_stages(s)
-    for name in finite:
+    for name in recipe.finite:
         s = s.apply(assume_finite, name, "looking at the constant")
     for name, (layout, pad) in placements.items():
         s = s.apply(transform_layout, name, layout, pad)
@@ -90,8 +90,22 @@ def tiled(
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
     s, axes = _joined_lanes(s, placements[output][0], axes)
+    if recipe.group:
+        s, axes = _grouped(s, axes, recipe.group)
     s, reduction = _reduction_order(s, axes)
-    return register_tile(s, axes, tiling, reduction)
+    return register_tile(s, axes, recipe.tiling, reduction)
+
+
+def _grouped(s: Schedule, axes: tuple[str, ...], group: int) -> tuple[Schedule, tuple[str, ...]]:
+    """The lane axis as groups and what is within one; groups run outside everything else."""
+    lane = next(name for name in reversed(axes) if find_loop(s.func, name) is not None)
+    s = s.apply(divide_loop, lane, group, ("group", "within"), "perfect")
+    s = s.apply(simplify_kernel)
+    order = ("group", *(name for name in axes if name != lane), "within")
+    present = [name for name in order if find_loop(s.func, name) is not None]
+    if len(present) > 1:
+        s = s.apply(reorder_loops, tuple(present))
+    return s, order
 
 
 def _is_reduced(definition: PrimFunc, output: str) -> bool:

@@ -12,15 +12,22 @@ from graphflow.tir import Buffer
 
 
 def packed_layout(
-    roles: Roles, buffer: Buffer, lane: int, width: int, layouts: Mapping[str, Layout]
+    roles: Roles,
+    buffer: Buffer,
+    lane: int,
+    width: int,
+    layouts: Mapping[str, Layout],
+    group: int = 0,
 ) -> Layout:
     """The layout of a constant operand that runs along the lanes, in panels of `width`.
 
     `layouts` are those of the other operands: the reduction runs in the order of the data operand.
+    Panels do not cross from one `group` of channels into the next.
     """
     access = roles.reads[buffer.name][0]
     if len(access.indices) == 1:
-        size = -(-buffer.shape[0] // width) * width
+        whole = group or buffer.shape[0]
+        size = buffer.shape[0] - whole + -(-whole // width) * width
         return Layout.of(IndexMap.identity(1), buffer.shape, (size,))
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
     order, blocked = _reduction_order(roles, layouts)
@@ -30,7 +37,7 @@ def packed_layout(
         split = next(
             ((k, blocked[1]) for k, e in enumerate(access.indices) if e is blocked[0]), None
         )
-    return packed_weights(buffer.shape, lane_of, width, tuple(axes), split)
+    return packed_weights(buffer.shape, lane_of, width, tuple(axes), split, group)
 
 
 def _reduction_order(
@@ -64,15 +71,18 @@ def packed_weights(
     width: int,
     order: tuple[int, ...],
     blocked: tuple[int, int] | None = None,
+    group: int = 0,
 ) -> Layout:
     """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
 
     `order` are the other axes from the outermost in; `blocked = (axis, b)` splits one of them, its
-    rest innermost before the lanes.
+    rest innermost before the lanes.  With a `group` the lane axis is first cut into groups.
     """
 
     def place(*i: Var) -> list[IndexExpr]:
-        out: list[IndexExpr] = [i[lane] // width]
+        within = i[lane] % group if group else i[lane]
+        out: list[IndexExpr] = [i[lane] // group] if group else []
+        out.append(within // width)
         tail: list[IndexExpr] = []
         for axis in order:
             if blocked is not None and axis == blocked[0]:
@@ -80,7 +90,7 @@ def packed_weights(
                 tail.append(i[axis] % blocked[1])
             else:
                 out.append(i[axis])
-        return [*out, *tail, i[lane] % width]
+        return [*out, *tail, within % width]
 
     index_map = IndexMap.from_function(len(shape), place, shape)
     smallest = Layout.of(index_map, shape).physical_shape
