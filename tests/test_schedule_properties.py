@@ -197,10 +197,23 @@ class Trial:
             self.step((remove_branching_through_overcompute, (block,)))
 
 
-def _pair(trial: Trial) -> tuple[str, str]:
-    """A loop and the first one inside it, or two loops that are no nest."""
-    outer = trial.one_of(trial.loops())
-    return outer, (trial.inside(outer) or [outer])[0]
+def _pairs(trial: Trial) -> list[tuple[str, str]]:
+    """Loops that are the whole body of another one."""
+    return [
+        (loop.var.name, loop.body[0].var.name)
+        for loop in loops_of(trial.func.body)
+        if len(loop.body) == 1 and isinstance(loop.body[0], For)
+    ]
+
+
+def _mult(trial: Trial) -> Choice | None:
+    pairs = _pairs(trial)
+    return (mult_loops, (*trial.one_of(pairs), trial.name())) if pairs else None
+
+
+def _reorder(trial: Trial) -> Choice | None:
+    pairs = _pairs(trial)
+    return (reorder_loops, (trial.one_of(pairs)[::-1],)) if pairs else None
 
 
 def _cut(trial: Trial) -> Choice:
@@ -298,8 +311,8 @@ LOOP_CHOICES: Mapping[str, Callable[[Trial], Choice | None]] = {
             t.one_of(("perfect", "guard", "cut", "cut_and_guard")),
         ),
     ),
-    "mult_loops": lambda t: (mult_loops, (*_pair(t), t.name())),
-    "reorder_loops": lambda t: (reorder_loops, (tuple(reversed(_pair(t))),)),
+    "mult_loops": lambda t: _mult(t),
+    "reorder_loops": lambda t: _reorder(t),
     "fission": lambda t: _fission(t),
     "fuse": lambda t: _fuse(t),
     "cut_loop": lambda t: _cut(t),
@@ -378,7 +391,7 @@ REACHED = (
     *("divide_loop", "mult_loops", "reorder_loops", "fission", "cut_loop", "shift_loop"),
     *("unroll_loop", "vectorize_loop", "parallelize_loop", "stage_mem", "bind_expr"),
     *("cache_read", "cache_write", "transform_layout", "sequential_buffer_access"),
-    *("simplify_kernel", "eliminate_dead_code", "fuse", "restrict_loop", "lift_conditions"),
+    *("simplify_kernel", "eliminate_dead_code", "fuse", "restrict_loop"),
 )
 
 
@@ -400,7 +413,7 @@ def test_what_primitives_accept_computes_the_same() -> None:
             trial.pad_and_run_over()
         if trial.number(0, 3) == 0:
             trial.guard_and_restrict()
-        for _ in range(trial.number(1, 8)):
+        for _ in range(trial.number(4, 12)):
             choice = trial.choice()
             if choice is not None:
                 trial.step(choice)
