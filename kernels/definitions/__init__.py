@@ -1,8 +1,7 @@
 """Compute definitions: PrimFuncs from logical shapes and attributes, without layout or machine."""
 
-from graphflow.kernels.definitions.convolution import convolution
+from graphflow.kernels.definitions.convolution import convolution, transposed_convolution
 from graphflow.kernels.definitions.elementwise import (
-    UNARY_VALUES,
     binary,
     broadcast,
     cast,
@@ -10,27 +9,55 @@ from graphflow.kernels.definitions.elementwise import (
     elementwise,
     normalization_scale,
     normalization_shift,
+    power,
+    prelu,
     scale_and_shift,
     unary,
     variadic,
+    where,
 )
 from graphflow.kernels.definitions.linear import gemm, matmul
 from graphflow.kernels.definitions.movement import concat, copy, fill, reshape, transpose
+from graphflow.kernels.definitions.normalization import (
+    group_normalization,
+    layer_normalization,
+    local_response_normalization,
+)
 from graphflow.kernels.definitions.pooling import (
     average_pool,
     global_average_pool,
     global_max_pool,
     max_pool,
 )
-from graphflow.kernels.definitions.reduction import REDUCTIONS, reduce, softmax
+from graphflow.kernels.definitions.reduction import (
+    REDUCTIONS,
+    arg_reduce,
+    log_softmax,
+    log_sum_exp,
+    reduce,
+    softmax,
+)
+from graphflow.kernels.definitions.resize import Coordinates, resize_linear, resize_nearest
+from graphflow.kernels.definitions.selection import (
+    depth_to_space,
+    expand,
+    gather,
+    pad,
+    space_to_depth,
+    take_slice,
+    tile,
+)
 from graphflow.kernels.definitions.stages import Shape
+from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
     "REDUCTIONS",
     "UNARY_VALUES",
+    "Coordinates",
     "Shape",
     "Window",
+    "arg_reduce",
     "average_pool",
     "binary",
     "broadcast",
@@ -39,20 +66,38 @@ __all__ = [
     "concat",
     "convolution",
     "copy",
+    "depth_to_space",
     "elementwise",
+    "expand",
     "fill",
+    "gather",
     "gemm",
     "global_average_pool",
     "global_max_pool",
+    "group_normalization",
+    "layer_normalization",
+    "local_response_normalization",
+    "log_softmax",
+    "log_sum_exp",
     "matmul",
     "max_pool",
     "normalization_scale",
     "normalization_shift",
+    "pad",
+    "power",
+    "prelu",
     "reduce",
     "reshape",
+    "resize_linear",
+    "resize_nearest",
     "scale_and_shift",
     "softmax",
+    "space_to_depth",
+    "take_slice",
+    "tile",
     "transpose",
+    "transposed_convolution",
     "unary",
     "variadic",
+    "where",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from graphflow.arith import IndexExpr, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -21,8 +21,9 @@ from graphflow.kernels.definitions.stages import (
     literal,
     loops_over,
 )
+from graphflow.kernels.definitions.values import UNARY_VALUES, clipped, divide, leaky_relu
 from graphflow.tir import (
-    FLOATS,
+    COMPARISONS,
     Binary,
     Buffer,
     Cast,
@@ -83,19 +84,44 @@ def unary(
 
 
 def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
-    """`y = a op b` with broadcasting; op is add, sub, mul, div, max or min."""
+    """`y = a op b` with broadcasting; op as in `graphflow.tir`, the y of a comparison is bool."""
     operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
+    if op in COMPARISONS:
+        return elementwise(op, operands, lambda a, b: Comparison(op, a, b), "bool")
     return elementwise(op, operands, lambda a, b: Binary(op, a, b))
 
 
+def power(a_shape: Shape, b_shape: Shape, dtype: str, exponent_dtype: str) -> PrimFunc:
+    """`y = a ** b` with broadcasting, in the dtype of a; b is converted to it first."""
+
+    def value(a: Expr, b: Expr) -> Expr:
+        return Binary("pow", a, b if exponent_dtype == dtype else Cast(b, dtype))
+
+    return elementwise("pow", {"a": (a_shape, dtype), "b": (b_shape, exponent_dtype)}, value)
+
+
+def where(condition: Shape, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y = a where the condition (bool) holds, else b`, with broadcasting."""
+    operands = {"condition": (condition, "bool"), "a": (a_shape, dtype), "b": (b_shape, dtype)}
+    return elementwise("where", operands, Select, dtype)
+
+
+def prelu(x_shape: Shape, slope_shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y = x · slope below zero, else x`; the slope broadcasts to x, never x to the slope."""
+    if broadcast([x_shape, slope_shape]) != x_shape:
+        raise InvalidModel(f"slope {slope_shape} does not broadcast to the input {x_shape}")
+    return elementwise("prelu", {"x": (x_shape, dtype), "slope": (slope_shape, dtype)}, leaky_relu)
+
+
 def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFunc:
-    """`y = a0 op a1 op …`, from the left, with broadcasting."""
+    """`y = a0 op a1 op …`, from the left, with broadcasting; "mean" divides their sum."""
     operands = {f"a{i}": (shape, dtype) for i, shape in enumerate(shapes)}
+    mean = op == "mean" and len(shapes) > 1
 
     def value(first: Expr, *rest: Expr) -> Expr:
         for operand in rest:
-            first = Binary(op, first, operand)
-        return first
+            first = Binary("add" if mean else op, first, operand)
+        return divide(first, len(shapes)) if mean else first
 
     return elementwise(op, operands, value)
 
@@ -140,21 +166,6 @@ def _bound(bound: float | Shape | None, dtype: str) -> Literal | None:
     return None if bound is None or isinstance(bound, tuple) else literal(bound, dtype)
 
 
-def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    """`min(max(x, low), high)` as selects, which let a NaN in x pass."""
-    if isinstance(low, Literal) and isinstance(high, Literal) and low.value > high.value:
-        low = high
-    if low is None:
-        return x if high is None else Select(Comparison("gt", x, high), high, x)
-    raised = Select(Comparison("lt", x, low), low, x)
-    if high is None:
-        return raised
-    if isinstance(low, Literal) and isinstance(high, Literal):
-        return Select(Comparison("lt", x, low), low, Select(Comparison("gt", x, high), high, x))
-    # Bounds known only at run time may cross, and then the upper one has the last word.
-    return Select(Comparison("gt", raised, high), high, raised)
-
-
 def normalization_scale(channels: int, epsilon: float, dtype: str = "float32") -> PrimFunc:
     """`y[c] = gamma[c] / sqrt(variance[c] + epsilon)`: a batch normalization's factor."""
 
@@ -188,32 +199,3 @@ def scale_and_shift(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
     value = Binary("add", scaled, Load(shift, channel))
     stage = elementwise_stage("scale_and_shift", y, loops, value)
     return kernel("scale_and_shift", (x, scale, shift), (y,), (stage,))
-
-
-def _relu(x: Expr) -> Expr:
-    zero = literal(0, x.dtype)
-    return Select(Comparison("lt", x, zero), zero, x)
-
-
-def _leaky_relu(x: Expr, alpha: float) -> Expr:
-    scaled = Binary("mul", x, literal(alpha, x.dtype))
-    return Select(Comparison("lt", x, literal(0, x.dtype)), scaled, x)
-
-
-def _plain(op: str, floats_only: bool = True) -> Callable[[Expr], Expr]:
-    def make(x: Expr) -> Expr:
-        if floats_only and x.dtype not in FLOATS:
-            raise UnsupportedOp(f"{op} of {x.dtype} is not built; cast the input to float32")
-        return Unary(op, x)
-
-    return make
-
-
-UNARY_VALUES: dict[str, Callable[..., Expr]] = {
-    "relu": _relu,
-    "leaky_relu": _leaky_relu,
-    "neg": _plain("neg", floats_only=False),
-    "abs": _plain("abs", floats_only=False),
-    **{op: _plain(op) for op in ("exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil")},
-}
-"""The value of each unary op, from its operand and its attributes."""

@@ -1,16 +1,17 @@
-"""Reductions over axes, and softmax.
+"""Reductions over axes, softmax, and where the extreme element of an axis is.
 
-In: a logical shape, axes, a kind.  Out: a PrimFunc with parameters x and y.  Dividing by a count is
-a stage of its own; the count is the logical one.
+In: a logical shape, axes, a kind.  Out: a PrimFunc with parameters x and y.  What is done to a
+reduced element, such as dividing by a count, is a stage of its own; the count is the logical one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import prod
 
 from graphflow.arith import IndexExpr
-from graphflow.errors import UnsupportedOp
+from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -20,17 +21,65 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
+    neutral,
     normalized_axes,
     reduction_stage,
 )
-from graphflow.tir import FLOATS, Binary, Block, Buffer, Load, PrimFunc, ReduceOp, Unary
+from graphflow.kernels.definitions.values import (
+    UNARY_VALUES,
+    compared,
+    divide,
+    square,
+    subtract,
+)
+from graphflow.tir import (
+    FLOATS,
+    Binary,
+    Block,
+    Buffer,
+    Comparison,
+    Expr,
+    IndexValue,
+    Load,
+    PrimFunc,
+    ReduceOp,
+    Select,
+    Unary,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`finish(op over axes of term(x))`; `finish` is given the number of elements too."""
+
+    op: ReduceOp
+    term: Callable[[Expr], Expr] | None = None
+    finish: Callable[[Expr, int], Expr] | None = None
+    finish_name: str = "finish"
+
+
+def _plain(op: str) -> Callable[[Expr], Expr]:
+    return lambda x: UNARY_VALUES[op](x)
+
+
+def _root(total: Expr, _: int) -> Expr:
+    return UNARY_VALUES["sqrt"](total)
+
+
+def _logarithm(total: Expr, _: int) -> Expr:
+    return UNARY_VALUES["log"](total)
+
 
 REDUCTIONS = {
-    "sum": ReduceOp.ADD,
-    "mean": ReduceOp.ADD,
-    "prod": ReduceOp.MUL,
-    "min": ReduceOp.MIN,
-    "max": ReduceOp.MAX,
+    "sum": Reduction(ReduceOp.ADD),
+    "mean": Reduction(ReduceOp.ADD, finish=divide, finish_name="divide"),
+    "prod": Reduction(ReduceOp.MUL),
+    "min": Reduction(ReduceOp.MIN),
+    "max": Reduction(ReduceOp.MAX),
+    "l1": Reduction(ReduceOp.ADD, _plain("abs")),
+    "l2": Reduction(ReduceOp.ADD, square, _root),
+    "sum_square": Reduction(ReduceOp.ADD, square),
+    "log_sum": Reduction(ReduceOp.ADD, None, _logarithm),
 }
 
 
@@ -47,20 +96,95 @@ def reduce(
     `kind` is one of `REDUCTIONS`.  No axes means that nothing is reduced.
     """
     name = name or f"reduce_{kind}"
+    how = REDUCTIONS[kind]
     reduced = normalized_axes(axes, len(x_shape))
-    y_shape = _without(x_shape, reduced, keepdims)
+    y_shape = without_axes(x_shape, reduced, keepdims)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
-    if kind != "mean":
-        stage = _stage(name, REDUCTIONS[kind], x, y, reduced, keepdims, "i", "r")
+    if how.finish is None:
+        stage = axes_stage(name, how.op, x, y, reduced, keepdims, "i", "r", how.term)
         return kernel(name, (x,), (y,), (stage,))
     total, allocate = intermediate("total", y_shape, dtype)
-    gather = _stage(f"{name}_sum", ReduceOp.ADD, x, total, reduced, keepdims, "i", "r")
+    gather = axes_stage(f"{name}_sum", how.op, x, total, reduced, keepdims, "i", "r", how.term)
     loops = loops_over("j", y_shape)
-    count = literal(prod(x_shape[axis] for axis in reduced), dtype)
-    divide = elementwise_stage(
-        f"{name}_divide", y, loops, Binary("div", Load(total, indices_of(loops)), count)
+    value = how.finish(Load(total, indices_of(loops)), prod(x_shape[axis] for axis in reduced))
+    finish = elementwise_stage(f"{name}_{how.finish_name}", y, loops, value)
+    return kernel(name, (x,), (y,), (allocate, gather, finish))
+
+
+def log_sum_exp(
+    x_shape: Shape, axes: Iterable[int], keepdims: bool = True, dtype: str = "float32"
+) -> PrimFunc:
+    """`y = largest + log(Σ exp(x − largest))` over axes, which overflows only where y does.
+
+    Where the largest is infinite it is not subtracted, so that no inf − inf makes a NaN.
+    """
+    _check_float("log_sum_exp", dtype)
+    reduced = normalized_axes(axes, len(x_shape))
+    y_shape = without_axes(x_shape, reduced, keepdims)
+    inner = without_axes(x_shape, reduced, False)
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    largest, make_largest = intermediate("largest", inner, dtype)
+    powers, make_powers = intermediate("powers", x_shape, dtype)
+    total, make_total = intermediate("total", inner, dtype)
+    up, out = loops_over("e", x_shape), loops_over("d", y_shape)
+
+    def shift(loops: tuple[Loop, ...], shape: Shape) -> Expr:
+        at = kept(loops, reduced) if len(shape) == len(x_shape) else indices_of(loops)
+        found = Load(largest, at)
+        finite = compared("lt", Unary("abs", found), float("inf"))
+        return Select(finite, found, literal(0, dtype))
+
+    shifted = subtract(Load(x, indices_of(up)), shift(up, x_shape))
+    at = kept(out, reduced) if keepdims else indices_of(out)
+    value = Binary("add", Unary("log", Load(total, at)), shift(out, y_shape))
+    return kernel(
+        "log_sum_exp",
+        (x,),
+        (y,),
+        (
+            make_largest,
+            axes_stage("lse_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+            make_powers,
+            elementwise_stage("lse_exp", powers, up, Unary("exp", shifted)),
+            make_total,
+            axes_stage("lse_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
+            elementwise_stage("lse_log", y, out, value),
+        ),
     )
-    return kernel(name, (x,), (y,), (allocate, gather, divide))
+
+
+def arg_reduce(
+    kind: str,
+    x_shape: Shape,
+    axis: int,
+    keepdims: bool = True,
+    last: bool = False,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y = the index along axis of the max or min of x`, int64; of equal ones the first, or last.
+
+    `kind` is max or min.  A NaN counts as more extreme than any number.  Two stages: the extreme,
+    and the smallest (or largest) index at which it stands.
+    """
+    reduced = normalized_axes((axis,), len(x_shape))
+    if x_shape[reduced[0]] == 0:
+        raise InvalidModel(f"axis {axis} of shape {x_shape} is empty and has no {kind}")
+    y_shape = without_axes(x_shape, reduced, keepdims)
+    inner = without_axes(x_shape, reduced, False)
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, "int64")
+    best, make_best = intermediate("best", inner, dtype)
+    loops, along = loops_over("j", y_shape), loops_over("s", (x_shape[reduced[0]],))
+    where = _joined_indices(len(x_shape), reduced, keepdims, loops, along)
+    element = Load(x, where)
+    at = kept(loops, reduced) if keepdims else indices_of(loops)
+    is_best: Expr = Comparison("eq", element, Load(best, at))
+    if dtype in FLOATS:
+        is_best = Binary("or", is_best, Comparison("ne", element, element))
+    op = ReduceOp.MAX if last else ReduceOp.MIN
+    place = Select(is_best, IndexValue(along[0][0]), neutral(op, "int64"))
+    extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced, False, "i", "r")
+    stage = reduction_stage(f"arg{kind}", op, y, loops, indices_of(loops), along, place)
+    return kernel(f"arg{kind}", (x,), (y,), (make_best, extreme, stage))
 
 
 def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
@@ -68,44 +192,83 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
 
     One axis is ONNX's softmax since opset 13; all axes from k on is the older one, which flattens.
     """
-    if dtype not in FLOATS:
-        raise UnsupportedOp(f"softmax of {dtype} is not built; cast the input to float32")
+    _check_float("softmax", dtype)
     reduced = normalized_axes(axes, len(x_shape))
-    inner = _without(x_shape, reduced, False)
+    inner = without_axes(x_shape, reduced, False)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
     largest, make_largest = intermediate("largest", inner, dtype)
     powers, make_powers = intermediate("powers", x_shape, dtype)
     total, make_total = intermediate("total", inner, dtype)
     up, out = loops_over("e", x_shape), loops_over("d", x_shape)
-    shifted = Binary("sub", Load(x, indices_of(up)), Load(largest, _kept(up, reduced)))
-    share = Binary("div", Load(powers, indices_of(out)), Load(total, _kept(out, reduced)))
+    shifted = Binary("sub", Load(x, indices_of(up)), Load(largest, kept(up, reduced)))
+    share = Binary("div", Load(powers, indices_of(out)), Load(total, kept(out, reduced)))
     return kernel(
         "softmax",
         (x,),
         (y,),
         (
             make_largest,
-            _stage("softmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+            axes_stage("softmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
             make_powers,
             elementwise_stage("softmax_exp", powers, up, Unary("exp", shifted)),
             make_total,
-            _stage("softmax_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
+            axes_stage("softmax_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
             elementwise_stage("softmax_divide", y, out, share),
         ),
     )
 
 
-def _without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
+    """`y = x − max − log Σ exp(x − max)`, max and sum over `axes` together, as in `softmax`."""
+    _check_float("log_softmax", dtype)
+    reduced = normalized_axes(axes, len(x_shape))
+    inner = without_axes(x_shape, reduced, False)
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    largest, make_largest = intermediate("largest", inner, dtype)
+    shifted, make_shifted = intermediate("shifted", x_shape, dtype)
+    total, make_total = intermediate("total", inner, dtype)
+    down, out = loops_over("e", x_shape), loops_over("d", x_shape)
+    difference = subtract(Load(x, indices_of(down)), Load(largest, kept(down, reduced)))
+    logarithm = Unary("log", Load(total, kept(out, reduced)))
+    exp = UNARY_VALUES["exp"]
+    return kernel(
+        "log_softmax",
+        (x,),
+        (y,),
+        (
+            make_largest,
+            axes_stage("log_softmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+            make_shifted,
+            elementwise_stage("log_softmax_shift", shifted, down, difference),
+            make_total,
+            axes_stage(
+                "log_softmax_sum", ReduceOp.ADD, shifted, total, reduced, False, "j", "s", exp
+            ),
+            elementwise_stage(
+                "log_softmax_log", y, out, subtract(Load(shifted, indices_of(out)), logarithm)
+            ),
+        ),
+    )
+
+
+def _check_float(name: str, dtype: str) -> None:
+    if dtype not in FLOATS:
+        raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
+
+
+def without_axes(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """`shape` after `axes` are reduced."""
     if keepdims:
         return tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
-def _kept(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
+def kept(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
+    """The variables of the loops but those of `axes`."""
     return tuple(var for axis, (var, _) in enumerate(loops) if axis not in axes)
 
 
-def _stage(
+def axes_stage(
     name: str,
     op: ReduceOp,
     x: Buffer,
@@ -114,18 +277,35 @@ def _stage(
     keepdims: bool,
     prefix: str,
     reduce_prefix: str,
+    term: Callable[[Expr], Expr] | None = None,
 ) -> Block:
-    """A loop `prefix`k for each axis of `out`, and a loop `reduce_prefix`k for each reduced one."""
+    """`out = op over axes of term(x)`, the element itself without a term.
+
+    A loop `prefix`k for each axis of `out`, and a loop `reduce_prefix`k for each reduced one.
+    """
     loops = loops_over(prefix, out.shape)
     reduce_loops = loops_over(reduce_prefix, [x.shape[axis] for axis in axes])
+    value: Expr = Load(x, _joined_indices(len(x.shape), axes, keepdims, loops, reduce_loops))
+    if term is not None:
+        value = term(value)
+    return reduction_stage(name, op, out, loops, indices_of(loops), reduce_loops, value)
+
+
+def _joined_indices(
+    rank: int,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    loops: tuple[Loop, ...],
+    reduce_loops: tuple[Loop, ...],
+) -> tuple[IndexExpr, ...]:
+    """The index of the reduced tensor in loops over its result and over the reduced axes."""
     outer, inner = iter(loops), iter(reduce_loops)
     where: list[IndexExpr] = []
-    for axis in range(len(x.shape)):
+    for axis in range(rank):
         if axis in axes:
             where.append(next(inner)[0])
             if keepdims:
                 next(outer)
         else:
             where.append(next(outer)[0])
-    value = Load(x, tuple(where))
-    return reduction_stage(name, op, out, loops, indices_of(loops), reduce_loops, value)
+    return tuple(where)

@@ -1,0 +1,193 @@
+"""Normalizations that take their statistics from the input itself.
+
+In: logical shapes and attributes.  Out: a PrimFunc in stages.  The variance is that of the
+differences from the mean (two passes), and counts are logical: neither can see padding as data.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphflow.arith import IndexExpr, Var, floor_div, within
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    indices_of,
+    intermediate,
+    kernel,
+    literal,
+    loops_over,
+    normalized_axes,
+    reduction_stage,
+)
+from graphflow.kernels.definitions.values import add, divide, multiply, square, subtract
+from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, PrimFunc, ReduceOp, Unary
+
+
+def layer_normalization(
+    x_shape: Shape,
+    axis: int,
+    scale_shape: Shape,
+    shift_shape: Shape | None = None,
+    *,
+    epsilon: float = 1e-5,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y = (x − mean) / sqrt(variance + epsilon) · scale + shift`, over all axes from `axis` on.
+
+    Scale and shift broadcast to x.
+    """
+    (lead,) = normalized_axes((axis,), len(x_shape))
+    loops = loops_over("i", x_shape)
+    parameters = []
+    for name, shape in (("scale", scale_shape), ("shift", shift_shape)):
+        if shape is None:
+            continue
+        if broadcast([x_shape, shape]) != x_shape:
+            raise InvalidModel(f"{name} {shape} does not broadcast to the input {x_shape}")
+        parameters.append(Load(Buffer(name, shape, dtype), broadcast_indices(shape, loops)))
+    name = "layer_normalization"
+    return _normalization(name, x_shape, lead, 1, loops, parameters, epsilon, dtype)
+
+
+def group_normalization(
+    x_shape: Shape,
+    groups: int,
+    parameters: int,
+    *,
+    epsilon: float = 1e-5,
+    dtype: str = "float32",
+    name: str = "group_normalization",
+) -> PrimFunc:
+    """`y = (x − mean) / sqrt(variance + epsilon) · scale + shift`, over each group of channels.
+
+    Scale and shift have `parameters` elements, one a channel.  As many groups as channels is
+    instance normalization.
+    """
+    channels = x_shape[1] if len(x_shape) > 1 else 0
+    if groups < 1 or channels % groups or not channels:
+        raise InvalidModel(f"{groups} groups do not divide the channels of input {x_shape}")
+    if parameters != channels:
+        raise InvalidModel(
+            f"scale and shift have {parameters} elements, input {x_shape} needs one a channel"
+        )
+    loops = loops_over("i", x_shape)
+    channel = (loops[1][0],)
+    loads = [Load(Buffer(key, (channels,), dtype), channel) for key in ("scale", "shift")]
+    return _normalization(name, x_shape, 2, channels // groups, loops, loads, epsilon, dtype)
+
+
+def _normalization(
+    name: str,
+    x_shape: Shape,
+    lead: int,
+    group: int,
+    loops: tuple[Loop, ...],
+    parameters: list[Load],
+    epsilon: float,
+    dtype: str,
+) -> PrimFunc:
+    """Statistics for each point of the first `lead` axes, the last of them in steps of `group`."""
+    if dtype not in FLOATS:
+        raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    shape = x_shape[:lead] if group == 1 else (*x_shape[: lead - 1], x_shape[lead - 1] // group)
+    inner = x_shape[lead:] if group == 1 else (group, *x_shape[lead:])
+    count = prod(inner)
+
+    def element(outer: tuple[Loop, ...], reduced: tuple[Loop, ...]) -> Load:
+        at, rest = indices_of(outer), indices_of(reduced)
+        if group > 1:
+            at, rest = (*at[:-1], at[-1] * group + rest[0]), rest[1:]
+        return Load(x, (*at, *rest))
+
+    total, make_total = intermediate("total", shape, dtype)
+    mean, make_mean = intermediate("mean", shape, dtype)
+    squares, make_squares = intermediate("squares", shape, dtype)
+    factor, make_factor = intermediate("factor", shape, dtype)
+    first, second = loops_over("s", shape), loops_over("v", shape)
+    taps, again = loops_over("r", inner), loops_over("q", inner)
+    averaged, scaled = loops_over("m", shape), loops_over("f", shape)
+    difference = subtract(element(second, again), Load(mean, indices_of(second)))
+    variance = divide(Load(squares, indices_of(scaled)), count)
+    deviation = Unary("sqrt", add(variance, epsilon))
+
+    place = indices_of(loops[:lead])
+    if group > 1:
+        place = (*place[:-1], floor_div(place[-1], group))
+    value: Expr = subtract(Load(x, indices_of(loops)), Load(mean, place))
+    value = multiply(value, Load(factor, place))
+    for op, parameter in zip(("mul", "add"), parameters, strict=False):
+        value = Binary(op, value, parameter)
+    add_op = ReduceOp.ADD
+    body = (
+        make_total,
+        reduction_stage(
+            f"{name}_sum", add_op, total, first, indices_of(first), taps, element(first, taps)
+        ),
+        make_mean,
+        elementwise_stage(
+            f"{name}_mean", mean, averaged, divide(Load(total, indices_of(averaged)), count)
+        ),
+        make_squares,
+        reduction_stage(
+            f"{name}_squares", add_op, squares, second, indices_of(second), again,
+            square(difference),
+        ),
+        make_factor,
+        elementwise_stage(
+            f"{name}_factor", factor, scaled, divide(literal(1, dtype), deviation)
+        ),
+        elementwise_stage(f"{name}_scale", y, loops, value),
+    )  # fmt: skip
+    return kernel(name, (x, *(load.buffer for load in parameters)), (y,), body)
+
+
+def local_response_normalization(
+    x_shape: Shape,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y = x / (bias + alpha / size · Σ x²) ^ beta`, the sum over `size` channels around each.
+
+    An even size reaches one channel further up than down; channels that do not exist do not count.
+    """
+    if dtype not in FLOATS:
+        raise UnsupportedOp(f"LRN of {dtype} is not built; cast the input to float32")
+    if len(x_shape) < 2 or size < 1:
+        raise InvalidModel(f"LRN of size {size} over input {x_shape}: it needs channels and a size")
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    total, allocate = intermediate("total", x_shape, dtype)
+    loops, out = loops_over("i", x_shape), loops_over("o", x_shape)
+    tap = Var("k")
+    channel: IndexExpr = loops[1][0] + tap - (size - 1) // 2
+    at = indices_of(loops)
+    gather = reduction_stage(
+        "lrn_sum",
+        ReduceOp.ADD,
+        total,
+        loops,
+        at,
+        ((tap, size),),
+        square(Load(x, (at[0], channel, *at[2:]))),
+        where=within(channel, 0, x_shape[1]),
+    )
+    place = indices_of(out)
+    base = add(multiply(Load(total, place), alpha / size), bias)
+    value = divide(Load(x, place), _power(base, beta))
+    return kernel("lrn", (x,), (y,), (allocate, gather, elementwise_stage("lrn", y, out, value)))
+
+
+def _power(base: Expr, exponent: float) -> Expr:
+    """`base ** exponent`; of the usual 0.75 two square roots, which vectors have."""
+    if exponent == 0.75:
+        root = Unary("sqrt", base)
+        return multiply(root, Unary("sqrt", root))
+    return Binary("pow", base, literal(exponent, base.dtype))

@@ -1,0 +1,250 @@
+"""Kernels that move a part of a tensor, or its elements to several places.
+
+In: logical shapes and attributes that are numbers.  Out: a PrimFunc whose stages store bare loads;
+only constant padding stores a select.  Indices are quasi-affine, so which elements move where is
+known before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphflow.arith import (
+    TRUE,
+    IndexExpr,
+    conjunction,
+    const,
+    floor_div,
+    floor_mod,
+    maximum,
+    minimum,
+    simplify,
+    simplify_predicate,
+    within,
+)
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    indices_of,
+    kernel,
+    literal,
+    loops_over,
+    normalized_axes,
+    ranges_of,
+    store_stage,
+)
+from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select
+
+MOST_RUNS = 64
+"""Stages that one gather may become."""
+
+
+def take_slice(
+    x_shape: Shape, ranges: Sequence[range], dtype: str = "float32", name: str = "slice"
+) -> PrimFunc:
+    """`y[i…] = x[ranges[0][i0], …]`; steps may be negative, a range may be empty."""
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", tuple(map(len, ranges)), dtype)
+    loops = loops_over("i", y.shape)
+    source = tuple(
+        var * wanted.step + wanted.start for wanted, (var, _) in zip(ranges, loops, strict=True)
+    )
+    return kernel(name, (x,), (y,), (elementwise_stage(name, y, loops, Load(x, source)),))
+
+
+def expand(x_shape: Shape, shape: Shape, dtype: str = "float32") -> PrimFunc:
+    """`y = x`, broadcast together with `shape`."""
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", broadcast([x_shape, shape]), dtype)
+    loops = loops_over("i", y.shape)
+    value = Load(x, broadcast_indices(x_shape, loops))
+    return kernel("expand", (x,), (y,), (elementwise_stage("expand", y, loops, value),))
+
+
+def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> PrimFunc:
+    """`y` is x `repeats[k]` times one behind the other along axis k."""
+    if len(repeats) != len(x_shape) or min(repeats, default=0) < 0:
+        raise InvalidModel(f"repeats {tuple(repeats)} do not fit a tensor of shape {x_shape}")
+    y_shape = tuple(n * times for n, times in zip(x_shape, repeats, strict=True))
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    loops = loops_over("i", y_shape)
+    ranges = ranges_of(loops)
+    source = tuple(
+        simplify(floor_mod(var, max(n, 1)), ranges)
+        for n, (var, _) in zip(x_shape, loops, strict=True)
+    )
+    return kernel("tile", (x,), (y,), (elementwise_stage("tile", y, loops, Load(x, source)),))
+
+
+def gather(
+    x_shape: Shape, axis: int, positions: int | Sequence[int], dtype: str = "float32"
+) -> PrimFunc:
+    """`y` takes the slices `positions` of `x` along `axis`, in that order; one number drops it.
+
+    One stage for each run of equally spaced positions; `UnsupportedOp` beyond `MOST_RUNS`.
+    """
+    (axis,) = normalized_axes((axis,), len(x_shape))
+    wanted = [positions] if isinstance(positions, int) else list(positions)
+    extent = x_shape[axis]
+    outside = [p for p in wanted if not -extent <= p < extent]
+    if outside:
+        raise InvalidModel(f"indices {outside[:4]} are outside axis {axis} of shape {x_shape}")
+    runs = _runs([p % extent for p in wanted])
+    if len(runs) > MOST_RUNS:
+        raise UnsupportedOp(
+            f"a gather of {len(wanted)} indices in {len(runs)} runs is not built, at most "
+            f"{MOST_RUNS} runs are; sort the indices, or cut the model before it"
+        )
+    kept = () if isinstance(positions, int) else (len(wanted),)
+    x = Buffer("x", x_shape, dtype)
+    y = Buffer("y", (*x_shape[:axis], *kept, *x_shape[axis + 1 :]), dtype)
+    stages, done = [], 0
+    for k, run in enumerate(runs):
+        extents = (*x_shape[:axis], *(len(run) for _ in kept), *x_shape[axis + 1 :])
+        loops = loops_over(f"i{k}_" if len(runs) > 1 else "i", extents)
+        at = list(indices_of(loops))
+        source, target = list(at), list(at)
+        if kept:
+            source[axis] = at[axis] * run.step + run.start
+            target[axis] = at[axis] + done
+        else:
+            source.insert(axis, const(run.start))
+        stages.append(store_stage(f"gather{k}", y, loops, target, Load(x, tuple(source))))
+        done += len(run)
+    return kernel("gather", (x,), (y,), stages)
+
+
+def _runs(positions: Sequence[int]) -> list[range]:
+    """The positions as equally spaced runs, each as long as it can be, in order."""
+    runs: list[range] = []
+    start = 0
+    while start < len(positions):
+        stop = start + 1
+        step = positions[stop] - positions[start] if stop < len(positions) else 1
+        while stop < len(positions) and positions[stop] - positions[stop - 1] == step:
+            stop += 1
+        first, count = positions[start], stop - start
+        if step == 0:
+            count, stop, step = 1, start + 1, 1
+        runs.append(range(first, first + step * count, step))
+        start = stop
+    return runs or [range(0)]
+
+
+def pad(
+    x_shape: Shape,
+    begins: Sequence[int],
+    ends: Sequence[int],
+    mode: str = "constant",
+    value: float = 0.0,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y` is x with `begins[k]` elements before and `ends[k]` behind axis k; negative ones crop.
+
+    `mode` says what the new elements are: "constant" `value`; "edge" the nearest element; "reflect"
+    those on the other side of the first or last one; "wrap" those of the other end.
+    """
+    if len(begins) != len(x_shape) or len(ends) != len(x_shape):
+        raise InvalidModel(f"pads {(*begins, *ends)} do not fit a tensor of shape {x_shape}")
+    y_shape = tuple(n + b + e for n, b, e in zip(x_shape, begins, ends, strict=True))
+    if min(y_shape, default=0) < 0:
+        raise InvalidModel(f"pads {(*begins, *ends)} crop more than shape {x_shape} has")
+    # Cropping comes first: what is cut off is no neighbour of the new elements.
+    starts = tuple(max(-begin, 0) for begin in begins)
+    left = tuple(
+        n + min(begin, 0) + min(end, 0) for n, begin, end in zip(x_shape, begins, ends, strict=True)
+    )
+    loops = loops_over("i", y_shape)
+    places = [var - max(begin, 0) for (var, _), begin in zip(loops, begins, strict=True)]
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    if mode == "constant":
+        if min(left, default=1) <= 0:
+            return _filled(x, y, loops, value)
+        stored = _or_constant(x, places, left, starts, loops, value)
+    else:
+        source = [
+            simplify(_mirrored(mode, place, n, y_n) + start, ranges_of(loops))
+            for place, n, y_n, start in zip(places, left, y_shape, starts, strict=True)
+        ]
+        stored = Load(x, tuple(source))
+    return kernel("pad", (x,), (y,), (elementwise_stage("pad", y, loops, stored),))
+
+
+def _filled(x: Buffer, y: Buffer, loops: tuple[Loop, ...], value: float) -> PrimFunc:
+    """All padding: x is cropped away, but stays a parameter."""
+    stage = elementwise_stage("pad", y, loops, literal(value, y.dtype))
+    return kernel("pad", (x,), (y,), (stage,))
+
+
+def _or_constant(
+    x: Buffer,
+    places: Sequence[IndexExpr],
+    left: Shape,
+    starts: Shape,
+    loops: tuple[Loop, ...],
+    value: float,
+) -> Expr:
+    """The element at `places` where those lie inside what is `left` of x, else the constant."""
+    load = Load(x, tuple(place + start for place, start in zip(places, starts, strict=True)))
+    inside = conjunction(within(place, 0, n) for place, n in zip(places, left, strict=True))
+    inside = simplify_predicate(inside, ranges_of(loops))
+    return load if inside == TRUE else Select(inside, load, literal(value, x.dtype))
+
+
+def _mirrored(mode: str, place: IndexExpr, extent: int, padded: int) -> IndexExpr:
+    """Where the element at `place`, which may lie outside 0..extent, is taken from."""
+    if padded == extent:
+        return place
+    if extent < 1:
+        raise InvalidModel(f"an axis without elements cannot be padded in mode {mode}")
+    if mode == "edge":
+        return minimum(maximum(place, 0), extent - 1)
+    if mode == "wrap":
+        return floor_mod(place, extent)
+    if mode != "reflect":
+        raise UnsupportedOp(
+            f"padding in mode {mode} is not built; constant, edge, reflect and wrap are"
+        )
+    if extent == 1:
+        return const(0)
+    there = floor_mod(place, 2 * (extent - 1))
+    return minimum(there, 2 * (extent - 1) - there)
+
+
+def depth_to_space(
+    x_shape: Shape, block: int, column_row: bool = False, dtype: str = "float32"
+) -> PrimFunc:
+    """Channels become blocks of pixels; the block's place leads in a channel, or comes last.
+
+    `y[n, c, h, w] = x[n, d, h // block, w // block]` with d counting (block row, block column, c),
+    or (c, block row, block column) if `column_row`.
+    """
+    if len(x_shape) != 4 or block < 1 or x_shape[1] % (block * block):
+        raise InvalidModel(f"blocks of {block}·{block} do not divide the channels of {x_shape}")
+    depth = x_shape[1] // (block * block)
+    y_shape = (x_shape[0], depth, x_shape[2] * block, x_shape[3] * block)
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    loops = loops_over("i", y_shape)
+    n, c, h, w = indices_of(loops)
+    within_block = floor_mod(h, block) * block + floor_mod(w, block)
+    channel = c * (block * block) + within_block if column_row else within_block * depth + c
+    value = Load(x, (n, channel, floor_div(h, block), floor_div(w, block)))
+    stage = elementwise_stage("depth_to_space", y, loops, value)
+    return kernel("depth_to_space", (x,), (y,), (stage,))
+
+
+def space_to_depth(x_shape: Shape, block: int, dtype: str = "float32") -> PrimFunc:
+    """Blocks of pixels become channels: `y[n, (row, column, c), h, w] = x[n, c, h·b + row, …]`."""
+    if len(x_shape) != 4 or block < 1 or x_shape[2] % block or x_shape[3] % block:
+        raise InvalidModel(f"blocks of {block}·{block} do not divide the pixels of {x_shape}")
+    depth = x_shape[1]
+    y_shape = (x_shape[0], depth * block * block, x_shape[2] // block, x_shape[3] // block)
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    loops = loops_over("i", y_shape)
+    n, d, h, w = indices_of(loops)
+    place = floor_div(d, depth)
+    row, column = floor_div(place, block), floor_mod(place, block)
+    value = Load(x, (n, floor_mod(d, depth), h * block + row, w * block + column))
+    stage = elementwise_stage("space_to_depth", y, loops, value)
+    return kernel("space_to_depth", (x,), (y,), (stage,))

@@ -1,0 +1,182 @@
+"""What scalar functions are, as expressions of the operators that kernels have.
+
+In: operand expressions of one dtype, and attributes as numbers.  Out: an expression.  NaN passes
+through each function of floats, because the value of an operand that compares with nothing is what
+the last branch keeps.  Nothing here knows shapes or indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi, sqrt
+
+from graphflow.errors import UnsupportedOp
+from graphflow.kernels.definitions.stages import literal
+from graphflow.tir import FLOATS, Binary, Comparison, Expr, Literal, Select, Unary
+
+
+def add(a: Expr, b: Expr | float) -> Expr:
+    """`a + b`, where b may be a number of a's dtype; likewise the next two."""
+    return Binary("add", a, _operand(b, a.dtype))
+
+
+def multiply(a: Expr, b: Expr | float) -> Expr:
+    """`a · b`."""
+    return Binary("mul", a, _operand(b, a.dtype))
+
+
+def divide(a: Expr, b: Expr | float) -> Expr:
+    """`a / b`."""
+    return Binary("div", a, _operand(b, a.dtype))
+
+
+def subtract(a: Expr, b: Expr | float) -> Expr:
+    """`a − b`."""
+    return Binary("sub", a, _operand(b, a.dtype))
+
+
+def compared(op: str, a: Expr, b: Expr | float) -> Comparison:
+    """A comparison by one of the operators of `graphflow.tir`."""
+    return Comparison(op, a, _operand(b, a.dtype))
+
+
+def square(x: Expr) -> Expr:
+    """`x · x`."""
+    return multiply(x, x)
+
+
+def _operand(value: Expr | float, dtype: str) -> Expr:
+    return literal(value, dtype) if isinstance(value, int | float) else value
+
+
+def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    """`min(max(x, low), high)` as selects, which let a NaN in x pass."""
+    if isinstance(low, Literal) and isinstance(high, Literal) and low.value > high.value:
+        low = high
+    if low is None:
+        return x if high is None else Select(Comparison("gt", x, high), high, x)
+    raised = Select(Comparison("lt", x, low), low, x)
+    if high is None:
+        return raised
+    if isinstance(low, Literal) and isinstance(high, Literal):
+        return Select(Comparison("lt", x, low), low, Select(Comparison("gt", x, high), high, x))
+    # Bounds known only at run time may cross, and then the upper one has the last word.
+    return Select(Comparison("gt", raised, high), high, raised)
+
+
+def leaky_relu(x: Expr, alpha: Expr | float) -> Expr:
+    """`alpha · x` below zero, x from there on."""
+    return Select(compared("lt", x, 0), multiply(x, alpha), x)
+
+
+def _relu(x: Expr) -> Expr:
+    return Select(compared("lt", x, 0), literal(0, x.dtype), x)
+
+
+def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+    line = add(multiply(x, alpha), beta)
+    return clipped(line, literal(0, x.dtype), literal(1, x.dtype))
+
+
+def _hard_swish(x: Expr) -> Expr:
+    return multiply(x, _hard_sigmoid(x, 1 / 6, 0.5))
+
+
+def _elu(x: Expr, alpha: float) -> Expr:
+    below = multiply(subtract(Unary("exp", x), 1), alpha)
+    return Select(compared("lt", x, 0), below, x)
+
+
+def _selu(x: Expr, alpha: float, gamma: float) -> Expr:
+    return multiply(_elu(x, alpha), gamma)
+
+
+def _softplus(x: Expr) -> Expr:
+    # log(1 + exp(x)) = max(x, 0) + log(1 + exp(−|x|)), where nothing overflows.
+    small = Unary("log", add(Unary("exp", Unary("neg", Unary("abs", x))), 1))
+    return Select(compared("lt", x, 0), small, add(small, x))
+
+
+def _softsign(x: Expr) -> Expr:
+    return divide(x, add(Unary("abs", x), 1))
+
+
+def _thresholded_relu(x: Expr, alpha: float) -> Expr:
+    return Select(compared("le", x, alpha), literal(0, x.dtype), x)
+
+
+def _gelu(x: Expr) -> Expr:
+    return multiply(multiply(x, 0.5), add(Unary("erf", multiply(x, sqrt(0.5))), 1))
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    cubic = multiply(multiply(square(x), x), 0.044715)
+    inner = multiply(add(x, cubic), sqrt(2 / pi))
+    return multiply(multiply(x, 0.5), add(Unary("tanh", inner), 1))
+
+
+def _mish(x: Expr) -> Expr:
+    return multiply(x, Unary("tanh", _softplus(x)))
+
+
+def _reciprocal(x: Expr) -> Expr:
+    return divide(literal(1, x.dtype), x)
+
+
+def _sign(x: Expr) -> Expr:
+    one = literal(1, x.dtype)
+    if x.dtype == "uint8":
+        return Select(compared("gt", x, 0), one, x)
+    below = Select(compared("lt", x, 0), literal(-1, x.dtype), x)
+    return Select(compared("gt", x, 0), one, below)
+
+
+def _not(x: Expr) -> Expr:
+    return Unary("not", x)
+
+
+def _of_floats(op: str, make: Callable[..., Expr]) -> Callable[..., Expr]:
+    def checked(x: Expr, **attributes: float) -> Expr:
+        if x.dtype not in FLOATS:
+            raise UnsupportedOp(f"{op} of {x.dtype} is not built; cast the input to float32")
+        return make(x, **attributes)
+
+    return checked
+
+
+def _plain(op: str) -> Callable[[Expr], Expr]:
+    return lambda x: Unary(op, x)
+
+
+_FLOATS_ONLY: dict[str, Callable[..., Expr]] = {
+    **{
+        op: _plain(op)
+        for op in (
+            "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
+        )
+    },
+    "hard_sigmoid": _hard_sigmoid,
+    "hard_swish": _hard_swish,
+    "elu": _elu,
+    "selu": _selu,
+    "softplus": _softplus,
+    "softsign": _softsign,
+    "thresholded_relu": _thresholded_relu,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "mish": _mish,
+    "reciprocal": _reciprocal,
+}  # fmt: skip
+
+UNARY_VALUES: dict[str, Callable[..., Expr]] = {
+    "relu": _relu,
+    "leaky_relu": leaky_relu,
+    "neg": _plain("neg"),
+    "abs": _plain("abs"),
+    "sign": _sign,
+    "square": square,
+    "cube": lambda x: multiply(square(x), x),
+    "not": _not,
+    **{op: _of_floats(op, make) for op, make in _FLOATS_ONLY.items()},
+}
+"""The value of each unary op, from its operand and its attributes."""
