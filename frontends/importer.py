@@ -17,11 +17,24 @@ from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, ten
 from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
+from graphflow.frontends.ops_normalization import NORMALIZATION
+from graphflow.frontends.ops_reduction import REDUCTION
+from graphflow.frontends.ops_resize import RESIZE
+from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.graph import OperatorGraph, Value
 
-OPERATORS: dict[str, Callable[[Call], None]] = {**ELEMENTWISE, **LINEAR, **SHAPE, **WINDOW}
+OPERATORS: dict[str, Callable[[Call], None]] = {
+    **ELEMENTWISE,
+    **LINEAR,
+    **NORMALIZATION,
+    **REDUCTION,
+    **RESIZE,
+    **SELECTION,
+    **SHAPE,
+    **WINDOW,
+}
 """What each ONNX operator of the standard domain becomes."""
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call, check_dtype, dtype_name
 from graphflow.kernels.definitions import (
     binary,
     cast,
     clip,
     copy,
-    normalization_scale,
-    normalization_shift,
-    scale_and_shift,
+    power,
+    prelu,
     unary,
     variadic,
+    where,
 )
+from graphflow.tir import FLOATS
 
 
 def _unary(op: str, call: Call) -> None:
@@ -30,11 +32,6 @@ def _binary(op: str, call: Call) -> None:
 def _variadic(op: str, call: Call) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     call.emit(variadic(op, shapes, call.dtype()))
-
-
-def _leaky_relu(call: Call) -> None:
-    alpha = {"alpha": call.attribute("alpha", 0.01)}
-    call.emit(unary("leaky_relu", call.shape(0), call.dtype(), alpha))
 
 
 def _clip(call: Call) -> None:
@@ -80,46 +77,78 @@ def _dropout(call: Call) -> None:
     call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
 
 
-def _batch_normalization(call: Call) -> None:
-    """Factor and summand a channel, which fold to constants, and one elementwise kernel."""
-    call.attribute("momentum")
-    if call.attribute("training_mode", 0):
-        call.refuse("training_mode is 1", "export the model for inference")
-    if not call.attribute("spatial", 1):
-        call.refuse("spatial is 0", "convert the model to opset 9 or later")
-    call.refuse_outputs_from(1)
-    x, gamma, beta, mean, variance = call.inputs
-    context, dtype, result = call.context, call.dtype(), call.outputs[0]
-    channels = call.shape(1)[0]
-    scale = call.emit(
-        normalization_scale(channels, call.attribute("epsilon", 1e-5), dtype),
-        (gamma, variance),
-        context.unique_tensor_name(f"{result}.scale"),
-        "scale",
-    )
-    shift = call.emit(
-        normalization_shift(channels, dtype),
-        (beta, mean, scale),
-        context.unique_tensor_name(f"{result}.shift"),
-        "shift",
-    )
-    call.emit(scale_and_shift(call.shape(0), dtype), (x, scale, shift))
+def _activation(op: str, defaults: dict[str, float], call: Call) -> None:
+    attributes = {name: float(call.attribute(name, n)) for name, n in defaults.items()}
+    call.emit(unary(op, call.shape(0), call.dtype(), attributes))
 
+
+def _gelu(call: Call) -> None:
+    approximation = call.attribute("approximate", "none")
+    if approximation not in ("none", "tanh"):
+        raise InvalidModel(f"Gelu node {call.name}: approximate {approximation} does not exist")
+    op = "gelu" if approximation == "none" else "gelu_tanh"
+    call.emit(unary(op, call.shape(0), call.dtype()))
+
+
+def _pow(call: Call) -> None:
+    """Known squares and cubes are products, which vectors have."""
+    shape, dtype, exponent = call.shape(0), call.dtype(), call.known(1)
+    if dtype not in FLOATS and call.dtype(1) in FLOATS:
+        call.refuse(f"{dtype} to a power of {call.dtype(1)}", "cast the base to float32")
+    if exponent is not None and exponent.size == 1 and exponent.ndim <= len(shape):
+        product = {2: "square", 3: "cube"}.get(exponent.reshape(()).item())
+        if product is not None:
+            call.emit(unary(product, shape, dtype), call.inputs[:1])
+            return
+    call.emit(power(shape, call.shape(1), dtype, call.dtype(1)))
+
+
+def _where(call: Call) -> None:
+    call.emit(where(call.shape(0), call.shape(1), call.shape(2), call.dtype(1)))
+
+
+def _prelu(call: Call) -> None:
+    call.emit(prelu(call.shape(0), call.shape(1), call.dtype()))
+
+
+_COMPARED = {
+    "Equal": "eq",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "And": "and",
+    "Or": "or",
+    "Xor": "ne",
+}
+_PLAIN = (
+    "Relu", "Exp", "Log", "Sigmoid", "Tanh", "Sqrt", "Neg", "Abs", "Erf", "Floor", "Ceil", "Round",
+    "Softplus", "Softsign", "Mish", "Reciprocal", "Sign", "Not",
+)  # fmt: skip
+_ACTIVATIONS = {
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "HardSwish": ("hard_swish", {}),
+    "Elu": ("elu", {"alpha": 1.0}),
+    "Selu": ("selu", {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
+}
 
 ELEMENTWISE: dict[str, Callable[[Call], None]] = {
-    **{
-        op_type: partial(_unary, op_type.lower())
-        for op_type in ("Relu", "Exp", "Log", "Sigmoid", "Tanh", "Sqrt", "Neg", "Abs", "Erf")
-    },
-    **{op_type: partial(_unary, op_type.lower()) for op_type in ("Floor", "Ceil")},
+    **{op_type: partial(_unary, op_type.lower()) for op_type in _PLAIN},
+    **{op_type: partial(_activation, *rest) for op_type, rest in _ACTIVATIONS.items()},
     **{op_type: partial(_binary, op_type.lower()) for op_type in ("Add", "Sub", "Mul", "Div")},
+    **{op_type: partial(_binary, op) for op_type, op in _COMPARED.items()},
     "Sum": partial(_variadic, "add"),
+    "Mean": partial(_variadic, "mean"),
     "Max": partial(_variadic, "max"),
     "Min": partial(_variadic, "min"),
-    "LeakyRelu": _leaky_relu,
     "Clip": _clip,
     "Cast": _cast,
-    "Identity": _identity,
     "Dropout": _dropout,
-    "BatchNormalization": _batch_normalization,
+    "Gelu": _gelu,
+    "Identity": _identity,
+    "Pow": _pow,
+    "PRelu": _prelu,
+    "Where": _where,
 }

@@ -126,6 +126,18 @@ def _shape(call: Call) -> None:
     call.emit_constant(np.asarray(part, np.int64))
 
 
+def _size(call: Call) -> None:
+    call.emit_constant(np.asarray(prod(call.shape(0)), np.int64))
+
+
+def _range(call: Call) -> None:
+    roles = ("start", "limit", "delta")
+    start, limit, delta = (call.constant(k, role).item() for k, role in enumerate(roles))
+    if delta == 0:
+        raise InvalidModel(f"Range node {call.name}: delta is 0")
+    call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
+
+
 SHAPE: dict[str, Callable[[Call], None]] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
@@ -135,5 +147,7 @@ SHAPE: dict[str, Callable[[Call], None]] = {
     "Concat": _concat,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
     "Shape": _shape,
+    "Size": _size,
 }

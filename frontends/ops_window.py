@@ -13,6 +13,7 @@ from graphflow.kernels.definitions import (
     global_average_pool,
     global_max_pool,
     max_pool,
+    transposed_convolution,
 )
 
 
@@ -87,6 +88,51 @@ def _conv(call: Call) -> None:
     call.emit(func, [name for name in call.inputs if name])
 
 
+def _conv_transpose(call: Call) -> None:
+    x_shape, w_shape = call.shape(0), call.shape(1)
+    rank = len(w_shape) - 2
+    stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
+    if stated != w_shape[2:]:
+        raise InvalidModel(
+            f"ConvTranspose node {call.name}: kernel_shape {stated} is not that of the weight, "
+            f"{w_shape[2:]}"
+        )
+    window = _window_attributes(call, w_shape[2:])
+    extra = tuple(call.attribute("output_padding", (0,) * rank))
+    wanted = call.attribute("output_shape")
+    if wanted is not None and len(wanted) not in (rank, rank + 2):
+        raise InvalidModel(
+            f"ConvTranspose node {call.name}: output_shape {tuple(wanted)} does not fit {rank} axes"
+        )
+    mode = call.attribute("auto_pad", "NOTSET")
+    begins, outputs = [], []
+    for axis, extent in enumerate(x_shape[2:]):
+        stride, dilation = window.strides[axis], window.dilations[axis]
+        reach = (w_shape[2 + axis] - 1) * dilation + 1
+        full = stride * (extent - 1) + extra[axis] + reach
+        begin, end = window.pads[axis], window.pads[rank + axis]
+        if wanted is not None or mode.startswith("SAME"):
+            output = min(extent * stride, full) if wanted is None else wanted[axis - rank]
+            total = max(full - output, 0)
+            begin = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        else:
+            output = full - begin - end
+        begins.append(begin)
+        outputs.append(output)
+    func = transposed_convolution(
+        x_shape,
+        w_shape,
+        outputs,
+        strides=window.strides,
+        pads_begin=begins,
+        dilations=window.dilations,
+        groups=call.attribute("group", 1),
+        bias=call.has(2),
+        dtype=call.dtype(),
+    )
+    call.emit(func, [name for name in call.inputs if name])
+
+
 def _max_pool(call: Call) -> None:
     # The storage order only says how the second output, the indices, counts.
     call.attribute("storage_order")
@@ -131,6 +177,7 @@ def _global_max_pool(call: Call) -> None:
 
 WINDOW: dict[str, Callable[[Call], None]] = {
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_average_pool,

@@ -1,0 +1,80 @@
+"""Reductions, softmax, and the index of an extreme element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from graphflow.frontends.call import Call
+from graphflow.frontends.ops_shape import axes_of
+from graphflow.kernels.definitions import (
+    Shape,
+    arg_reduce,
+    copy,
+    log_softmax,
+    log_sum_exp,
+    reduce,
+    softmax,
+)
+from graphflow.tir import PrimFunc
+
+
+def _reduce(kind: str, axes_input_since: int, call: Call) -> None:
+    """No axes mean all of them, unless noop_with_empty_axes says none."""
+    shape = call.shape(0)
+    axes = axes_of(call, axes_input_since)
+    keepdims = bool(call.attribute("keepdims", 1))
+    unchanged = bool(call.attribute("noop_with_empty_axes", 0))
+    if not axes and unchanged:
+        if kind not in ("sum", "mean", "max", "min", "prod"):
+            # Whether such a node still takes squares or logarithms, implementations disagree on.
+            call.refuse("noop_with_empty_axes without axes", "name the axes, or drop the node")
+        call.emit(copy(shape, call.dtype()), call.inputs[:1])
+        return
+    reduced = axes or range(len(shape))
+    if kind == "log_sum_exp":
+        func = log_sum_exp(shape, reduced, keepdims, call.dtype())
+    else:
+        func = reduce(kind, shape, reduced, keepdims, call.dtype())
+    call.emit(func, call.inputs[:1])
+
+
+def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call) -> None:
+    """One axis since opset 13; before, all axes from `axis` on together."""
+    shape = call.shape(0)
+    if call.opset >= 13:
+        call.emit(make(shape, (call.attribute("axis", -1),), call.dtype()))
+        return
+    axis = call.attribute("axis", 1)
+    first = axis + len(shape) if axis < 0 else axis
+    call.emit(make(shape, tuple(range(first, len(shape))), call.dtype()))
+
+
+def _arg_reduce(kind: str, call: Call) -> None:
+    func = arg_reduce(
+        kind,
+        call.shape(0),
+        call.attribute("axis", 0),
+        bool(call.attribute("keepdims", 1)),
+        bool(call.attribute("select_last_index", 0)),
+        call.dtype(),
+    )
+    call.emit(func)
+
+
+REDUCTION: dict[str, Callable[[Call], None]] = {
+    "Softmax": partial(_softmax, softmax),
+    "LogSoftmax": partial(_softmax, log_softmax),
+    "ArgMax": partial(_arg_reduce, "max"),
+    "ArgMin": partial(_arg_reduce, "min"),
+    "ReduceSum": partial(_reduce, "sum", 13),
+    "ReduceMean": partial(_reduce, "mean", 18),
+    "ReduceMax": partial(_reduce, "max", 18),
+    "ReduceMin": partial(_reduce, "min", 18),
+    "ReduceProd": partial(_reduce, "prod", 18),
+    "ReduceL1": partial(_reduce, "l1", 18),
+    "ReduceL2": partial(_reduce, "l2", 18),
+    "ReduceSumSquare": partial(_reduce, "sum_square", 18),
+    "ReduceLogSum": partial(_reduce, "log_sum", 18),
+    "ReduceLogSumExp": partial(_reduce, "log_sum_exp", 18),
+}

@@ -1,0 +1,173 @@
+"""Operators that move a part of a tensor, or its elements to several places.
+
+Which elements move is a number when a model is compiled: starts, pads, indices and repeats given as
+inputs must be known by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.kernels.definitions import (
+    depth_to_space,
+    expand,
+    gather,
+    pad,
+    reshape,
+    space_to_depth,
+    take_slice,
+    tile,
+)
+
+
+def _numbers(call: Call, position: int, role: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in call.constant(position, role).reshape(-1))
+
+
+def _slice(call: Call) -> None:
+    """Attributes before opset 10, inputs since; bounds count and clamp as in numpy."""
+    shape = call.shape(0)
+    steps: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+    if call.opset < 10:
+        starts, ends = tuple(call.required("starts")), tuple(call.required("ends"))
+        given = call.attribute("axes")
+        axes = None if given is None else tuple(given)
+    else:
+        starts, ends = _numbers(call, 1, "starts"), _numbers(call, 2, "ends")
+        axes = _numbers(call, 3, "axes") if call.has(3) else None
+        steps = _numbers(call, 4, "steps") if call.has(4) else None
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise InvalidModel(
+            f"Slice node {call.name}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
+            f"must be equally many, and no step 0"
+        )
+    ranges = [range(n) for n in shape]
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        _check_axis(call, axis)
+        ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
+    call.emit(take_slice(shape, ranges, call.dtype()), call.inputs[:1])
+
+
+def _check_axis(call: Call, axis: int) -> None:
+    rank = len(call.shape(0))
+    if not -rank <= axis < rank:
+        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
+
+
+def _split(call: Call) -> None:
+    """One kernel for each output, so that each is a view where layouts allow."""
+    shape, axis = call.shape(0), call.attribute("axis", 0)
+    _check_axis(call, axis)
+    sizes = _split_sizes(call, shape[axis])
+    if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
+        raise InvalidModel(
+            f"Split node {call.name}: parts {tuple(sizes)} for {len(call.outputs)} outputs do not "
+            f"divide axis {axis} of shape {shape}"
+        )
+    start = 0
+    for number, (size, name) in enumerate(zip(sizes, call.outputs, strict=True)):
+        ranges = [range(n) for n in shape]
+        ranges[axis] = range(start, start + size)
+        start += size
+        if name:
+            func = take_slice(shape, ranges, call.dtype(), "split")
+            call.emit(func, call.inputs[:1], name, f"part{number}")
+
+
+def _split_sizes(call: Call, extent: int) -> Sequence[int]:
+    parts = len(call.outputs)
+    stated = call.attribute("num_outputs")
+    if stated is not None and stated != parts:
+        raise InvalidModel(f"Split node {call.name}: num_outputs is {stated}, it has {parts}")
+    if call.opset < 13:
+        sizes = call.attribute("split")
+        if sizes is not None:
+            return tuple(sizes)
+    elif call.has(1):
+        return _numbers(call, 1, "split")
+    each = -(-extent // parts)
+    if stated is None and extent % parts:
+        raise InvalidModel(
+            f"Split node {call.name}: {parts} equal parts do not divide an extent of {extent}"
+        )
+    return tuple(min(each, max(extent - k * each, 0)) for k in range(parts))
+
+
+def _pad(call: Call) -> None:
+    """Attributes before opset 11, inputs since; pads list all begins, then all ends."""
+    shape = call.shape(0)
+    mode = call.attribute("mode", "constant")
+    value: float = 0.0
+    axes: Sequence[int] = range(len(shape))
+    if call.opset < 11:
+        pads = tuple(call.required("pads"))
+        value = call.attribute("value", 0.0)
+    else:
+        pads = _numbers(call, 1, "pads")
+        if call.has(2):
+            value = call.constant(2, "constant_value").reshape(()).item()
+        if call.has(3):
+            axes = _numbers(call, 3, "axes")
+    if len(pads) != 2 * len(axes):
+        raise InvalidModel(f"Pad node {call.name}: pads {pads} are not two for each of axes {axes}")
+    begins, ends = [0] * len(shape), [0] * len(shape)
+    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        _check_axis(call, axis)
+        begins[axis], ends[axis] = begin, end
+    call.emit(pad(shape, begins, ends, mode, value, call.dtype()), call.inputs[:1])
+
+
+def _expand(call: Call) -> None:
+    call.emit(expand(call.shape(0), _numbers(call, 1, "shape"), call.dtype()), call.inputs[:1])
+
+
+def _tile(call: Call) -> None:
+    call.emit(tile(call.shape(0), _numbers(call, 1, "repeats"), call.dtype()), call.inputs[:1])
+
+
+def _gather(call: Call) -> None:
+    """Indices of more than one axis are taken in a row, which a reshape follows."""
+    shape, axis = call.shape(0), call.attribute("axis", 0)
+    _check_axis(call, axis)
+    indices = call.constant(1, "indices")
+    if indices.ndim == 0:
+        call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
+        return
+    func = gather(shape, axis, _numbers(call, 1, "indices"), call.dtype())
+    if indices.ndim == 1:
+        call.emit(func, call.inputs[:1])
+        return
+    axis %= len(shape)
+    name = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
+    flat = call.emit(func, call.inputs[:1], name, "flat")
+    result = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+    call.emit(reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
+
+
+def _depth_to_space(call: Call) -> None:
+    mode = call.attribute("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise InvalidModel(f"DepthToSpace node {call.name}: mode {mode} does not exist")
+    block = call.required("blocksize")
+    call.emit(depth_to_space(call.shape(0), block, mode == "CRD", call.dtype()))
+
+
+def _space_to_depth(call: Call) -> None:
+    call.emit(space_to_depth(call.shape(0), call.required("blocksize"), call.dtype()))
+
+
+SELECTION: dict[str, Callable[[Call], None]] = {
+    "Slice": _slice,
+    "Split": _split,
+    "Pad": _pad,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Gather": _gather,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+}

@@ -1,0 +1,62 @@
+"""Models of one node, and their comparison with onnxruntime through the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from graphflow.frontends import import_model
+from graphflow.graph import interpret_graph
+
+
+def noise(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.asarray(np.random.default_rng(seed).standard_normal(shape), np.float32)
+
+
+def single(op, arrays, opset=17, constants=None, outputs=1, result=("a", "b"), **attributes):
+    """A model of one node; `constants` are inputs that are initializers, by position.
+
+    `result` is the output's shape where ONNX does not infer one.
+    """
+    constants = constants or {}
+    names = [f"i{k}" for k in range(len(arrays) + len(constants))]
+    live = iter(arrays)
+    infos, tensors = [], []
+    for position, name in enumerate(names):
+        if position in constants:
+            if constants[position] is None:
+                names[position] = ""
+            else:
+                tensors.append(numpy_helper.from_array(np.asarray(constants[position]), name))
+        else:
+            array = next(live)
+            elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            infos.append(helper.make_tensor_value_info(name, elem_type, array.shape))
+    results = [f"o{k}" for k in range(outputs)]
+    node = helper.make_node(op, names, results, name="the_node", **attributes)
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="o0")], tensors)
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    typed = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    if not typed.graph.output[0].type.tensor_type.HasField("shape"):
+        # The checker wants a shape on each output, be it a symbolic one.
+        info = helper.make_tensor_value_info("o0", TensorProto.FLOAT, result)
+        typed.graph.output[0].CopyFrom(info)
+    return typed
+
+
+def peer(model, feeds):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+def assert_same_as_peer(model, feeds, graph=None):
+    graph = graph or import_model(model)
+    expected, actual = peer(model, feeds), interpret_graph(graph, feeds)
+    assert list(actual) == list(expected)
+    for name, array in expected.items():
+        assert actual[name].dtype == array.dtype
+        assert actual[name].shape == array.shape
+        np.testing.assert_allclose(actual[name], array, rtol=3e-5, atol=3e-5)
