@@ -8,6 +8,7 @@ reason; `REFUSED` lists those, so that none is left out in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from padded import (
     with_specials,
 )
 
+from graphflow import compiler
 from graphflow.codegen import host_target
-from graphflow.errors import LayoutConflict
-from graphflow.flow import candidates
+from graphflow.errors import LayoutConflict, VerifyError
+from graphflow.flow import LayoutPlan, candidates, label_of, plan_layouts
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse, interpret_graph
 from graphflow.kernels.recipes import Alternative
@@ -658,3 +660,28 @@ def test_readers_that_need_different_padding(without_masks: None, producer: str)
     executable = check(model, pinned_to("c", data), special)
     copies = [m for m in executable.compiled.plan.conversions if m.value == data and m.target.facts]
     assert len(copies) >= 2
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax"])
+def test_without_its_select_the_padding_shows(
+    without_masks: None, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    """The plan is refused; and were it not, the comparison under poison would fail."""
+    net = Net()
+    net.output(net.sum_channels(net.node("Exp", [start(net)], ["e"]), op))
+    model = net.model()
+
+    def mutant(*arguments: Any) -> LayoutPlan:
+        plan = plan_layouts(*arguments)
+        choices = {k: replace(c, pad_value=None) for k, c in plan.choices.items()}
+        edge = plan.edges["e"]
+        edges = {**plan.edges, "e": replace(edge, label=label_of(edge.label.layout))}
+        return replace(plan, choices=choices, edges=edges)
+
+    stages = [replace(s, run=mutant) if s.name == "flow" else s for s in compiler.STAGES]
+    monkeypatch.setattr(compiler, "STAGES", tuple(stages))
+    with pytest.raises(VerifyError, match=rf"{op}\) needs pad\(1\) of e equal to"):
+        check(model, pinned_to("c", "e"))
+    monkeypatch.setattr("graphflow.convert.apply.verify_plan", lambda *_: None)
+    with pytest.raises(AssertionError, match="NaN in 6 places, expected in 0"):
+        check(model, pinned_to("c", "e"), plain=False)
