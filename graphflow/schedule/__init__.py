@@ -7,7 +7,9 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
+from graphflow.schedule.extents import interior, restrict_loop
 from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
+from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
     PadFunction,
     PadValue,
@@ -17,21 +19,14 @@ from graphflow.schedule.layouts import (
 from graphflow.schedule.loops import (
     cut_loop,
     divide_loop,
-    fission,
-    fuse,
-    interior,
     mult_loops,
-    parallelize_loop,
     reorder_loops,
-    restrict_loop,
     shift_loop,
-    split_condition,
-    unroll_loop,
-    vectorize_loop,
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import absorb_padding
+from graphflow.schedule.parts import fission, fuse, split_condition
 
 __all__ = [
     "PadFunction",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from graphflow.arith import Proof
 from graphflow.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.loops import fuse
+from graphflow.schedule.parts import fuse
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import Block, For, PrimFunc, Stmt
 

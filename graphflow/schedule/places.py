@@ -177,3 +177,12 @@ def fresh_copy(body: Body, suffix: str) -> tuple[Body, dict[str, str]]:
 
     copy = map_body(substitute_body(body, values), renamed)
     return rename_buffers(copy, buffers), names
+
+
+def constant_extent(stmt: For) -> int:
+    """The number of iterations of `stmt`; refuses a loop where that is not a constant."""
+    if stmt.extent is None:
+        raise ScheduleError(
+            f"the loop {stmt.var} runs over ({stmt.start}, {stmt.stop}), not a constant extent"
+        )
+    return max(stmt.extent, 0)

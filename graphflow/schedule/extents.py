@@ -1,0 +1,132 @@
+"""Conditions that become bounds of a loop, and where a loop meets none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from graphflow.arith import (
+    FALSE,
+    TRUE,
+    AtLeastZero,
+    Domain,
+    IndexExpr,
+    Predicate,
+    Proof,
+    Ranges,
+    Var,
+    as_index,
+    at_most,
+    conjunction,
+    conjuncts,
+    const,
+    constant_value,
+    floor_div,
+    less_than,
+    maximum,
+    minimum,
+    predicate_variables,
+    prove,
+    simplify_predicate,
+    substitute_in,
+    terms_of,
+    variables,
+)
+from graphflow.errors import ScheduleError
+from graphflow.schedule.frame import Rewrite, require
+from graphflow.schedule.places import (
+    constant_extent,
+    find_loop,
+    rewrite_at,
+)
+from graphflow.tir import (
+    For,
+    If,
+    PrimFunc,
+    is_predicate,
+    sites,
+)
+
+
+def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
+    """`for i in (a, b): if p(i): S` → `for i in (max(a, …), min(b, …)): S`.
+
+    The conditions of the loop's only statement that bound i from one side by an expression free of
+    i and of what stands inside become bounds, exactly; the others stay.
+    """
+    stmt, domain = find_loop(func, loop)
+    body = stmt.body[0] if len(stmt.body) == 1 else None
+    if not isinstance(body, If) or body.orelse or not is_predicate(body.condition):
+        raise ScheduleError(f"the body of {loop} is not a single condition without else")
+    start, stop, left = _bounded(stmt, cast(Predicate, body.condition))
+    if left == FALSE or not (start is not stmt.start or stop is not stmt.stop):
+        raise ScheduleError(f"{body.condition} does not bound {loop}")
+    inner = body.then if left == TRUE else (If(left, body.then),)
+    new = rewrite_at(
+        func, loop, lambda _s, _d: (replace(stmt, start=start, stop=stop, body=inner),)
+    )
+    here = domain.inside(stmt.var, stmt.start, stmt.stop)
+    now = conjunction((at_most(start, stmt.var), less_than(stmt.var, stop), left))
+    same = _equivalent(cast(Predicate, body.condition), now, here)
+    return Rewrite(new, same)
+
+
+def _bounded(stmt: For, condition: Predicate) -> tuple[IndexExpr, IndexExpr, Predicate]:
+    start, stop, left = stmt.start, stmt.stop, []
+    for member in conjuncts(condition):
+        k, rest = 0, as_index(0)
+        if isinstance(member, AtLeastZero):
+            k = next((c for atom, c in terms_of(member.expr)[0] if atom is stmt.var), 0)
+            rest = member.expr - k * stmt.var
+        if not k or stmt.var in variables(rest):
+            left.append(member)
+        elif k > 0:  # k·i + rest >= 0  ⇔  i >= ceil(-rest / k) = -(rest // k)
+            start = maximum(start, -floor_div(rest, k))
+        else:  # i <= rest // -k
+            stop = minimum(stop, floor_div(rest, -k) + 1)
+    return start, stop, conjunction(left)
+
+
+def _equivalent(before: Predicate, after: Predicate, domain: Domain) -> tuple[Proof, ...]:
+    return (
+        require(prove(after, domain.given(before)), "the new bounds keep every iteration"),
+        require(prove(before, domain.given(after)), "the new bounds add no iteration"),
+    )
+
+
+def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
+    """The longest run of iterations of `loop` in which no condition on it fails for any other.
+
+    The conditions are the index predicates inside the loop that mention it.  Outside this run
+    borders are met; `cut_loop` at both ends leaves a middle that `simplify` frees of conditions.
+    """
+    stmt, domain = find_loop(func, loop)
+    start, extent = constant_value(stmt.start), constant_extent(stmt)
+    if start is None:
+        raise ScheduleError(f"the loop {loop} starts at {stmt.start}; its bounds must be constant")
+    conditions = _conditions(stmt, domain)
+    best, run = (start, start), 0
+    for k in range(extent + 1):
+        here: dict[Var, IndexExpr] = {stmt.var: const(start + k)}
+        if k < extent and all(
+            simplify_predicate(substitute_in(condition, here), ranges) == TRUE
+            for condition, ranges in conditions
+        ):
+            run += 1
+            continue
+        if run > best[1] - best[0]:
+            best = (start + k - run, start + k)
+        run = 0
+    return best
+
+
+def _conditions(stmt: For, domain: Domain) -> list[tuple[Predicate, Ranges]]:
+    """The index conditions inside `stmt` that mention its variable, with the ranges there."""
+    here = domain.inside(stmt.var, stmt.start, stmt.stop)
+    found: list[tuple[Predicate, Ranges]] = []
+    for site in sites(stmt.body, here):
+        if isinstance(site.stmt, If) and is_predicate(site.stmt.condition):
+            condition = cast(Predicate, site.stmt.condition)
+            if stmt.var in predicate_variables(condition):
+                found.append((condition, site.domain.ranges()))
+    return found

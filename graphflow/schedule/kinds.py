@@ -1,0 +1,71 @@
+"""Primitives that say how a loop runs: unrolled, in lanes, by several threads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphflow.arith import (
+    Domain,
+)
+from graphflow.errors import ScheduleError
+from graphflow.schedule.dependence import independent
+from graphflow.schedule.frame import Rewrite, structural
+from graphflow.schedule.places import (
+    constant_extent,
+    find_loop,
+    rewrite_at,
+)
+from graphflow.tir import (
+    Allocate,
+    For,
+    LoopKind,
+    PrimFunc,
+    loops_of,
+    walk,
+)
+
+
+def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
+    """`for i: S` → the same loop marked to be unrolled by the emitter.
+
+    The bounds must be constants.  The loop stays a loop until then: an unrolled tile would be
+    thousands of nodes for every later proof.
+    """
+    stmt, _ = find_loop(func, loop)
+    extent = constant_extent(stmt)
+    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.UNROLLED),))
+    return Rewrite(new, (structural(f"{loop} runs exactly {extent} times"),))
+
+
+def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
+    """`for i: S` → the same loop, whose iterations the emitter runs as lanes of a vector.
+
+    The loop must be innermost with constant bounds, and its iterations must be independent.
+    """
+    stmt, domain = find_loop(func, loop)
+    constant_extent(stmt)
+    if any(isinstance(s, For | Allocate) for s in walk(stmt.body)):
+        raise ScheduleError(f"{loop} holds a loop or an allocation, so it cannot become lanes")
+    _not_in_lanes(func, domain, loop)
+    proofs = independent(stmt, domain)
+    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.VECTORIZED),))
+    return Rewrite(new, proofs)
+
+
+def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
+    """`for i: S` → the same loop, whose iterations threads may run at once.
+
+    Iterations must be independent: no element is written in one and touched in another.
+    """
+    stmt, domain = find_loop(func, loop)
+    _not_in_lanes(func, domain, loop)
+    proofs = independent(stmt, domain)
+    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.PARALLEL),))
+    return Rewrite(new, proofs)
+
+
+def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
+    kinds = {s.var: s.kind for s in loops_of(func.body)}
+    lanes = [axis.var.name for axis in domain.axes if kinds[axis.var] is LoopKind.VECTORIZED]
+    if lanes:
+        raise ScheduleError(f"{loop} stands inside {lanes[0]}, whose iterations are lanes already")
