@@ -98,7 +98,7 @@ def register_tile(
         s, tiles = _plane(s, pixel, "channel", first, reduction, tiling)
         return _in_parallel(_borders_cut(s, tiles), ["panel", *outer], pixel)
     s = _reordered(s, [*outer, lane, *_some(pixel)])
-    tiles: list[Tile] = []
+    tiles = []
     for number, panel in enumerate(tiling.panels):
         here = lane + "_p" * number
         inner = _some(pixel + "_p" * number if pixel else None)
