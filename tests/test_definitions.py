@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction as F
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -29,6 +31,7 @@ from graphflow.tir import (
     walk,
 )
 
+PAD_MODES = ("constant", "edge", "reflect", "wrap")
 PROPERTY = settings(derandomize=True, max_examples=25, deadline=None)
 
 
@@ -431,6 +434,33 @@ def test_batch_normalization_in_three_kernels():
     close(run(d.scale_and_shift(x.shape), x, scale, shift), expected)
 
 
+@PROPERTY
+@given(st.integers(1, 6), st.integers(-3, 5), st.integers(-3, 5), st.sampled_from(PAD_MODES))
+def test_pads_are_those_of_numpy_on_what_cropping_leaves(extent, begin, end, mode):
+    left = extent + min(begin, 0) + min(end, 0)
+    # numpy has no mode but the constant one for an axis without elements.
+    if left < (0 if mode == "constant" else 1) or extent + begin + end < 0:
+        return
+    x = np.arange(1, extent + 1, dtype=np.int32)
+    cropped = x[max(-begin, 0) : extent - max(-end, 0)]
+    expected = np.pad(cropped, (max(begin, 0), max(end, 0)), mode)
+    result = run(d.pad((extent,), (begin,), (end,), mode, dtype="int32"), x)
+    np.testing.assert_array_equal(result, expected)
+
+
+@PROPERTY
+@given(st.lists(st.integers(-7, 6), max_size=20))
+def test_gather_takes_positions_in_order(positions):
+    x = np.arange(14, dtype=np.int32).reshape(7, 2)
+    result = run(d.gather(x.shape, 0, positions, "int32"), x)
+    np.testing.assert_array_equal(result, x[np.array(positions, int)])
+
+
+def test_gather_makes_one_stage_of_equally_spaced_positions():
+    assert len(d.gather((9,), 0, [8, 6, 4, 2]).body) == 1
+    assert len(d.gather((9,), 0, [0, 1, 2, 7, 5, 3]).body) == 2
+
+
 ALL = [
     d.convolution((1, 2, 5, 5), (2, 2, 3, 3), pads=(1, 1, 1, 1), bias=True),
     d.convolution((1, 4, 5, 5), (4, 1, 3, 3), groups=4),
@@ -445,6 +475,26 @@ ALL = [
     d.unary("relu", (2, 3)),
     d.clip((2, 3), (), ()),
     d.fill((2, 3), 1.0),
+    d.transposed_convolution((1, 4, 3, 3), (4, 1, 3, 3), (5, 6), strides=(2, 2), groups=2),
+    d.prelu((2, 3), (3,)),
+    d.where((2, 1), (2, 3), ()),
+    d.power((2, 3), (3,), "float32", "int64"),
+    d.local_response_normalization((1, 4, 2, 2), 3),
+    d.layer_normalization((2, 3), 1, (3,), (3,)),
+    d.group_normalization((1, 4, 3), 2, 4),
+    d.log_softmax((2, 3), (1,)),
+    d.log_sum_exp((2, 3), (1,)),
+    d.arg_reduce("max", (2, 3), 1),
+    d.reduce("l2", (2, 3), (1,)),
+    d.take_slice((4, 5), (range(3, 0, -2), range(1, 5))),
+    d.expand((3, 1), (2, 1, 4)),
+    d.tile((2, 3), (2, 1)),
+    d.gather((5, 2), 0, [0, 2, 4, 1]),
+    d.pad((2, 3), (1, 0), (0, 2)),
+    d.depth_to_space((1, 8, 2, 2), 2),
+    d.space_to_depth((1, 2, 4, 2), 2),
+    d.resize_linear((2, 3), (2, 5), [d.Coordinates(F(1), F(0)), d.Coordinates(F(3, 5), F(-1, 5))]),
+    d.resize_nearest((3,), (6,), [d.Coordinates(F(1, 2), F(0))], "floor"),
 ]
 
 
