@@ -153,10 +153,25 @@ def in_bounds(func: PrimFunc) -> list[Proof]:
     return list(proofs)
 
 
+def check_storage(call: Call, physical: PhysicalGraph) -> None:
+    """Accesses are proven to stay in a buffer; here, that the buffer is its whole storage."""
+    for buffer in (param.buffer for param in call.definition.params):
+        place = call.placements[buffer.name]
+        spec = physical.storages[place.storage]
+        size = place.layout.buffer(buffer.name, buffer.dtype).size
+        if size != spec.elements or buffer.dtype != spec.dtype:
+            raise VerifyError(
+                f"{call.name}: {buffer.name} is {size} elements of {buffer.dtype}, and its storage "
+                f"{place.storage} has {spec.elements} of {spec.dtype}"
+            )
+
+
 def lower_kernels(
     physical: PhysicalGraph, target: Target, trace: Trace | None = None
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
     """The distinct kernels by symbol, and the symbol of each call in order."""
+    for call in physical.calls:
+        check_storage(call, physical)
     symbols: dict[tuple[object, ...], str] = {}
     kernels: dict[str, LoweredKernel] = {}
     order: list[str] = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from graphflow.arith import TRUE, Domain, IndexExpr, constant_value, simplify
 from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
-from graphflow.layout import Layout, families, row_major
+from graphflow.layout import Layout, Window, families, row_major
 from graphflow.target import Target
 from graphflow.tir import Load, PrimFunc, Store, sites
 
@@ -71,8 +72,8 @@ def window_of(
 ) -> Layout | None:
     """The layout of the loaded buffer inside the storage of the stored one, or None.
 
-    It is `part` moved by a constant for each physical axis, or the same memory read with another
-    shape.
+    It is `part` moved by a constant for each physical axis, all of it inside, or all of the memory
+    read with another shape.
     """
     if part.is_padded or domain.where != TRUE:
         return None
@@ -83,8 +84,10 @@ def window_of(
         offsets = [
             constant_value(simplify(a - b, ranges)) for a, b in zip(there, here, strict=True)
         ]
-        if all(k is not None and k >= 0 for k in offsets):
-            known = [k for k in offsets if k is not None]
+        known = [k for k in offsets if k is not None]
+        window = Window(tuple(known), part.physical_shape)
+        if len(known) == len(offsets) and window.fits(whole.physical_shape):
             return part.windowed(known, whole.physical_shape)
     flat = simplify(flat_offset(whole, store.indices) - flat_offset(part, load.indices), ranges)
-    return part if constant_value(flat) == 0 else None
+    same_size = prod(part.physical_shape) == prod(whole.physical_shape)
+    return part if same_size and constant_value(flat) == 0 else None

@@ -95,8 +95,8 @@ def register_tile(
     if tiling.panel_outermost and first.count > 1:
         s = s.apply(divide_loop, lane, first.width, ("panel", "channel"), "guard")
         s = _reordered(s, ["panel", *outer, *_some(pixel), "channel"])
-        s, tiles = _plane(s, pixel, "channel", first, reduction, tiling)
-        return _in_parallel(_borders_cut(s, tiles), ["panel", *outer], pixel)
+        s, outermost = _plane(s, pixel, "channel", first, reduction, tiling)
+        return _in_parallel(_borders_cut(s, outermost), ["panel", *outer], pixel)
     s = _reordered(s, [*outer, lane, *_some(pixel)])
     tiles = []
     for number, panel in enumerate(tiling.panels):
