@@ -326,3 +326,11 @@ def test_image_of_a_padded_axis() -> None:
     assert not image.inside(TRUE, (I, J), (3, 4)).proven
     assert image.covers(less_than(4 * I + J, 14), (I, J), (4, 4)).proven
     assert image.covers(TRUE, (I, J), (4, 4)).verdict is Verdict.REFUTED
+
+
+def test_a_budget_that_ends_while_a_set_is_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """isl calls that a syntax error."""
+    monkeypatch.setattr("graphflow.arith.sets.OPERATION_BUDGET", 5)
+    claim = less_than((8 * (I // 9 % 2) + J) // 10 + (7 * I + J) // 13 % 5, 5)
+    proof = prove(claim, box((I, J), (101, 103)))
+    assert proof.verdict is Verdict.UNKNOWN and "5 operations" in proof.reason
