@@ -166,9 +166,10 @@ class _Builder:
             output = choice.alternative.layouts[node.func.outputs[0].name]
             if pad is None and output.is_padded:
                 pad = "undef"
-            self.calls.append(
-                Call(node.name, node.func, placements, choice.alternative, pad, because="")
-            )
+            labels = [self.plan.edges[value].label for value in node.outputs]
+            known = any(isinstance(f, Constant) for label in labels for _, f in label.facts)
+            form = choice.alternative
+            self.calls.append(Call(node.name, node.func, placements, form, pad, relied=known))
         for value in node.outputs:
             self._convert(value)
 

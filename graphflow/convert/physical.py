@@ -43,7 +43,8 @@ class Call:
     `form` is the alternative whose recipe makes it, None for movement made by the compiler.
     `pad_value` is the constant to write to the output's padding, `undef` to leave anything there,
     or None to leave it untouched.  `moves` marks calls that only move or fill elements; `prepare`
-    those that run once, when the program is loaded.
+    those that run once, when the program is loaded.  `relied` says that the plan rests on what the
+    call leaves in the padding of its output.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Call:
     moves: bool = False
     prepare: bool = False
     because: str = ""
+    relied: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphflow.arith import Proof, conjunction, prove, within
+from graphflow.arith import TRUE, Proof, conjunction, prove, within
 from graphflow.convert import Call, PhysicalGraph
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
@@ -61,6 +61,7 @@ def lower_call(
         func = replace(func, name=symbol)
     with sink.timer("proofs", symbol):
         verify(func, "lowered")
+        _keeps_claims(call, func)
         proofs = tuple(in_bounds(func))
     return LoweredKernel(symbol, func, schedule, _parallel_extent(func), workspace, proofs)
 
@@ -151,6 +152,24 @@ def in_bounds(func: PrimFunc) -> list[Proof]:
             )
         proofs[proof] = None
     return list(proofs)
+
+
+def _keeps_claims(call: Call, func: PrimFunc) -> None:
+    """What a form claims to leave in the padding of its output, it must have stored there.
+
+    A store under an index condition does not reach all of the box: then a mask was left where the
+    plan relies on padding that the kernel runs over.
+    """
+    if call.form is None or not call.relied:
+        return
+    outputs = {b.name for b in call.definition.outputs}
+    for access in accesses(func.body):
+        if access.kind == "write" and access.buffer.name in outputs and access.domain.where != TRUE:
+            raise VerifyError(
+                f"{call.name}: the form {call.form.name} claims to write the padding of "
+                f"{access.buffer.name}, and stores only where {access.domain.where}\n"
+                f"in\n{to_text(func)}"
+            )
 
 
 def check_storage(call: Call, physical: PhysicalGraph) -> None:
