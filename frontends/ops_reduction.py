@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from graphflow.frontends.call import Call
@@ -14,6 +14,7 @@ from graphflow.kernels.definitions import (
     log_softmax,
     log_sum_exp,
     reduce,
+    reshape,
     softmax,
 )
 from graphflow.tir import PrimFunc
@@ -33,10 +34,22 @@ def _reduce(kind: str, axes_input_since: int, call: Call) -> None:
         return
     reduced = axes or range(len(shape))
     if kind == "log_sum_exp":
-        func = log_sum_exp(shape, reduced, keepdims, call.dtype())
-    else:
-        func = reduce(kind, shape, reduced, keepdims, call.dtype())
-    call.emit(func, call.inputs[:1])
+        _emit_kept(call, log_sum_exp(shape, reduced, call.dtype()), reduced, keepdims)
+        return
+    call.emit(reduce(kind, shape, reduced, keepdims, call.dtype()), call.inputs[:1])
+
+
+def _emit_kept(call: Call, func: PrimFunc, axes: Iterable[int], keepdims: bool) -> None:
+    """Add a kernel that keeps the reduced axes; without `keepdims` a reshape drops them."""
+    if keepdims:
+        call.emit(func, call.inputs[:1])
+        return
+    kept = func.outputs[0]
+    gone = {axis % len(kept.shape) for axis in axes}
+    name = call.context.unique_tensor_name(f"{call.outputs[0]}.kept")
+    call.emit(func, call.inputs[:1], name, "kept")
+    shape = tuple(n for axis, n in enumerate(kept.shape) if axis not in gone)
+    call.emit(reshape(kept.shape, shape, kept.dtype), (name,))
 
 
 def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call) -> None:
@@ -51,15 +64,9 @@ def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call
 
 
 def _arg_reduce(kind: str, call: Call) -> None:
-    func = arg_reduce(
-        kind,
-        call.shape(0),
-        call.attribute("axis", 0),
-        bool(call.attribute("keepdims", 1)),
-        bool(call.attribute("select_last_index", 0)),
-        call.dtype(),
-    )
-    call.emit(func)
+    axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
+    keepdims = bool(call.attribute("keepdims", 1))
+    _emit_kept(call, arg_reduce(kind, call.shape(0), axis, last, call.dtype()), (axis,), keepdims)
 
 
 REDUCTION: dict[str, Callable[[Call], None]] = {

@@ -111,16 +111,15 @@ def reduce(
     return kernel(name, (x,), (y,), (allocate, gather, finish))
 
 
-def log_sum_exp(
-    x_shape: Shape, axes: Iterable[int], keepdims: bool = True, dtype: str = "float32"
-) -> PrimFunc:
+def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
     """`y = largest + log(Σ exp(x − largest))` over axes, which overflows only where y does.
 
-    Where the largest is infinite it is not subtracted, so that no inf − inf makes a NaN.
+    The reduced axes stay with extent 1.  Where the largest is infinite it is not subtracted, so
+    that no inf − inf makes a NaN.
     """
     _check_float("log_sum_exp", dtype)
     reduced = normalized_axes(axes, len(x_shape))
-    y_shape = without_axes(x_shape, reduced, keepdims)
+    y_shape = without_axes(x_shape, reduced, True)
     inner = without_axes(x_shape, reduced, False)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
     largest, make_largest = intermediate("largest", inner, dtype)
@@ -128,15 +127,13 @@ def log_sum_exp(
     total, make_total = intermediate("total", inner, dtype)
     up, out = loops_over("e", x_shape), loops_over("d", y_shape)
 
-    def shift(loops: tuple[Loop, ...], shape: Shape) -> Expr:
-        at = kept(loops, reduced) if len(shape) == len(x_shape) else indices_of(loops)
-        found = Load(largest, at)
+    def shift(loops: tuple[Loop, ...]) -> Expr:
+        found = Load(largest, kept(loops, reduced))
         finite = compared("lt", Unary("abs", found), float("inf"))
         return Select(finite, found, literal(0, dtype))
 
-    shifted = subtract(Load(x, indices_of(up)), shift(up, x_shape))
-    at = kept(out, reduced) if keepdims else indices_of(out)
-    value = Binary("add", Unary("log", Load(total, at)), shift(out, y_shape))
+    shifted = subtract(Load(x, indices_of(up)), shift(up))
+    value = Binary("add", Unary("log", Load(total, kept(out, reduced))), shift(out))
     return kernel(
         "log_sum_exp",
         (x,),
@@ -157,27 +154,25 @@ def arg_reduce(
     kind: str,
     x_shape: Shape,
     axis: int,
-    keepdims: bool = True,
     last: bool = False,
     dtype: str = "float32",
 ) -> PrimFunc:
     """`y = the index along axis of the max or min of x`, int64; of equal ones the first, or last.
 
-    `kind` is max or min.  A NaN counts as more extreme than any number.  Two stages: the extreme,
-    and the smallest (or largest) index at which it stands.
+    `kind` is max or min; the axis stays with extent 1.  A NaN counts as more extreme than any
+    number.  Two stages: the extreme, and the smallest (or largest) index at which it stands.
     """
     reduced = normalized_axes((axis,), len(x_shape))
     if x_shape[reduced[0]] == 0:
         raise InvalidModel(f"axis {axis} of shape {x_shape} is empty and has no {kind}")
-    y_shape = without_axes(x_shape, reduced, keepdims)
+    y_shape = without_axes(x_shape, reduced, True)
     inner = without_axes(x_shape, reduced, False)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, "int64")
     best, make_best = intermediate("best", inner, dtype)
     loops, along = loops_over("j", y_shape), loops_over("s", (x_shape[reduced[0]],))
-    where = _joined_indices(len(x_shape), reduced, keepdims, loops, along)
+    where = _joined_indices(len(x_shape), reduced, True, loops, along)
     element = Load(x, where)
-    at = kept(loops, reduced) if keepdims else indices_of(loops)
-    is_best: Expr = Comparison("eq", element, Load(best, at))
+    is_best: Expr = Comparison("eq", element, Load(best, kept(loops, reduced)))
     if dtype in FLOATS:
         is_best = Binary("or", is_best, Comparison("ne", element, element))
     op = ReduceOp.MAX if last else ReduceOp.MIN
