@@ -21,13 +21,17 @@ from graphflow.trace import Trace
 
 @dataclass(frozen=True)
 class Lowered:
-    """Kernels by symbol, and the calls with their steps and where everything lies."""
+    """Kernels by symbol, and the calls with their steps and where everything lies.
+
+    Of the constant block, runs touch the first `kept_bytes` only.
+    """
 
     kernels: Mapping[str, LoweredKernel]
     calls: tuple[tuple[Call, Step], ...]
     places: Mapping[str, BufferRef]
     arena_bytes: int
     constant_bytes: int
+    kept_bytes: int
     physical: PhysicalGraph
 
 
@@ -46,7 +50,13 @@ def lower(physical: PhysicalGraph, target: Target, trace: Trace | None = None) -
     arena = {n: size for n, size in sizes.items() if kinds[n] == "arena"}
     constant = {n: size for n, size in sizes.items() if kinds[n] == "constant"}
     arena_offsets, arena_bytes = plan_arena(arena, touched)
-    constant_offsets, constant_bytes = pack(constant)
+    # What runs touch comes first, so that the rest can be dropped once it has been used.
+    used = {
+        n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
+    }
+    kept = {n: size for n, size in constant.items() if n in used}
+    _, kept_bytes = pack(kept)
+    constant_offsets, constant_bytes = pack(kept | constant)
     places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
     places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
     places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
@@ -56,7 +66,7 @@ def lower(physical: PhysicalGraph, target: Target, trace: Trace | None = None) -
         (call, _step(k, call, kernels[symbol], places))
         for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
     )
-    return Lowered(kernels, calls, places, arena_bytes, constant_bytes, physical)
+    return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
 
 
 def _workspace_name(call: int, buffer: str) -> str:
@@ -87,6 +97,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         arena_bytes=lowered.arena_bytes,
         inputs=tuple(_tensor(values[name]) for name in physical.inputs),
         outputs=tuple(_tensor(values[name]) for name in physical.outputs),
+        kept_bytes=lowered.kept_bytes,
     )
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
-from graphflow.runtime.memory import address_of, aligned_empty, store, zeroed_block
+from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
 from graphflow.runtime.pool import POOLS
-from graphflow.runtime.program import ALIGNMENT, ProgramSpec, TensorSpec
+from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
 from graphflow.runtime.table import Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -32,12 +32,17 @@ class Program:
     """Links the objects, fills the constant block, runs `prepare`; then `run` as often as wanted.
 
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
-    treats denormals as zero while it runs kernels.  Raises CodegenError for unusable object code,
-    GraphflowError if the threads cannot be started.
+    treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
+    without `prepare`, which may be read-only memory.  Raises CodegenError for unusable object code,
+    GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
     """
 
     def __init__(
-        self, spec: ProgramSpec, threads: int | None = None, flush_denormals: bool = False
+        self,
+        spec: ProgramSpec,
+        threads: int | None = None,
+        flush_denormals: bool = False,
+        prepared: NDArray[np.uint8] | None = None,
     ) -> None:
         self.spec = spec
         self.threads = default_threads() if threads is None else threads
@@ -46,11 +51,8 @@ class Program:
         self._flush_denormals = flush_denormals
         self._run = driver().run
         self._code = link(spec.objects)
-        self._constants = zeroed_block(spec.constant_bytes)
-        for offset, array in spec.constants:
-            store(self._constants, offset, array)
-        self._prepare()
-        self._table = self._step_table(spec.run)
+        self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
+        self._table = self._step_table(spec.run, self._constants)
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.name, t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = {tensor.name for tensor in spec.inputs}
@@ -87,15 +89,34 @@ class Program:
                 "forked); bind once per thread"
             )
 
-    def _prepare(self) -> None:
-        if self.spec.prepare:
-            table = self._step_table(self.spec.prepare)
-            # Its own arena, dropped afterwards: those of the runs start out as zeros.
-            self.execute(Arena(self.spec, table, self._flush_denormals), table)
+    @property
+    def flush_denormals(self) -> bool:
+        """Whether denormals count as zero."""
+        return self._flush_denormals
 
-    def _step_table(self, steps: Any) -> StepTable:
+    @property
+    def prepared(self) -> NDArray[np.uint8]:
+        """The constants that runs read, as `prepare` left them; not to be written to."""
+        view = self._constants[: self.spec.run_constant_bytes]
+        view.flags.writeable = False
+        return view
+
+    def _prepare(self) -> NDArray[np.uint8]:
+        """The constant block, without what only `prepare` needed."""
+        spec = self.spec
+        constants = zeroed_block(spec.constant_bytes)
+        for offset, array in spec.constants:
+            store(constants, offset, array)
+        if spec.prepare:
+            table = self._step_table(spec.prepare, constants)
+            # Its own arena, dropped afterwards: those of the runs start out as zeros.
+            self.execute(Arena(spec, table, self._flush_denormals), table)
+        release(constants, spec.run_constant_bytes)
+        return constants
+
+    def _step_table(self, steps: tuple[Step, ...], constants: NDArray[np.uint8]) -> StepTable:
         return step_table(
-            steps, self._code.addresses, self._constants, len(self.spec.inputs), self.threads
+            steps, self._code.addresses, constants, len(self.spec.inputs), self.threads
         )
 
     def _arena(self) -> Arena:
@@ -160,6 +181,18 @@ class BoundRun:
     def run(self) -> None:
         """Run once more on the bound inputs."""
         self._program.execute(self._arena, self._table)
+
+
+def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if spec.prepare or spec.constants or len(prepared) != spec.constant_bytes:
+        raise VerifyError(
+            f"{len(prepared)} bytes of prepared constants do not fit a program with "
+            f"{spec.constant_bytes} bytes, {len(spec.constants)} initial constants and "
+            f"{len(spec.prepare)} steps that prepare them"
+        )
+    if len(prepared) and address_of(prepared) % ALIGNMENT:
+        raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
+    return prepared
 
 
 def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:

@@ -46,6 +46,22 @@ def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
     return memory[start : start + nbytes]
 
 
+def release(block: NDArray[np.uint8], start: int) -> None:
+    """Give the system back what a `zeroed_block` holds from byte `start` on; zeros take its place.
+
+    Whole pages only: an incomplete one stays as it is.
+    """
+    mapping: Any = block
+    while isinstance(mapping, np.ndarray):
+        mapping = mapping.base
+    mapping = mapping.obj if isinstance(mapping, memoryview) else mapping
+    base = address_of(np.frombuffer(mapping, np.uint8))
+    first = address_of(block) - base + start
+    first += -first % (_HUGE_PAGE if len(block) >= 2 * _HUGE_PAGE else mmap.PAGESIZE)
+    if first < len(mapping):
+        mapping.madvise(mmap.MADV_DONTNEED, first)
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An uninitialized row-major array that owns its memory and starts at a multiple of 64."""
     raw = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)

@@ -88,7 +88,8 @@ class ProgramSpec:
 
     `objects` pairs each symbol with the relocatable object that defines it.  `prepare` runs once
     when the program is loaded and turns the initial `constants` (byte offset, array) into the form
-    that `run` reads; it may use the arena as scratch.  `run` is executed at every run.
+    that `run` reads; it may use the arena as scratch.  `run` is executed at every run; of the
+    constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -100,11 +101,21 @@ class ProgramSpec:
     arena_bytes: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    kept_bytes: int | None = None
+
+    @property
+    def run_constant_bytes(self) -> int:
+        """Bytes of the constant block that are needed after `prepare`."""
+        return self.constant_bytes if self.kept_bytes is None else self.kept_bytes
 
     def __post_init__(self) -> None:
         _check_unique("symbol", [symbol for symbol, _ in self.objects])
         _check_unique("input", [tensor.name for tensor in self.inputs])
         _check_unique("output", [tensor.name for tensor in self.outputs])
+        if not 0 <= self.run_constant_bytes <= self.constant_bytes:
+            raise VerifyError(
+                f"{self.kept_bytes} bytes of constants are to be kept, of {self.constant_bytes}"
+            )
         self._check_constants()
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
@@ -131,12 +142,13 @@ class ProgramSpec:
         for ref in step.buffers:
             if phase == "prepare" and ref.space in ("input", "output"):
                 raise VerifyError(f"{where}: there are no graph {ref.space}s when loading")
-            self._check_ref(where, ref)
+            self._check_ref(where, phase, ref)
 
-    def _check_ref(self, where: str, ref: BufferRef) -> None:
+    def _check_ref(self, where: str, phase: str, ref: BufferRef) -> None:
+        constants = self.constant_bytes if phase == "prepare" else self.run_constant_bytes
         match ref.space:
             case "arena" | "constant":
-                limit = self.arena_bytes if ref.space == "arena" else self.constant_bytes
+                limit = self.arena_bytes if ref.space == "arena" else constants
                 # An empty buffer may sit right behind the last byte, hence "<=".
                 fits = ref.position % ALIGNMENT == 0 and 0 <= ref.position <= limit
             case "input" | "output":
