@@ -17,21 +17,23 @@ from typing import TYPE_CHECKING, Any
 from graphflow import errors
 from graphflow.errors import GraphflowError
 from graphflow.options import Options
+from graphflow.version import VERSION
 
 if TYPE_CHECKING:
     import graphflow.backend as backend
     import graphflow.models as models
-    from graphflow.executable import Executable, compile, load
+    from graphflow.compilation import compile
+    from graphflow.executable import Executable, load
     from graphflow.inspect import EdgeType
     from graphflow.target import Target
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _LATER = {
     "EdgeType": "graphflow.inspect",
     "Executable": "graphflow.executable",
     "Target": "graphflow.target",
-    "compile": "graphflow.executable",
+    "compile": "graphflow.compilation",
     "load": "graphflow.executable",
 }
 _LATER_MODULES = ("backend", "models")

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from graphflow.compilation import compile
 from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.executable import Executable, compile
+from graphflow.executable import Executable
 from graphflow.frontends import read_model
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,19 +21,22 @@ from rich.console import Console
 
 from graphflow.bench import PEERS, bench, bench_table
 from graphflow.codegen import avx2_target, host_target
+from graphflow.compilation import compile
 from graphflow.compiler import Model
 from graphflow.demo import demo
 from graphflow.errors import GraphflowError, InvalidModel
-from graphflow.executable import Executable, compile
-from graphflow.inspect import decision_table, summary_line
+from graphflow.executable import Executable, load
+from graphflow.inspect import draw_table
 from graphflow.models import light, reseed
 from graphflow.models.zoo import build
 from graphflow.options import Options
+from graphflow.runtime import is_container
 from graphflow.samples import random_inputs
 
 LIGHT = "light:"
 ZOO = "zoo:"
 MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO}NAME"
+SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
 TARGETS = {"host": host_target, "avx2": avx2_target}
 
 
@@ -60,20 +64,20 @@ def run_demo(wanted: argparse.Namespace) -> int:
 
 def run_compile(wanted: argparse.Namespace) -> int:
     """`graphflow compile MODEL`."""
-    exe = _compiled(wanted)
-    print(summary_line(exe.compiled))
+    exe = _compiled(wanted, wanted.shape)
+    print(exe.decisions().summary)
     for stage, seconds in exe.compiled.timings["stages"].items():
         print(f"  {stage:13} {seconds:8.3f} s")
     if wanted.output is not None:
         exe.save(wanted.output)
+        print(f"saved to {wanted.output}, {os.path.getsize(wanted.output)} bytes")
     return 0
 
 
 def run_model(wanted: argparse.Namespace) -> int:
     """`graphflow run MODEL`."""
     given = dict(_named_array(text) for text in wanted.input)
-    wanted.shape = [*((name, array.shape) for name, array in given.items()), *wanted.shape]
-    exe = _compiled(wanted)
+    exe = _executable(wanted, [(name, array.shape) for name, array in given.items()])
     arrays = {**random_inputs(exe.inputs, wanted.seed), **given}
     for name, array in exe.run(arrays).items():
         print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")
@@ -84,7 +88,7 @@ def run_model(wanted: argparse.Namespace) -> int:
 
 def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
-    exe = _compiled(wanted)
+    exe = _executable(wanted)
     if wanted.json:
         found = exe.report()
         if wanted.edge is not None:
@@ -95,14 +99,14 @@ def run_inspect(wanted: argparse.Namespace) -> int:
         print(exe.explain(wanted.edge))
     else:
         console = _console()
-        console.print(decision_table(exe.compiled, constants=wanted.all))
-        console.print(summary_line(exe.compiled))
+        console.print(draw_table(exe.decisions(), constants=wanted.all))
+        console.print(exe.decisions().summary)
     return 0
 
 
 def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
-    print(_compiled(wanted).explain(wanted.tensor))
+    print(_executable(wanted).explain(wanted.tensor))
     return 0
 
 
@@ -133,11 +137,33 @@ def _measured(name: str, wanted: argparse.Namespace) -> dict[str, Any]:
 # From arguments to what commands need -----------------------------------------------------------
 
 
-def _compiled(wanted: argparse.Namespace) -> Executable:
+def _executable(
+    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
+) -> Executable:
+    """Loaded where the model is a saved one, else compiled; `shapes` are those of given inputs."""
+    if not is_container(wanted.model):
+        return _compiled(wanted, [*shapes, *wanted.shape])
+    for option, value in (
+        ("--target", wanted.target != "host"),
+        ("--dump", wanted.dump is not None),
+        ("--reseed", wanted.reseed is not None),
+        ("--shape", bool(wanted.shape)),
+    ):
+        if value:
+            raise InvalidModel(
+                f"{option} decides how a model is compiled, and {wanted.model} has been; give the "
+                "ONNX model instead, or leave the option out"
+            )
+    return load(wanted.model, threads=wanted.threads)
+
+
+def _compiled(
+    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
+) -> Executable:
     with _status(f"compiling {wanted.model}") as progress:
         return compile(
             _model(wanted.model, wanted.reseed),
-            input_shapes=dict(wanted.shape),
+            input_shapes=dict(shapes),
             target=TARGETS[wanted.target](),
             options=_options(wanted),
             progress=progress,
@@ -161,6 +187,11 @@ def _model(name: str, seed: int | None) -> Model:
     if seed is not None:
         raise InvalidModel(
             f"--reseed is for models named {LIGHT}NAME or {ZOO}NAME; {name} has its own weights"
+        )
+    if is_container(name):
+        raise InvalidModel(
+            f"{name} is a saved model, which run, inspect and explain take; this command needs the "
+            "ONNX model"
         )
     return name
 
@@ -221,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")
 
     command = _command(commands, "compile", run_compile, "compile a model")
-    _add_model(command)
+    _add_model(command, MODEL_HELP)
     command.add_argument("-o", "--output", metavar="FILE", help="save the compiled model")
 
     command = _command(commands, "run", run_model, "run a model, by default on random inputs")
@@ -254,8 +285,8 @@ def _command(commands: Any, name: str, run: Any, text: str) -> argparse.Argument
     return parser
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+def _add_model(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
+    parser.add_argument("model", metavar="MODEL", help=help)
     _add_common(parser)
     parser.add_argument("--target", choices=TARGETS, default="host")
     parser.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")

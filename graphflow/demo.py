@@ -10,7 +10,8 @@ import onnx
 from rich.console import Console
 
 from graphflow.bench import bench, bench_table
-from graphflow.executable import Executable, compile
+from graphflow.compilation import compile
+from graphflow.executable import Executable
 from graphflow.inspect import decision_table, summary_line
 from graphflow.models import Builder
 from graphflow.options import Options

@@ -1,37 +1,35 @@
-"""The face of a compiled model: run it, look at its layouts, ask why.
+"""The face of a compiled model: run it, look at its layouts, ask why, save it, load it.
 
-In: a model.  Out: an `Executable`: a program, the plan behind it, and the report on both.  What
-always holds: a model without symbolic dimensions is compiled when `compile` returns; one with
-symbolic dimensions is compiled at the first run, for the shapes that the run brings.
+In: the models behind it, compiled in this process or read from a file.  What always holds: both
+kinds answer alike; importing this module does not import the compiler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from math import isnan, nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.compiler import Compiled, Model, compile_graph
-from graphflow.errors import GraphflowError, InvalidModel
-from graphflow.frontends import read_model, symbolic_inputs
-from graphflow.inspect import EdgeType, edge_types, explain, report
-from graphflow.layout import Layout
-from graphflow.options import Options
+from graphflow.decisions import Decisions, SavedEdge
+from graphflow.errors import InvalidModel
+from graphflow.model import Model, Models
 from graphflow.runtime import Program, TensorSpec
-from graphflow.specialize import Loaded, Shapes, Specializer
-from graphflow.target import Target
+from graphflow.saved import SavedModel, save_model
+
+if TYPE_CHECKING:
+    from graphflow.compiler import Compiled
+    from graphflow.inspect import EdgeType
 
 
 class Executable:
-    """A compiled model; made by `compile`."""
+    """A compiled model; made by `compile`, or from a file by `load`."""
 
-    def __init__(self, specializer: Specializer) -> None:
-        self._specializer = specializer
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
     def run(
         self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
@@ -43,9 +41,8 @@ class Executable:
         the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
         or dtypes do not fit.
         """
-        loaded = self._loaded_for(inputs)
-        extra = {**_defaults(loaded.compiled, inputs), **_poisons(loaded.compiled, poison)}
-        return loaded.program.run({**extra, **inputs})
+        model = self._model_for(inputs)
+        return model.program.run({**model.defaults, **_poisons(model, poison), **inputs})
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""
@@ -60,23 +57,23 @@ class Executable:
 
     @property
     def compiled(self) -> Compiled:
-        """What the stages of the compiler gave."""
-        return self._specializer.only().compiled
+        """What the stages of the compiler gave; GraphflowError for a loaded model."""
+        return self._models.only().compiled
 
     @property
     def program(self) -> Program:
         """The native program."""
-        return self._specializer.only().program
+        return self._models.only().program
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, dtypes and logical shapes of the inputs, in the model's order."""
-        return model_inputs(self.compiled)
+        return self._models.only().inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, dtypes and logical shapes of the outputs, in the model's order."""
-        return self.compiled.spec.outputs
+        return self.program.spec.outputs
 
     @property
     def threads(self) -> int:
@@ -86,114 +83,69 @@ class Executable:
     @property
     def poisoned(self) -> int:
         """How many elements of undefined padding a run overwrites; 0 without Options.poison."""
-        return self.compiled.physical.poisoned
+        return self._models.only().poisoned
 
     @property
-    def layouts(self) -> Mapping[str, EdgeType]:
-        """The decision about each tensor of the model, by name."""
-        return edge_types(self.compiled)
+    def layouts(self) -> Mapping[str, EdgeType] | Mapping[str, SavedEdge]:
+        """The decision about each tensor of the model, by name.
+
+        Of a loaded model they are `SavedEdge`s: the same, with names of layouts for layouts.
+        """
+        return self._models.only().layouts
 
     def explain(self, name: str) -> str:
         """What was decided about one tensor, and why; InvalidModel for a name it does not have."""
-        return explain(self.compiled, name)
+        return self._models.only().explain(name)
 
     def report(self) -> dict[str, Any]:
         """All decisions as plain values: what `graphflow inspect --json` prints."""
-        return report(self.compiled)
+        return self._models.only().report()
+
+    def decisions(self) -> Decisions:
+        """The decisions as a table of texts, and in one line: what `graphflow inspect` prints."""
+        return self._models.only().decisions()
 
     def save(self, path: str | Path) -> None:
-        """Not built yet: raises GraphflowError."""
-        raise GraphflowError(
-            f"saving compiled models is not built, so {path} was not written; compile the model "
-            "again where it is needed"
-        )
+        """Write the program, its constants as runs read them, report and explanations to a file.
 
-    def _loaded_for(self, inputs: Mapping[str, ArrayLike]) -> Loaded:
-        symbolic = self._specializer.symbolic
+        The file holds native code for processors with this target's features.  It appears complete
+        or not at all: whatever stops the writing, an older file of that name is still there.
+        InvalidModel for open shapes (compile with input_shapes=), GraphflowError where the system
+        refuses.
+        """
+        save_model(path, self._models.only())
+
+    def _model_for(self, inputs: Mapping[str, ArrayLike]) -> Model:
+        symbolic = self._models.symbolic
         if not symbolic:
-            return self._specializer.only()
-        shapes = {name: np.shape(inputs[name]) for name in symbolic if name in inputs}
-        return self._specializer.serve(shapes)
+            return self._models.only()
+        return self._models.serve({n: np.shape(inputs[n]) for n in symbolic if n in inputs})
 
     def _required_inputs(self, array: ArrayLike) -> tuple[str, ...]:
-        symbolic = self._specializer.symbolic
+        symbolic = self._models.symbolic
         if len(symbolic) > 1:
             return symbolic
-        shapes = {name: np.shape(array) for name in symbolic}
-        loaded = self._specializer.serve(shapes) if symbolic else self._specializer.only()
-        defaults = loaded.compiled.imported.initializers
-        return tuple(t.name for t in model_inputs(loaded.compiled) if t.name not in defaults)
+        model = self._model_for(dict.fromkeys(symbolic, array))
+        return tuple(tensor.name for tensor in model.inputs if tensor.name not in model.defaults)
 
 
-def model_inputs(compiled: Compiled) -> tuple[TensorSpec, ...]:
-    """The inputs of the program that the model itself has."""
-    return compiled.spec.inputs[: len(compiled.imported.inputs)]
+def load(path: str | Path, *, threads: int | None = None) -> Executable:
+    """A model that `Executable.save` wrote: nothing is compiled, constants are mapped.
+
+    `threads` defaults to what the model was compiled with, or to the processors this process may
+    use where it was left open.  InvalidModel for a file that is damaged, cut short or of another
+    format, CodegenError for one whose code this processor cannot execute.
+
+    Checksums tell damage, not malice: the file is native code, so load only files that you trust.
+    """
+    return Executable(SavedModel(path, threads))
 
 
-def _poisons(compiled: Compiled, value: float) -> dict[str, NDArray[Any]]:
+def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:
     """`value` in each element type that is poisoned; integers have their smallest for NaN."""
     found = {}
-    for scalar in compiled.physical.poisons:
+    for scalar in model.program.spec.inputs[len(model.inputs) :]:
         dtype = np.dtype(scalar.dtype)
         smallest = np.iinfo(dtype).min if dtype.kind in "iu" else value
         found[scalar.name] = np.array(smallest if isnan(value) else value).astype(dtype)
     return found
-
-
-def _defaults(compiled: Compiled, given: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
-    """The values that the model itself has for inputs that are not given."""
-    known = compiled.imported.initializers
-    return {
-        tensor.name: known[tensor.name]
-        for tensor in model_inputs(compiled)
-        if tensor.name in known and tensor.name not in given
-    }
-
-
-def compile(
-    model: Model,
-    *,
-    input_shapes: Shapes | None = None,
-    target: Target | None = None,
-    threads: int | None = None,
-    layouts: Mapping[str, Layout | str] | None = None,
-    assume: Sequence[str] = (),
-    options: Options | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> Executable:
-    """Compile an ONNX model: a path, the bytes of a file, or a proto.
-
-    `input_shapes` gives full logical shapes by input name for symbolic dimensions; where it leaves
-    some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or
-    to one by its name; `threads` overrides the option of that name.  Raises InvalidModel,
-    UnsupportedOp and what else the compiler's stages refuse with.
-    """
-    proto = read_model(model)
-    chosen = Options.from_environment() if options is None else options
-    chosen = chosen if threads is None else replace(chosen, threads=threads)
-    name = str(model) if isinstance(model, str | Path) else None
-
-    def build(shapes: Shapes) -> Compiled:
-        return compile_graph(
-            proto,
-            name=name,
-            input_shapes=shapes,
-            target=target,
-            layouts=layouts,
-            assume=assume,
-            options=chosen,
-            progress=progress,
-        )
-
-    given = {} if input_shapes is None else dict(input_shapes)
-    specializer = Specializer(build, symbolic_inputs(proto), given)
-    if not specializer.symbolic:
-        specializer.only()
-    return Executable(specializer)
-
-
-def load(path: str | Path) -> Executable:
-    """Not built yet: raises GraphflowError."""
-    raise GraphflowError(
-        f"loading saved models is not built, so {path} was not read; compile the ONNX model instead"
-    )

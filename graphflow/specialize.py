@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 from graphflow.compiler import Compiled
+from graphflow.decisions import Decisions
 from graphflow.errors import InvalidModel
-from graphflow.runtime import Program
+from graphflow.inspect import EdgeType, decisions, edge_types, explain, explanations, report
+from graphflow.model import Shapes
+from graphflow.runtime import Processor, Program, TensorSpec, processor_of
 
-Shapes: TypeAlias = "Mapping[str, Sequence[int]]"
 Key: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
 
 MOST_KEPT = 16
@@ -27,10 +31,57 @@ MOST_KEPT = 16
 
 @dataclass(frozen=True)
 class Loaded:
-    """A compiled model, and its program in this process."""
+    """A compiled model, and its program in this process: a `Model`."""
 
     compiled: Compiled
     program: Program
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs of the program that the model itself has."""
+        return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
+
+    @property
+    def defaults(self) -> Mapping[str, NDArray[Any]]:
+        """The values that the model itself has for inputs."""
+        known = self.compiled.imported.initializers
+        return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
+
+    @property
+    def threads(self) -> int | None:
+        """The option of that name."""
+        return self.compiled.options.threads
+
+    @property
+    def processor(self) -> Processor:
+        """The target, as far as object code depends on it."""
+        return processor_of(self.compiled.target.cpu, self.compiled.target.features)
+
+    @property
+    def poisoned(self) -> int:
+        """Elements of undefined padding that a run overwrites."""
+        return self.compiled.physical.poisoned
+
+    @property
+    def layouts(self) -> Mapping[str, EdgeType]:
+        """The decision about each tensor."""
+        return edge_types(self.compiled)
+
+    def explain(self, name: str) -> str:
+        """The story of one tensor; InvalidModel for an unknown name."""
+        return explain(self.compiled, name)
+
+    def explanations(self) -> dict[str, str]:
+        """The stories of all tensors."""
+        return explanations(self.compiled)
+
+    def report(self) -> dict[str, Any]:
+        """What `graphflow inspect --json` prints."""
+        return report(self.compiled)
+
+    def decisions(self) -> Decisions:
+        """What `graphflow inspect` prints."""
+        return decisions(self.compiled)
 
 
 class Specializer:

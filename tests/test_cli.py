@@ -46,9 +46,60 @@ def test_compile_for_a_narrower_target(model: str, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["target"].endswith("avx2")
 
 
-def test_saving_is_refused_with_a_reason(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compile", model, "-o", "model.gfx"]) == 1
-    assert "not built" in capsys.readouterr().err
+def test_saved_models_run_and_answer_like_the_model(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved = str(tmp_path / "small.gfx")
+    assert main(["compile", model, "-o", saved]) == 0
+    assert f"saved to {saved}, " in capsys.readouterr().out
+    for command in (["run"], ["inspect"], ["inspect", "--json"], ["inspect", "--edge", "relu_1"]):
+        outputs = []
+        for name in (model, saved):
+            assert main([command[0], name, *command[1:]]) == 0
+            outputs.append(capsys.readouterr().out)
+        assert outputs[0] == outputs[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--target", "avx2"], "--target decides how a model is compiled"),
+        (["inspect", "--dump", "d"], "--dump decides how"),
+        (["run", "--reseed", "1"], "--reseed decides how"),
+        (["run", "--shape", "x=1x3x6x6"], "--shape decides how"),
+        (["compile"], "needs the ONNX model"),
+        (["bench"], "needs the ONNX model"),
+    ],
+)
+def test_saved_models_are_not_compiled_again(
+    arguments: list[str],
+    message: str,
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    saved = str(tmp_path / "small.gfx")
+    assert main(["compile", model, "-o", saved]) == 0
+    assert main([*arguments, saved]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_saving_before_the_shapes_are_known_asks_for_them(
+    symbolic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved = str(tmp_path / "symbolic.gfx")
+    assert main(["compile", symbolic, "-o", saved]) == 1
+    assert "input_shapes=" in capsys.readouterr().err
+    assert main(["compile", symbolic, "-o", saved, "--shape", "x=3x4"]) == 0
+    assert main(["run", saved]) == 0
+    assert "[3, 4]" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_one_message(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["compile", model, "-o", str(tmp_path / "missing" / "small.gfx")]) == 1
+    assert "error: cannot write" in capsys.readouterr().err
 
 
 def test_run_takes_files_and_writes_files(

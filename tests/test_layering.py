@@ -13,14 +13,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 RANKS = {
-    "errors": 0, "options": 0.1, "trace": 0.2,
+    "errors": 0, "version": 0, "options": 0.1, "decisions": 0.1, "trace": 0.2,
     "arith": 1, "target": 1,
     "tir": 2, "layout": 3, "schedule": 4, "kernels": 4.5,
     "graph": 5, "cost": 5, "frontends": 5.5,
     "flow": 6, "convert": 7, "runtime": 7.5, "lower": 8, "codegen": 9,
     "dumps": 10, "compiler": 11,
-    "specialize": 12, "samples": 12, "inspect": 12, "models": 12,
-    "executable": 13, "bench": 13.2, "demo": 13.4, "backend": 13.4, "cli": 13.6, "": 14,
+    "samples": 12, "inspect": 12, "models": 12,
+    "model": 12.2, "specialize": 12.4, "saved": 12.4, "executable": 12.6, "compilation": 13,
+    "bench": 13.2, "demo": 13.4, "backend": 13.4, "cli": 13.6, "": 14,
 }  # fmt: skip
 """A module imports from lower ranks, and from its own folder; "" is graphflow itself."""
 

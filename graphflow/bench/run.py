@@ -15,12 +15,12 @@ from graphflow.bench.errors import hardly_varies, largest_error
 from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine import measure_machine
 from graphflow.bench.peers import load_peer
+from graphflow.compilation import compile
 from graphflow.compiler import Model
-from graphflow.executable import compile
+from graphflow.model import Shapes
 from graphflow.options import Options
 from graphflow.runtime import default_threads
 from graphflow.samples import random_inputs
-from graphflow.specialize import Shapes
 
 OURS = "graphflow"
 REFERENCE = "onnxruntime"

@@ -1,10 +1,10 @@
 """Looking at what the compiler decided: per tensor, as a report, in words, as a table."""
 
 from graphflow.inspect.edges import EdgeType, Reading, RegionFact, edge_types
-from graphflow.inspect.explain import explain
+from graphflow.inspect.explain import explain, explanations
 from graphflow.inspect.movement import Movement, movement, movement_kind
 from graphflow.inspect.report import report
-from graphflow.inspect.table import decision_table, summary_line
+from graphflow.inspect.table import decision_table, decisions, draw_table, summary_line
 
 __all__ = [
     "EdgeType",
@@ -12,8 +12,11 @@ __all__ = [
     "Reading",
     "RegionFact",
     "decision_table",
+    "decisions",
+    "draw_table",
     "edge_types",
     "explain",
+    "explanations",
     "movement",
     "movement_kind",
     "report",

@@ -7,10 +7,9 @@ reads it, then what was converted, cancelled and refused around it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from graphflow.compiler import Compiled
-from graphflow.errors import InvalidModel
+from graphflow.decisions import unknown_tensor
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types, readers_text
 
 
@@ -21,11 +20,13 @@ def explain(compiled: Compiled, name: str) -> str:
     """
     edges = edge_types(compiled)
     if name not in edges:
-        close = get_close_matches(name, edges, 5) or list(edges)[:5]
-        raise InvalidModel(
-            f"the model has no tensor {name!r}; similar names are {', '.join(close)}"
-        )
+        raise unknown_tensor(name, edges)
     return "\n".join(_lines(compiled, edges[name]))
+
+
+def explanations(compiled: Compiled) -> dict[str, str]:
+    """`explain` for every tensor, by name."""
+    return {name: "\n".join(_lines(compiled, edge)) for name, edge in edge_types(compiled).items()}
 
 
 def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:

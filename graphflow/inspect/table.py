@@ -10,20 +10,36 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphflow.compiler import Compiled
+from graphflow.decisions import COLUMNS, Decisions
 from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
 
 
 def decision_table(compiled: Compiled, constants: bool = False) -> Table:
     """Name, logical shape, place, layout, padding, form of the producer, conversions."""
-    table = Table(title=f"{compiled.name} for {compiled.target.name}", header_style="bold")
-    for column in ("tensor", "logical shape", "where", "layout", "padding", "form of its producer"):
+    return draw_table(decisions(compiled), constants)
+
+
+def draw_table(known: Decisions, constants: bool = False) -> Table:
+    """The rows as a rich table."""
+    table = Table(title=known.title, header_style="bold")
+    for column in COLUMNS[:-1]:
         table.add_column(column, overflow="fold")
-    table.add_column("conversions, and why", overflow="fold", ratio=1)
-    for edge in edge_types(compiled).values():
-        if constants or edge.where not in (CONSTANT, REMOVED):
-            table.add_row(*map(escape, _row(edge)))
+    table.add_column(COLUMNS[-1], overflow="fold", ratio=1)
+    where = COLUMNS.index("where")
+    for row in known.rows:
+        if constants or row[where] not in (CONSTANT, REMOVED):
+            table.add_row(*map(escape, row))
     return table
+
+
+def decisions(compiled: Compiled) -> Decisions:
+    """The decisions as texts."""
+    return Decisions(
+        title=f"{compiled.name} for {compiled.target.name}",
+        rows=tuple(_row(edge) for edge in edge_types(compiled).values()),
+        summary=summary_line(compiled),
+    )
 
 
 def _row(edge: EdgeType) -> tuple[str, ...]:

@@ -1,17 +1,27 @@
 """Runs compiled models: one native program per model, executed by persistent native threads."""
 
+from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import BoundRun, Program
+from graphflow.runtime.processor import Processor, processor_of
 from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Space, Step, TensorSpec
+from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
 
 __all__ = [
     "ALIGNMENT",
     "BoundRun",
     "BufferRef",
+    "Processor",
     "Program",
     "ProgramSpec",
+    "SavedProgram",
     "Space",
     "Step",
     "TensorSpec",
     "default_threads",
+    "is_container",
+    "load_program",
+    "prepared_spec",
+    "processor_of",
+    "save_program",
 ]

@@ -7,6 +7,7 @@ silently truncates absolute 32-bit addresses, so both are looked for first, in t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,20 @@ def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
     engine.finalize_object()
     addresses = {symbol: int(engine.get_function_address(symbol)) for symbol, _ in objects}
     return LinkedCode(engine, addresses)
+
+
+def reachable(objects: tuple[tuple[str, bytes], ...], wanted: Iterable[str]) -> set[str]:
+    """The symbols whose objects define `wanted`, or anything that those need in turn."""
+    names = {symbol: _names(symbol, code) for symbol, code in objects}
+    owner = {name: symbol for symbol, found in names.items() for name in found.defined}
+    found: set[str] = set()
+    todo = [owner[name] for name in wanted if name in owner]
+    while todo:
+        symbol = todo.pop()
+        if symbol not in found:
+            found.add(symbol)
+            todo += [owner[name] for name in names[symbol].undefined if name in owner]
+    return found
 
 
 def _check(objects: tuple[tuple[str, bytes], ...]) -> None:

@@ -1,0 +1,63 @@
+"""From an ONNX model to an `Executable`.
+
+In: a model and choices.  What always holds: a model without symbolic dimensions is compiled when
+`compile` returns; one with symbolic dimensions is compiled at the first run, for the shapes that
+the run brings.  What only loads saved models does not import this module, nor the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from graphflow.compiler import Compiled, Model, compile_graph
+from graphflow.executable import Executable
+from graphflow.frontends import read_model, symbolic_inputs
+from graphflow.layout import Layout
+from graphflow.model import Shapes
+from graphflow.options import Options
+from graphflow.specialize import Specializer
+from graphflow.target import Target
+
+
+def compile(
+    model: Model,
+    *,
+    input_shapes: Shapes | None = None,
+    target: Target | None = None,
+    threads: int | None = None,
+    layouts: Mapping[str, Layout | str] | None = None,
+    assume: Sequence[str] = (),
+    options: Options | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Executable:
+    """Compile an ONNX model: a path, the bytes of a file, or a proto.
+
+    `input_shapes` gives full logical shapes by input name for symbolic dimensions; where it leaves
+    some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or
+    to one by its name; `threads` overrides the option of that name.  Raises InvalidModel,
+    UnsupportedOp and what else the compiler's stages refuse with.
+    """
+    proto = read_model(model)
+    chosen = Options.from_environment() if options is None else options
+    chosen = chosen if threads is None else replace(chosen, threads=threads)
+    name = str(model) if isinstance(model, str | Path) else None
+
+    def build(shapes: Shapes) -> Compiled:
+        return compile_graph(
+            proto,
+            name=name,
+            input_shapes=shapes,
+            target=target,
+            layouts=layouts,
+            assume=assume,
+            options=chosen,
+            progress=progress,
+        )
+
+    given = {} if input_shapes is None else dict(input_shapes)
+    specializer = Specializer(build, symbolic_inputs(proto), given)
+    if not specializer.symbolic:
+        specializer.only()
+    return Executable(specializer)

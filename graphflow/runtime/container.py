@@ -1,0 +1,291 @@
+"""A file of named sections that is read back whole or refused.
+
+Comes in: a header (JSON values) and sections (bytes).  Goes out: one file:
+
+    preamble   magic, format version, sizes, SHA-256 of the header, CRC-32 of the preamble itself
+    header     JSON, among it the name, the size and the checksums of each section
+    sections   in the header's order, each from a multiple of 4096 bytes on, filled up with zeros
+
+What always holds: every byte of the file is under a checksum, the zeros between sections too; a
+file appears under its name complete or not at all; nothing of it is used before it was checked.
+The checksums are against damage.  They say nothing about who wrote the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import secrets
+import stat
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.runtime.cpus import default_threads
+
+MAGIC = b"\x89GFX\r\n\x1a\n"
+"""No text, and changed by whatever converts line ends."""
+
+FORMAT_VERSION = 1
+"""Of the sections' meaning as well; the first 72 bytes mean the same in every version."""
+
+PAGE = 4096
+CHUNK = 1 << 20
+"""Bytes under one checksum."""
+
+PREAMBLE = struct.Struct("<8sIIQQ32sQ")
+"""Magic, format version, zero, bytes of the header, bytes of the file, SHA-256 of the header with
+its padding, CRC-32 of all that."""
+
+Bytes: TypeAlias = "bytes | memoryview"
+
+_FEW_BYTES = 8 * CHUNK
+_REPAIR = "compile the ONNX model and save it again"
+
+
+def is_container(path: str | Path) -> bool:
+    """Whether a file begins like one; False where it cannot be read."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+def write_container(
+    path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Bytes]
+) -> None:
+    """Write `path`, which holds the old file or none until the new one is complete on disk.
+
+    Raises GraphflowError where the system refuses; what was there before is then still there.
+    """
+    table = [
+        {"name": name, "bytes": len(content), "sums": _checksums(_padded_chunks(content))}
+        for name, content in sections.items()
+    ]
+    text = json.dumps({**header, "sections": table}, separators=(",", ":")).encode("ascii")
+    block = text + bytes(_padding(PREAMBLE.size + len(text)))
+    total = PREAMBLE.size + len(block) + sum(_padded(len(s)) for s in sections.values())
+    fields = (MAGIC, FORMAT_VERSION, 0, len(text), total, hashlib.sha256(block).digest())
+    start = PREAMBLE.pack(*fields, 0)
+    start = PREAMBLE.pack(*fields, zlib.crc32(start[:-8]))
+    try:
+        _replace(os.path.realpath(path), [start, block], sections)
+    except OSError as error:
+        raise GraphflowError(
+            f"cannot write {path}: {error}; what was there before is unchanged"
+        ) from error
+
+
+def _replace(path: str, start: list[bytes], sections: Mapping[str, Bytes]) -> None:
+    """A new file beside the old one, then its name: renaming within a folder is atomic."""
+    folder, name = os.path.split(path)
+    draft = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(draft, "xb") as file:
+            file.writelines(start)
+            for content in sections.values():
+                file.write(content)
+                file.write(bytes(_padding(len(content))))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Reading ----------------------------------------------------------------------------------------
+
+
+class Container:
+    """An open file whose preamble and header are checked; sections are when they are read.
+
+    Raises InvalidModel for a file that is damaged, shortened, of a newer format, or none of these
+    files at all.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise InvalidModel(f"cannot read the saved model {path}: {error}") from error
+        try:
+            self._size = self._regular_size()
+            self.header = self._header()
+            self._places = dict(self._sections())
+        except (KeyError, TypeError, ValueError) as error:
+            self.close()
+            raise self.refuse(f"its header has another form ({error!r})") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Container:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Sections that were given out stay valid."""
+        os.close(self._descriptor)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sections, in order."""
+        return tuple(self._places)
+
+    def read(self, name: str) -> bytes:
+        """A copy of a section, checked after it was copied."""
+        offset, size, sums = self._place(name)
+        content = self._read(offset, _padded(size))
+        self._check(name, np.frombuffer(content, np.uint8), sums)
+        return content[:size]
+
+    def map(self, name: str) -> NDArray[np.uint8]:
+        """A section as memory that is shared with the file and cannot be written; checked.
+
+        It starts at a multiple of 4096.  Files are replaced and never rewritten by this module;
+        who writes into one in place changes this memory too.
+        """
+        offset, size, sums = self._place(name)
+        if not size:
+            return np.empty(0, np.uint8)
+        mapping = mmap.mmap(
+            self._descriptor,
+            _padded(size),
+            flags=mmap.MAP_PRIVATE,
+            prot=mmap.PROT_READ,
+            offset=offset,
+        )
+        memory = np.frombuffer(mapping, np.uint8)
+        self._check(name, memory, sums)
+        return memory[:size]
+
+    def refuse(self, what: str) -> InvalidModel:
+        """The error that says the file is damaged."""
+        return InvalidModel(f"the saved model {self.path} is damaged: {what}; {_REPAIR}")
+
+    def _regular_size(self) -> int:
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidModel(f"cannot read the saved model {self.path}: it is no regular file")
+        return status.st_size
+
+    def _header(self) -> dict[str, Any]:
+        start = self._read(0, min(PREAMBLE.size, self._size))
+        if not start or start[: len(MAGIC)] != MAGIC[: len(start)]:
+            raise InvalidModel(
+                f"{self.path} is no saved model: it does not begin as one; give a file that "
+                "Executable.save or `graphflow compile -o` wrote"
+            )
+        if len(start) < PREAMBLE.size:
+            raise self.refuse(f"it ends after {len(start)} bytes")
+        _, version, _, length, total, digest, checksum = PREAMBLE.unpack(start)
+        if zlib.crc32(start[:-8]) != checksum:
+            raise self.refuse("the checksum of its first 72 bytes does not fit")
+        if version != FORMAT_VERSION:
+            raise InvalidModel(
+                f"the saved model {self.path} has format {version}, this graphflow reads format "
+                f"{FORMAT_VERSION}; load it with the graphflow that wrote it, or {_REPAIR}"
+            )
+        if total != self._size:
+            raise self.refuse(f"it is {self._size} bytes long instead of {total}")
+        end = _padded(PREAMBLE.size + length)
+        if end > self._size:
+            raise self.refuse(f"its header of {length} bytes leaves the file")
+        block = self._read(PREAMBLE.size, end - PREAMBLE.size)
+        if hashlib.sha256(block).digest() != digest:
+            raise self.refuse("the checksum of its header does not fit")
+        self._first = end
+        header: dict[str, Any] = json.loads(block[:length])
+        return header
+
+    def _sections(self) -> Iterator[tuple[str, tuple[int, int, list[int]]]]:
+        offset = self._first
+        for section in self.header["sections"]:
+            size = section["bytes"]
+            yield section["name"], (offset, size, section["sums"])
+            offset += _padded(size)
+        if offset != self._size:
+            raise self.refuse(f"its sections end at byte {offset} of {self._size}")
+
+    def _place(self, name: str) -> tuple[int, int, list[int]]:
+        if name not in self._places:
+            raise self.refuse(f"it has no section {name!r}")
+        return self._places[name]
+
+    def _read(self, offset: int, size: int) -> bytes:
+        parts = []
+        while size:
+            part = os.pread(self._descriptor, size, offset)
+            if not part:
+                raise self.refuse(f"it ends at byte {offset}")
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check(self, name: str, content: NDArray[np.uint8], sums: list[int]) -> None:
+        found = _checksums(content[k : k + CHUNK] for k in range(0, len(content), CHUNK))
+        if found != sums:
+            where = [k * CHUNK for k, (a, b) in enumerate(zip(found, sums, strict=False)) if a != b]
+            raise self.refuse(
+                f"the checksum of its section {name!r} does not fit"
+                + (f" from byte {where[0]} of it on" if where else "")
+            )
+
+
+# Checksums --------------------------------------------------------------------------------------
+
+
+def _checksums(chunks: Iterator[Any]) -> list[int]:
+    """CRC-32 of each chunk; zlib lets go of the interpreter, so large sections use all cores."""
+    listed = list(chunks)
+    if len(listed) * CHUNK <= _FEW_BYTES:
+        return [zlib.crc32(chunk) for chunk in listed]
+    with ThreadPoolExecutor(min(default_threads(), 8)) as pool:
+        return list(pool.map(zlib.crc32, listed))
+
+
+def _padded_chunks(content: Bytes) -> Iterator[Any]:
+    """The chunks of a section as it stands in the file, with the zeros behind it."""
+    view, padding = memoryview(content), bytes(_padding(len(content)))
+    for start in range(0, len(view), CHUNK):
+        chunk = view[start : start + CHUNK]
+        # Chunks are whole pages, so the padding belongs to the last one.
+        yield chunk if start + CHUNK <= len(view) else bytes(chunk) + padding
+
+
+def _padded(size: int) -> int:
+    return size + _padding(size)
+
+
+def _padding(size: int) -> int:
+    return -size % PAGE

@@ -1,0 +1,64 @@
+"""Which processors object code is made for, and whether this one is among them.
+
+Comes in: the processor's name and features that code was compiled with.  Goes out: a `Processor`
+that can be stored, and a refusal where the host is another one: machine code with an instruction
+that the host lacks ends the process, at the first run or at a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llvmlite import binding as llvm
+
+from graphflow.errors import CodegenError
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """`features` are LLVM's names of what code may use.
+
+    With `exact` they are not all of them, since the name `cpu` implies others; then only a
+    processor of that very name will do.
+    """
+
+    cpu: str
+    features: tuple[str, ...]
+    exact: bool = False
+
+
+def processor_of(cpu: str, features: str) -> Processor:
+    """From LLVM's name and feature string, e.g. "znver4" and "+avx2,-sse4a"."""
+    named = [feature for feature in features.split(",") if feature]
+    wanted = sorted(feature[1:] for feature in named if feature.startswith("+"))
+    complete = host_features().keys() <= {feature[1:] for feature in named}
+    return Processor(cpu, tuple(wanted), exact=not complete)
+
+
+def host_cpu() -> str:
+    """LLVM's name of this processor."""
+    return str(llvm.get_host_cpu_name())
+
+
+def host_features() -> Mapping[str, bool]:
+    """What this processor has, of all features that LLVM asks for."""
+    found: Mapping[str, bool] = llvm.get_host_cpu_features()
+    return found
+
+
+def check_host(needed: Processor, what: str) -> None:
+    """Refuse `what` with a CodegenError where this processor cannot execute it."""
+    host = host_features()
+    missing = [feature for feature in needed.features if not host.get(feature)]
+    repair = "compile the ONNX model on a processor of this kind, or for it (target=)"
+    if missing:
+        raise CodegenError(
+            f"{what} was compiled for {needed.cpu}; this processor, {host_cpu()}, lacks "
+            f"{', '.join(missing)}; {repair}"
+        )
+    if needed.exact and needed.cpu != host_cpu():
+        raise CodegenError(
+            f"{what} was compiled for {needed.cpu} with whatever features that implies; this "
+            f"processor is {host_cpu()}, and may lack some; {repair}"
+        )

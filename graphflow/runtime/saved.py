@@ -1,0 +1,199 @@
+"""A prepared program as a file, and back.
+
+Comes in: a program that has run `prepare`, and documents about it that mean nothing here.  Goes
+out: one file, of which the constants are mapped and not read.  What always holds: of the constants
+only those that `run` reads are stored, in the form in which it reads them, so loading computes
+nothing; what is loaded passed the checksums, the checks of `ProgramSpec` and of the linker, and is
+for this processor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import VerifyError
+from graphflow.runtime.container import Bytes, Container, write_container
+from graphflow.runtime.executor import Program
+from graphflow.runtime.objects import reachable
+from graphflow.runtime.processor import Processor, check_host
+from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step, TensorSpec
+
+_DOCUMENT = "document:"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedProgram:
+    """What a file holds.
+
+    `spec` has no `prepare` and no initial constants; `constants` is its whole constant block,
+    ready for `run`.  `arrays` are further values by name, `documents` whatever belongs to it.
+    """
+
+    spec: ProgramSpec
+    constants: NDArray[np.uint8]
+    processor: Processor
+    flush_denormals: bool
+    arrays: Mapping[str, NDArray[Any]]
+    documents: Mapping[str, bytes]
+
+    def load(self, threads: int | None) -> Program:
+        """Link it; the errors are those of `Program`."""
+        return Program(self.spec, threads, self.flush_denormals, prepared=self.constants)
+
+
+def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
+    """The program without what only `prepare` needs."""
+    used = reachable(spec.objects, {step.symbol for step in spec.run})
+    return ProgramSpec(
+        objects=tuple((symbol, code) for symbol, code in spec.objects if symbol in used),
+        prepare=(),
+        run=spec.run,
+        constants=(),
+        constant_bytes=spec.run_constant_bytes,
+        arena_bytes=spec.arena_bytes,
+        inputs=spec.inputs,
+        outputs=spec.outputs,
+    )
+
+
+def save_program(path: str | Path, saved: SavedProgram, written_by: str) -> None:
+    """Write the file; GraphflowError where the system refuses, with the old file untouched.
+
+    The same program gives the same bytes.
+    """
+    if saved.spec.prepare or len(saved.constants) != saved.spec.constant_bytes:
+        raise VerifyError("only a prepared program can be saved")
+    needed = saved.processor
+    header = {
+        "graphflow": written_by,
+        "cpu": needed.cpu,
+        "features": needed.features,
+        "exact": needed.exact,
+    }
+    table, arrays = _packed(saved.arrays)
+    program = {**_program(saved.spec), "flush_denormals": saved.flush_denormals, "arrays": table}
+    sections: dict[str, Bytes] = {
+        "program": _json(program),
+        "code": b"".join(code for _, code in saved.spec.objects),
+        "arrays": arrays,
+        **{f"{_DOCUMENT}{name}": content for name, content in saved.documents.items()},
+        "constants": saved.constants.data,
+    }
+    write_container(path, header, sections)
+
+
+def load_program(path: str | Path) -> SavedProgram:
+    """Read and check a file.
+
+    InvalidModel for one that is damaged or of another format, CodegenError for one that is for
+    another processor.
+    """
+    with Container(path) as file:
+        try:
+            return _load(file)
+        except (KeyError, TypeError, ValueError, VerifyError) as error:
+            raise file.refuse(f"it does not describe a program ({error!r})") from error
+
+
+def _load(file: Container) -> SavedProgram:
+    header = file.header
+    needed = Processor(header["cpu"], tuple(header["features"]), header["exact"])
+    check_host(needed, f"the saved model {file.path}")
+    program = json.loads(file.read("program"))
+    spec = _spec(program, file.read("code"))
+    arrays, constants = file.map("arrays"), file.map("constants")
+    documents = {
+        name.removeprefix(_DOCUMENT): file.read(name)
+        for name in file.names
+        if name.startswith(_DOCUMENT)
+    }
+    if len(constants) != spec.constant_bytes:
+        raise VerifyError(f"{len(constants)} bytes of constants instead of {spec.constant_bytes}")
+    return SavedProgram(
+        spec=spec,
+        constants=constants,
+        processor=needed,
+        flush_denormals=program["flush_denormals"],
+        arrays=_unpacked(program["arrays"], arrays),
+        documents=documents,
+    )
+
+
+# The program as JSON ----------------------------------------------------------------------------
+
+
+def _program(spec: ProgramSpec) -> dict[str, Any]:
+    return {
+        "objects": [[symbol, len(code)] for symbol, code in spec.objects],
+        "run": [
+            [step.symbol, step.extent, step.threads, [[b.space, b.position] for b in step.buffers]]
+            for step in spec.run
+        ],
+        "constant_bytes": spec.constant_bytes,
+        "arena_bytes": spec.arena_bytes,
+        "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
+        "outputs": [[t.name, t.dtype, t.shape] for t in spec.outputs],
+    }
+
+
+def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
+    return ProgramSpec(
+        objects=_objects(program["objects"], code),
+        prepare=(),
+        run=tuple(
+            Step(symbol, tuple(BufferRef(*buffer) for buffer in buffers), extent, threads)
+            for symbol, extent, threads, buffers in program["run"]
+        ),
+        constants=(),
+        constant_bytes=program["constant_bytes"],
+        arena_bytes=program["arena_bytes"],
+        inputs=_tensors(program["inputs"]),
+        outputs=_tensors(program["outputs"]),
+    )
+
+
+def _objects(sizes: list[tuple[str, int]], code: bytes) -> tuple[tuple[str, bytes], ...]:
+    found, offset = [], 0
+    for symbol, size in sizes:
+        found.append((symbol, code[offset : offset + size]))
+        offset += size
+    if offset != len(code):
+        raise VerifyError(f"it has {len(code)} bytes of object code instead of {offset}")
+    return tuple(found)
+
+
+def _tensors(listed: list[tuple[str, str, list[int]]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in listed)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+# Arrays -----------------------------------------------------------------------------------------
+
+
+def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[list[Any], bytes]:
+    """Name, dtype, shape and offset of each array, and their row-major elements."""
+    table: list[Any] = []
+    content = bytearray()
+    for name, array in arrays.items():
+        content += bytes(-len(content) % ALIGNMENT)
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        table.append([name, native.dtype.name, list(native.shape), len(content)])
+        content += native.tobytes()
+    return table, bytes(content)
+
+
+def _unpacked(table: list[Any], content: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    return {
+        name: np.ndarray(tuple(shape), np.dtype(dtype), buffer=content, offset=offset)
+        for name, dtype, shape, offset in table
+    }

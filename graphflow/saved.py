@@ -1,0 +1,147 @@
+"""A compiled model as a file: its program, and the answers to questions about its decisions.
+
+In: a compiled model.  Out: a file; and from a file a model that runs and answers without ONNX, flow
+or LLVM's optimizer.  What always holds: a loaded model says what the saved one would have said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from numpy.typing import NDArray
+
+from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
+from graphflow.errors import GraphflowError
+from graphflow.model import Model, Shapes
+from graphflow.runtime import (
+    Processor,
+    Program,
+    SavedProgram,
+    TensorSpec,
+    load_program,
+    prepared_spec,
+    save_program,
+)
+from graphflow.version import VERSION
+
+
+def save_model(path: str | Path, model: Model) -> None:
+    """Write `model`; see `runtime.save_program` for errors and what holds when writing stops."""
+    program, decisions = model.program, model.decisions()
+    documents = {
+        "model": {
+            "threads": model.threads,
+            "inputs": len(model.inputs),
+            "poisoned": model.poisoned,
+        },
+        "decisions": [decisions.title, decisions.rows, decisions.summary],
+        "explanations": model.explanations(),
+        "labels": {name: edge.describe() for name, edge in model.layouts.items()},
+        "report": model.report(),
+    }
+    saved = SavedProgram(
+        spec=prepared_spec(program.spec),
+        constants=program.prepared,
+        processor=model.processor,
+        flush_denormals=program.flush_denormals,
+        arrays=model.defaults,
+        documents={name: json.dumps(value).encode() for name, value in documents.items()},
+    )
+    save_program(path, saved, VERSION)
+
+
+class SavedModel:
+    """A loaded file as a `Model`, and as the only one of its `Models`."""
+
+    symbolic: tuple[str, ...] = ()
+
+    def __init__(self, path: str | Path, threads: int | None = None) -> None:
+        self._path = path
+        self._saved = load_program(path)
+        about = self._document("model")
+        self.threads: int | None = about["threads"] if threads is None else threads
+        self.poisoned: int = about["poisoned"]
+        self.program: Program = self._saved.load(self.threads)
+        self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
+
+    def only(self) -> SavedModel:
+        """This one."""
+        return self
+
+    def serve(self, shapes: Shapes) -> SavedModel:
+        """This one; its shapes are all known."""
+        return self
+
+    @property
+    def compiled(self) -> NoReturn:
+        """Not in the file."""
+        raise GraphflowError(
+            f"{self._path} keeps the program, the report and the explanations, not what the stages "
+            "of the compiler gave; compile the ONNX model to look at that"
+        )
+
+    @property
+    def defaults(self) -> Mapping[str, NDArray[Any]]:
+        """As the file has them."""
+        return self._saved.arrays
+
+    @property
+    def processor(self) -> Processor:
+        """What the object code needs."""
+        return self._saved.processor
+
+    @property
+    def layouts(self) -> Mapping[str, SavedEdge]:
+        """The decisions, with texts where a compiled model has objects."""
+        return {edge.name: edge for edge in self._edges()}
+
+    def explain(self, name: str) -> str:
+        """The stored story of one tensor."""
+        stories = self._document("explanations")
+        if name not in stories:
+            raise unknown_tensor(name, stories)
+        return str(stories[name])
+
+    def explanations(self) -> dict[str, str]:
+        """All stored stories."""
+        stories: dict[str, str] = self._document("explanations")
+        return stories
+
+    def report(self) -> dict[str, Any]:
+        """The stored report."""
+        found: dict[str, Any] = self._document("report")
+        return found
+
+    def decisions(self) -> Decisions:
+        """The stored table."""
+        title, rows, summary = self._document("decisions")
+        return Decisions(title, tuple(map(tuple, rows)), summary)
+
+    def _document(self, name: str) -> Any:
+        """Decoded anew, so that whoever asked may change it."""
+        return json.loads(self._saved.documents[name])
+
+    def _edges(self) -> Iterator[SavedEdge]:
+        labels = self._document("labels")
+        for edge in self._document("report")["edges"]:
+            shape = edge["physical_shape"]
+            yield SavedEdge(
+                name=edge["name"],
+                dtype=edge["dtype"],
+                logical_shape=tuple(edge["logical_shape"]),
+                where=edge["where"],
+                physical_shape=None if shape is None else tuple(shape),
+                layout=edge["layout"],
+                label=labels[edge["name"]],
+                decided_by=edge["decided_by"],
+                reason=edge["reason"],
+                producer=edge["producer"],
+                form=edge["form"],
+                consumers=tuple(edge["consumers"]),
+                regions=tuple(edge["regions"]),
+                demands=tuple(edge["demands"]),
+                conversions=tuple(edge["conversions"]),
+            )
