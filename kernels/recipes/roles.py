@@ -11,11 +11,13 @@ from graphflow.kernels.recipes.form import merge_stages
 from graphflow.schedule import Schedule
 from graphflow.tir import (
     Access,
+    Allocate,
     Binary,
     Block,
     Body,
     Buffer,
     For,
+    If,
     Literal,
     Load,
     PrimFunc,
@@ -78,6 +80,8 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         nest.append(body[0])
         body = body[0].body
     axes = tuple(loop.var for loop in nest)
+    if not _one_reduction(body) or not _kept_to_element(merged):
+        return None
     writes = [a for a in accesses(merged.body) if a.buffer == output and a.kind != "read"]
     if any(a.indices != axes for a in writes):
         return None
@@ -94,6 +98,27 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         _bare(merged),
         _factors(merged),
     )
+
+
+def _one_reduction(body: Body) -> bool:
+    """Whether at most one statement has loops, and those are a perfect nest around one update."""
+    looped = [stmt for stmt in body if any(True for _ in loops_of((stmt,)))]
+    if not looped:
+        return True
+    inner: Body = (looped[0],)
+    while len(inner) == 1 and isinstance(inner[0], For | If):
+        inner = inner[0].body if isinstance(inner[0], For) else inner[0].then
+    return len(looped) == 1 and len(inner) == 1 and isinstance(inner[0], Reduce)
+
+
+def _kept_to_element(func: PrimFunc) -> bool:
+    """Whether every intermediate is used at one element in each iteration of the output's loops."""
+    for stmt in walk(func.body):
+        if isinstance(stmt, Allocate):
+            touched = {a.indices for a in accesses(func.body) if a.buffer == stmt.buffer}
+            if len(touched) > 1:
+                return False
+    return True
 
 
 def _bare(func: PrimFunc) -> ReduceOp | None:
