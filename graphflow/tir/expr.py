@@ -86,10 +86,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; compared by bits, so that −0.0 is not 0.0 and NaN equals itself."""
+    """A constant, rounded to its dtype; compared by bits: −0.0 is not 0.0, NaN equals itself."""
 
     value: float | int | bool
     dtype: str
+
+    def __post_init__(self) -> None:
+        # 0.1 as float32 is a little more than 0.1; bounds that used the latter would be wrong.
+        if self.dtype == "float32" and isinstance(self.value, float):
+            with np.errstate(over="ignore"):
+                object.__setattr__(self, "value", float(np.float32(self.value)))
 
     def bits(self) -> bytes:
         """The value's bytes in its dtype."""
