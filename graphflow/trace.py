@@ -112,7 +112,10 @@ class Trace:
         return {"stages": dict(self._stages), "steps": steps}
 
     def close(self) -> None:
-        """Write the times to the dump folder."""
+        """Print the times of each kernel, and write all times to the dump folder."""
+        for key in dict.fromkeys(key for times in self._steps.values() for key in times):
+            parts = [f"{s} {times[key]:.3f} s" for s, times in self._steps.items() if key in times]
+            self._print(STAGES_LEVEL, f"kernel {key}: {', '.join(parts)}")
         times = {"stages": self._stages, "steps": self._steps}
         self._write("timings.json", json.dumps(times, indent=1))
 

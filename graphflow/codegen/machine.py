@@ -66,6 +66,8 @@ def avx2_target() -> Target:
         features=",".join(features),
         vector_bytes=32,
         vector_registers=16,
+        fmas_per_cycle=2.0,
+        cycles_per_vector_load=0.5,
     )
 
 
