@@ -15,6 +15,9 @@ from graphflow.target import Target
 START_UP = 0.3e-6
 """Seconds to begin a kernel: a call, a barrier, the first misses."""
 
+UNHIDDEN = 0.02
+"""The share of the shorter of computing and moving that the longer does not hide."""
+
 GATHERING = 2.5
 """How much slower a conversion moves bytes than a copy: it reads or writes in strides."""
 
@@ -26,7 +29,8 @@ def kernel_seconds(work: Work, target: Target, threads: int) -> float:
     clock = target.fma_gflops * 1e9 / (2 * target.lanes() * target.fmas_per_cycle)
     sharing = ceil(work.rows / threads) / work.rows if work.rows else 1.0
     compute = work.cycles / clock * max(sharing, 1 / threads)
-    return max(compute, _memory_seconds(work.read + work.written, target, threads)) + START_UP
+    memory = _memory_seconds(work.read + work.written, target, threads)
+    return max(compute, memory) + UNHIDDEN * min(compute, memory) + START_UP
 
 
 def conversion_seconds(moved: int, target: Target, threads: int) -> float:

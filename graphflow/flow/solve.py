@@ -123,7 +123,8 @@ def solve(
     """
     model = _Model(graph, candidates, target, threads)
     model.write()
-    chosen = [k for k, c in model.columns.items() if any(c is e for e in excluded)]
+    left_out = {id(candidate) for candidate in excluded}
+    chosen = [k for k, c in model.columns.items() if id(c) in left_out]
     if chosen:
         model.program.constrain(dict.fromkeys(chosen, 1.0), 0, len(chosen) - 1)
     solved = model.program.solve()
@@ -150,7 +151,7 @@ class _Model:
         self.copies: dict[int, Copy] = {}
         self._copy_columns: dict[tuple[str, object, str, bool], int] = {}
         self._copies_of: dict[str, list[int]] = {}
-        self._givers: dict[str, list[tuple[int, Label]]] = {}
+        self._givers: dict[str, dict[object, tuple[Label, list[int]]]] = {}
 
     def write(self) -> None:
         """Writes all columns, then all rows."""
@@ -166,8 +167,8 @@ class _Model:
                 needs.append((None, Need(-1, value, layout, Unused())))
         for _, need in needs:
             self._copies_for(need)
-        for column, need in needs:
-            self._serve(column, need)
+        for need, columns in self._wants(needs):
+            self._serve(columns, need)
         self._undisturbed(needs)
         self._one_window()
         self._no_reshaped_window()
@@ -176,29 +177,41 @@ class _Model:
         column = self.program.variable(candidate.seconds)
         self.columns[column] = candidate
         for value, label in candidate.gives:
-            self._givers.setdefault(value, []).append((column, label))
+            given = self._givers.setdefault(value, {})
+            given.setdefault(label_key(label), (label, []))[1].append(column)
         return column
 
-    def _serve(self, column: int | None, need: Need) -> None:
-        """`candidate <= Σ what serves its need`."""
-        row: dict[int, float] = {} if column is None else {column: -1.0}
+    def _wants(self, needs: list[tuple[int | None, Need]]) -> list[tuple[Need, list[int | None]]]:
+        """Each want once, with all candidates of one node that have it; at most one is taken."""
+        found: dict[object, tuple[Need, list[int | None]]] = {}
+        for column, need in needs:
+            node = "" if column is None else self.columns[column].node
+            key = (node, need.position, need.value, memory_key(need.layout), need.demand,
+                   need.facts, need.window)  # fmt: skip
+            found.setdefault(key, (need, []))[1].append(column)
+        return list(found.values())
+
+    def _serve(self, columns: list[int | None], need: Need) -> None:
+        """`Σ candidates <= Σ what serves their need`; a graph output always needs."""
+        row: dict[int, float] = {column: -1.0 for column in columns if column is not None}
         fixed = 0.0
-        for giver, label in self._sources(need.value):
-            if label_serves(label, need) and not (giver is None and need.window):
-                if giver is None:
-                    fixed = 1.0
-                else:
-                    row[giver] = row.get(giver, 0.0) + 1.0
+        for label, givers in self._sources(need.value):
+            if not label_serves(label, need) or (need.window and not givers):
+                continue
+            for giver in givers:
+                row[giver] = row.get(giver, 0.0) + 1.0
+            fixed = 1.0 if not givers else fixed
         for copy in self._copies_of.get(need.value, []):
             if self.copies[copy].serves(need):
                 row[copy] = 1.0
-        demanded = 1.0 if column is None else 0.0
+        demanded = 1.0 if None in columns else 0.0
         self.program.constrain(row, demanded - fixed, np.inf)
 
-    def _sources(self, value: str) -> list[tuple[int | None, Label]]:
+    def _sources(self, value: str) -> list[tuple[Label, list[int]]]:
+        """The labels of a value with the candidates that give it; a graph input has none."""
         if value in self.graph.inputs:
-            return [(None, label) for label in self.candidates.labels[value]]
-        return list(self._givers.get(value, []))
+            return [(label, []) for label in self.candidates.labels[value]]
+        return list(self._givers.get(value, {}).values())
 
     def _copies_for(self, need: Need) -> None:
         """Columns for the copies that this reader alone would want."""
@@ -229,9 +242,9 @@ class _Model:
     def _needs_same_layout(self, column: int, value: str, layout: Layout) -> None:
         """A fill writes padding only, so the rest must be there in this layout already."""
         row: dict[int, float] = {column: -1.0}
-        for giver, label in self._sources(value):
-            if giver is not None and memory_key(label.layout) == memory_key(layout):
-                row[giver] = row.get(giver, 0.0) + 1.0
+        for label, givers in self._sources(value):
+            if memory_key(label.layout) == memory_key(layout):
+                row |= dict.fromkeys(givers, 1.0)
         self.program.constrain(row, 0, np.inf)
 
     def _priced(self, value: str, target: Label, kind: str) -> Copy:

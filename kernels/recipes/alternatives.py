@@ -203,6 +203,8 @@ def _form(
     innermost = _data_layout(roles, layouts, lane).index_map.outputs[-1:] if free else ()
     if any(isinstance(e, FloorMod) for e in innermost):
         cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
+    if isinstance(output.index_map.outputs[-1], FloorMod):
+        cycles *= 1.001  # each store finds its block first
     write_padding = output.is_padded
     if write_padding:
         tiling = replace(tiling, write_padding=True)
