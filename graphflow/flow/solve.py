@@ -167,8 +167,8 @@ class _Model:
                 needs.append((None, Need(-1, value, layout, Unused())))
         for _, need in needs:
             self._copies_for(need)
-        for need, columns in self._wants(needs):
-            self._serve(columns, need)
+        for need, readers in self._wants(needs):
+            self._serve(readers, need)
         self._undisturbed(needs)
         self._one_window()
         self._no_reshaped_window()
