@@ -136,7 +136,7 @@ def enumerate_candidates(
             continue
         candidates: dict[object, Candidate] = {}
         for form in forms.of_node[node.name]:
-            if not _respects(node, form, pins, graph):
+            if not _respects(node, form, pins):
                 continue
             for candidate in _of_form(graph, node, form, labels, wanted, target, threads):
                 key = (
@@ -156,9 +156,7 @@ def enumerate_candidates(
     return Candidates(found, labels)
 
 
-def _respects(
-    node: Node, form: Alternative, pins: Mapping[str, Layout], graph: OperatorGraph
-) -> bool:
+def _respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool:
     bound = [
         *zip(node.func.inputs, node.inputs, strict=True),
         *zip(node.func.outputs, node.outputs, strict=True),
@@ -218,7 +216,7 @@ def _of_form(
         )
     if form.padding is Padding.EVALUATED:
         for known in _known_inputs(needs, labels):
-            facts = _evaluated(graph, node, form, known)
+            facts = _evaluated(node, form, known)
             if any(fact != Undefined() for fact in facts.values()):
                 using = tuple(
                     Need(n.position, n.value, n.layout, n.demand, known[n.position].facts)
@@ -245,9 +243,7 @@ def _known_inputs(
     return [dict(chosen) for chosen in product(*options)]
 
 
-def _evaluated(
-    graph: OperatorGraph, node: Node, form: Alternative, known: Mapping[int, Label]
-) -> dict[str, Fact]:
+def _evaluated(node: Node, form: Alternative, known: Mapping[int, Label]) -> dict[str, Fact]:
     """What the body leaves in the padding of its output, for these facts of its inputs."""
     facts: dict[tuple[str, str], Fact] = {}
     for k, buffer in enumerate(node.func.inputs):

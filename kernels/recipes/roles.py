@@ -51,11 +51,6 @@ class Roles:
     factors: frozenset[str]
     """The inputs of the only reduction, where it sums products of two elements, from 0.0 on."""
 
-    def axis_of(self, access: Access, axis: int) -> int | None:
-        """The output axis whose variable indexes `axis` of an access alone, or None."""
-        index = access.indices[axis]
-        return next((k for k, v in enumerate(self.axes) if index is v), None)
-
     def depends_on(self, name: str, axis: int) -> bool:
         """Whether any access to the input `name` uses the variable of the output `axis`."""
         var = self.axes[axis]
