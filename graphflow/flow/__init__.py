@@ -1,5 +1,6 @@
 """Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
 
+from graphflow.flow.candidates import Forms, forms_of
 from graphflow.flow.labels import accepts, label_of, memory_key, padding_regions
 from graphflow.flow.plan import (
     Cancelled,
@@ -17,10 +18,12 @@ __all__ = [
     "Choice",
     "Conversion",
     "EdgePlan",
+    "Forms",
     "Label",
     "LayoutPlan",
     "Refused",
     "accepts",
+    "forms_of",
     "label_of",
     "memory_key",
     "padding_regions",

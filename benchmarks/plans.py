@@ -1,0 +1,213 @@
+"""Whether the layout plan that graphflow chooses is ever slower, timed, than the best uniform plan.
+
+    python benchmarks/plans.py [MODEL ...] [--light] [--channels 8,9] [--threads N] [--json]
+
+Each model is compiled as graphflow chooses and once for each family of layouts, with that family
+pinned wherever the operators offer it.  All programs take turns in blocks on bound inputs; a time
+is the median of the blocks' medians.  The ratio is the chosen plan's time to the shortest of a
+uniform plan.  One above 1.05 is measured twice more, and the median of the three counts: the
+shortest of several noisy times is too short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.bench import Protocol, largest_error, measure
+from graphflow.bench.uniform import inner_values, uniform_pins
+from graphflow.layout import families
+from graphflow.models import ZOO, light, light_names, reseed
+from graphflow.models.zoo import build
+from graphflow.models.zoo.probes import PATTERNS
+from graphflow.runtime import ProgramSpec
+from graphflow.samples import random_inputs
+
+SUSPICIOUS = 1.05
+"""The ratio above which a measurement is repeated."""
+
+CHOSEN = "chosen"
+RANK = 4
+LIGHT, ZOO_PREFIX = "light:", "zoo:"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A compiled plan: `pinned` is the number of inner tensors that were pinned (None: chosen
+    freely); `same_as` names an earlier plan that gave the same program, which is timed for both."""
+
+    exe: gf.Executable
+    pinned: int | None
+    same_as: str | None
+
+    @property
+    def estimated_ms(self) -> float:
+        """What the cost model says a run takes."""
+        return 1e3 * self.exe.compiled.plan.seconds
+
+
+def compiled_plans(model: onnx.ModelProto, threads: int | None) -> dict[str, Plan]:
+    """The chosen plan, then one for each family, by the family's name."""
+    chosen = gf.compile(model, threads=threads)
+    graph, target = chosen.compiled.graph, chosen.compiled.target
+    plans = {CHOSEN: Plan(chosen, None, None)}
+    for family in families(RANK, target.lanes()):
+        pins = uniform_pins(graph, target, family)
+        exe = gf.compile(model, threads=threads, layouts=pins)
+        plans[family.name] = Plan(exe, len(pins), _same_program(exe, plans))
+    return plans
+
+
+def _same_program(exe: gf.Executable, plans: Mapping[str, Plan]) -> str | None:
+    wanted = _identity(exe.compiled.spec)
+    for name, plan in plans.items():
+        if plan.same_as is None and _identity(plan.exe.compiled.spec) == wanted:
+            return name
+    return None
+
+
+def _identity(spec: ProgramSpec) -> tuple[object, ...]:
+    places = tuple((offset, array.shape) for offset, array in spec.constants)
+    return spec.objects, spec.prepare, spec.run, places, spec.arena_bytes
+
+
+def measured(name: str, model: onnx.ModelProto, threads: int | None, blocks: int) -> dict[str, Any]:
+    """Times, estimates and the ratio of one model as plain values."""
+    plans = compiled_plans(model, threads)
+    inputs = random_inputs(plans[CHOSEN].exe.inputs)
+    expected = plans[CHOSEN].exe.run(inputs)
+    runs = {n: p.exe.program.bind(inputs).run for n, p in plans.items() if p.same_as is None}
+    rounds = [_round(plans, runs, blocks)]
+    if _ratio(rounds[0]) > SUSPICIOUS:
+        rounds += [_round(plans, runs, blocks) for _ in range(2)]
+    times = {n: statistics.median(found[n] for found in rounds) for n in plans}
+    compiled = plans[CHOSEN].exe.compiled
+    return {
+        "model": name,
+        "threads": plans[CHOSEN].exe.threads,
+        "edges": len(inner_values(compiled.graph, RANK)),
+        "plans": {
+            n: {
+                "ms": times[n],
+                "estimated_ms": p.estimated_ms,
+                "pinned": p.pinned,
+                "same_as": p.same_as,
+            }
+            for n, p in plans.items()
+        },
+        "best": min((n for n in times if n != CHOSEN), key=lambda n: times[n]),
+        "ratio": statistics.median(_ratio(found) for found in rounds),
+        "ratios": [_ratio(found) for found in rounds],
+        "max_rel_error": max(largest_error(p.exe.run(inputs), expected) for p in plans.values()),
+    }
+
+
+def _round(
+    plans: Mapping[str, Plan], runs: Mapping[str, Callable[[], object]], blocks: int
+) -> dict[str, float]:
+    """Milliseconds of each plan."""
+    timings = measure(runs, Protocol(blocks=blocks))
+    return {n: timings[n if p.same_as is None else p.same_as].median_ms for n, p in plans.items()}
+
+
+def _ratio(times: Mapping[str, float]) -> float:
+    return times[CHOSEN] / min(ms for name, ms in times.items() if name != CHOSEN)
+
+
+# What is printed --------------------------------------------------------------------------------
+
+
+def plans_table(results: Sequence[dict[str, Any]]) -> Table:
+    """A row a model; geometric mean and worst below."""
+    ratios = [found["ratio"] for found in results]
+    worst = max(results, key=lambda found: float(found["ratio"]))
+    mean = statistics.geometric_mean(ratios)
+    table = Table(
+        header_style="bold",
+        caption="milliseconds measured / estimated by the cost model (inner tensors pinned of all);"
+        " = the same program as the chosen plan or an earlier one\n"
+        f"geometric mean of the ratios {mean:.3f}, worst {worst['ratio']:.3f} ({worst['model']})",
+    )
+    table.add_column("model")
+    for name in results[0]["plans"]:
+        table.add_column(name, justify="right")
+    table.add_column("best uniform")
+    for column in ("ratio", "error"):
+        table.add_column(column, justify="right")
+    for found in results:
+        cells = (_cell(plan, found["edges"]) for plan in found["plans"].values())
+        error = f"{found['max_rel_error']:.0e}"
+        table.add_row(found["model"], *cells, found["best"], f"{found['ratio']:.3f}", error)
+    return table
+
+
+def _cell(plan: Mapping[str, Any], edges: int) -> str:
+    """Measured, estimated, and for uniform plans how much is pinned."""
+    times = f"{plan['ms']:.3f} / {plan['estimated_ms']:.3f}"
+    if plan["pinned"] is None:
+        return times
+    same = "" if plan["same_as"] is None else "= "
+    return f"{same}{times} ({plan['pinned']}/{edges})"
+
+
+# From arguments to models -----------------------------------------------------------------------
+
+
+def _names(given: argparse.Namespace) -> list[str]:
+    names = list(given.models)
+    if given.light:
+        names += [f"{LIGHT}{name}" for name in light_names()]
+    for channels in given.channels:
+        names += [
+            f"{ZOO_PREFIX}probe:{pattern}:{channels}"
+            for pattern, (_, divisor) in PATTERNS.items()
+            if channels % divisor == 0
+        ]
+    return list(dict.fromkeys(names or [f"{ZOO_PREFIX}{name}" for name in ZOO]))
+
+
+def _proto(name: str) -> onnx.ModelProto:
+    if name.startswith(ZOO_PREFIX):
+        return build(name.removeprefix(ZOO_PREFIX))
+    if name.startswith(LIGHT):
+        return reseed(light(name.removeprefix(LIGHT)), 0)
+    return onnx.load(name)
+
+
+def _channels(text: str) -> list[int]:
+    return [int(n) for n in text.split(",")]
+
+
+def main() -> None:
+    """Prints the table, or an object a line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the whole zoo")
+    parser.add_argument("--light", action="store_true", help="the light models too, reseeded")
+    parser.add_argument("--channels", type=_channels, default=[], help="of every probe, as 8,9,15")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--blocks", type=int, default=15)
+    parser.add_argument("--json", action="store_true", help="one object a line, one line a model")
+    given = parser.parse_args()
+    results = []
+    for name in _names(given):
+        print(f"measuring {name}", file=sys.stderr)
+        results.append(measured(name, _proto(name), given.threads, given.blocks))
+        if given.json:
+            print(json.dumps(results[-1]), flush=True)
+    if not given.json:
+        console = Console() if sys.stdout.isatty() else Console(width=200)
+        console.print(plans_table(results))
+
+
+if __name__ == "__main__":
+    main()
