@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from onnx import ModelProto
 
 import graphflow as gf
+import graphflow.bench.uniform as uniform
 from graphflow.bench import (
     Machine,
     Protocol,
@@ -29,9 +31,14 @@ from graphflow.bench import (
     measure_machine,
     relative_error,
 )
+from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.codegen import host_target
 from graphflow.errors import GraphflowError
+from graphflow.flow import Forms, forms_of, memory_key
+from graphflow.graph import OperatorGraph
+from graphflow.layout import Family, families
 from graphflow.models import Builder
+from graphflow.target import Target
 
 QUICK = Protocol(blocks=2, idle=0.0, discarded=0.0, measured=0.001)
 
@@ -187,3 +194,57 @@ def test_a_bench_has_the_documented_fields_and_the_programs_agree() -> None:
 def test_a_peer_that_does_not_exist_is_refused() -> None:
     with pytest.raises(GraphflowError, match="there are onnxruntime, openvino"):
         load_peer("tensorflow", b"", 1)
+
+
+FAMILIES = families(4, host_target().lanes())
+
+
+def three_convolutions() -> ModelProto:
+    """Between them 12 channels, which the second convolution's sum reads again, then 20."""
+    build = Builder(name="plain")
+    y = build.relu(build.conv(build.input("x", (1, 3, 6, 6)), 12, 3))
+    z = build.relu(build.conv(build.add(y, build.conv(y, 12, 1)), 20, 1))
+    build.output(build.conv(z, 5, 1))
+    return build.model()
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_uniform_pins_are_taken_together_and_spare_inputs_and_outputs(family: Family) -> None:
+    model = three_convolutions()
+    free = gf.compile(model, threads=1).compiled
+    pins = uniform_pins(free.graph, free.target, family)
+    assert tuple(pins) == inner_values(free.graph, 4) and len(pins) == 3
+    edges = gf.compile(model, threads=1, layouts=pins).compiled.plan.edges
+    for value, layout in pins.items():
+        assert layout == family.instantiate(free.graph.values[value].shape)
+        assert memory_key(edges[value].label.layout) == memory_key(layout)
+
+
+@pytest.mark.parametrize("family", FAMILIES[1:], ids=lambda family: family.name)
+def test_a_node_without_a_form_for_all_pins_keeps_those_of_most_elements(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = gf.compile(three_convolutions(), threads=1).compiled
+    small, summed, large = inner_values(compiled.graph, 4)
+    node = compiled.graph.producer(large)
+    assert node is not None
+    source, result = node.func.inputs[0].name, node.func.outputs[0].name
+    assert node.inputs[0] == summed
+
+    def either(graph: OperatorGraph, target: Target) -> Forms:
+        """All forms, but of one node those that have exactly one of two tensors in the family."""
+        found = dict(forms_of(graph, target).of_node)
+        wanted = {
+            name: memory_key(pinned)
+            for name, value in ((source, summed), (result, large))
+            if (pinned := family.instantiate(graph.values[value].shape)) is not None
+        }
+        found[node.name] = tuple(
+            form
+            for form in found[node.name]
+            if sum(memory_key(form.layouts[name]) == key for name, key in wanted.items()) == 1
+        )
+        return Forms(found)
+
+    monkeypatch.setattr(uniform, "forms_of", either)
+    assert tuple(uniform_pins(compiled.graph, compiled.target, family)) == (small, large)
