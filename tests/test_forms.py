@@ -24,8 +24,8 @@ from placing import (
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
 from graphflow.kernels import definitions as d
-from graphflow.kernels.recipes import Alternative, Padding, View, alternatives
-from graphflow.layout import Constant, Equal, Fact, Layout, fact_of, output_facts
+from graphflow.kernels.recipes import Alternative, Offers, Padding, View, alternatives
+from graphflow.layout import Constant, Equal, Fact, Layout, fact_of, output_facts, row_major
 from graphflow.lower import LoweredKernel, lower_call
 from graphflow.schedule import replay
 from graphflow.target import Target
@@ -46,6 +46,15 @@ class Case:
     definition: PrimFunc
     constants: frozenset[str] = frozenset()
     target: Target = SHORT
+    offered: Offers = ()
+
+
+def renamed(func: PrimFunc) -> tuple[Layout, ...]:
+    """The layouts of no family that the output has where the movement is a view."""
+    forms = alternatives(func, frozenset(), SHORT)
+    output = func.outputs[0]
+    found = [form.layouts[output.name] for form in forms if isinstance(form.recipe, View)]
+    return tuple(layout for layout in found if layout != row_major(output.shape))
 
 
 def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -> Case:
@@ -187,6 +196,18 @@ CASES: dict[str, Case] = {
         d.gemm((3, 10), (7, 10), transpose_b=True, alpha=0.5), frozenset({"b"})
     ),
     "gemm of varying operands": Case(d.gemm((3, 10), (10, 7), (3, 1))),
+    "gemm of flattened images": Case(
+        d.gemm((3, 48), (48, 7), (7,)), frozenset({"b", "c"}),
+        offered=(("a", renamed(d.reshape((3, 8, 2, 3), (3, 48)))),)
+    ),
+    "gemm of a flattened image, transposed": Case(
+        d.gemm((1, 36), (9, 36), (9,), transpose_b=True), frozenset({"b", "c"}),
+        offered=(("a", renamed(d.reshape((1, 6, 2, 3), (1, 36)))),)
+    ),
+    "matmul of turned matrices": Case(
+        d.matmul((2, 4, 5), (5, 6)), frozenset({"b"}),
+        offered=(("a", renamed(d.transpose((5, 2, 4), (1, 2, 0)))),)
+    ),
     "matmul": Case(d.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
     "matmul batched": Case(d.matmul((2, 3, 5), (2, 5, 6))),
     "matmul with a vector": Case(d.matmul((3, 5), (5,))),
@@ -213,7 +234,7 @@ def numbers(definition: PrimFunc, seed: int = 0) -> dict[str, Array]:
 
 def kernels_of(case: Case) -> list[Alternative]:
     """The forms that run."""
-    forms = alternatives(case.definition, case.constants, case.target)
+    forms = alternatives(case.definition, case.constants, case.target, offered=case.offered)
     return [form for form in forms if not isinstance(form.recipe, View)]
 
 
@@ -272,6 +293,14 @@ def test_every_form_computes_its_definition(name: str) -> None:
         layouts = dict(form.layouts)
         box = run(kernel, layouts, arrays, lambda n, f=form: demanded(f, n))
         close(unplace(layouts[output], box), want)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.offered])
+def test_an_operand_is_read_in_the_layout_that_is_offered(name: str) -> None:
+    for buffer, offered in CASES[name].offered:
+        assert offered
+        read = [form.layouts[buffer] for form, _ in kernels(name)]
+        assert all(layout in read for layout in offered)
 
 
 @pytest.mark.parametrize("name", REPLAYED)

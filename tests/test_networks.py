@@ -227,6 +227,21 @@ def test_large_constants_are_computed_once_and_natively() -> None:
     assert executable.report()["summary"]["folded_constants"] >= 0
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("channels", [24, 17])
+def test_a_flattened_image_is_multiplied_where_it_lies(batch: int, channels: int) -> None:
+    """The weights' rows follow the order of the image, so nothing has to be reordered."""
+    b = Builder(11)
+    x = b.relu(b.conv(b.input("x", (batch, 5, 7, 7)), channels, 3))
+    x = b.node("Flatten", [b.relu(b.conv(x, channels, 3, in_channels=channels))])
+    b.output(b.node("Gemm", [x, b.weight(33, channels * 9), b.weight(33)], transB=1))
+    model = b.model()
+    assert check(model, threads=2).report()["summary"]["inner_conversions"] == 0
+    image = next(n.input[0] for n in model.graph.node if n.op_type == "Flatten")
+    pinned = check(model, threads=1, layouts={image: "channels_last"})
+    assert pinned.report()["summary"]["inner_conversions"] == 0
+
+
 # SqueezeNet ---------------------------------------------------------------------------------------
 
 

@@ -212,7 +212,10 @@ def linear(terms: Iterable[Term], constant: int = 0) -> IndexExpr:
 def _merge_quotient_and_rest(
     coefficients: dict[IndexExpr, int],
 ) -> tuple[list[Term], int] | None:
-    """`k·c·(x // c) + k·(x % c)` → terms and constant of `k·x`, None where it does not occur."""
+    """`k·c·(x // c) + k·(x % c)` → terms and constant of `k·x`; None where it does not occur.
+
+    Likewise `k·c·(x // c % m) + k·(x % c)` → `k·(x % (c·m))`.
+    """
     for atom, coefficient in coefficients.items():
         if not isinstance(atom, FloorMod):
             continue
@@ -220,11 +223,27 @@ def _merge_quotient_and_rest(
         inner, offset = terms_of(quotient)
         if offset or len(inner) != 1 or inner[0][1] != 1:
             continue
-        if coefficients.get(quotient) == coefficient * atom.divisor:
-            rest = [(a, c) for a, c in coefficients.items() if a is not atom and a is not quotient]
-            terms, extra = terms_of(atom.numerator)
-            merged = [(a, c * coefficient) for a, c in terms]
-            return rest + merged, extra * coefficient
+        whole = _whole(coefficients, quotient, coefficient * atom.divisor)
+        if whole is not None:
+            rest = [(a, c) for a, c in coefficients.items() if a is not atom and a is not whole]
+            joined = atom.numerator
+            if whole is not quotient:
+                assert isinstance(whole, FloorMod)
+                joined = floor_mod(joined, atom.divisor * whole.divisor)
+            terms, extra = terms_of(joined)
+            return rest + [(a, c * coefficient) for a, c in terms], extra * coefficient
+    return None
+
+
+def _whole(
+    coefficients: dict[IndexExpr, int], quotient: IndexExpr, wanted: int
+) -> IndexExpr | None:
+    """The atom with the coefficient `wanted` that is `quotient`, or a remainder of it."""
+    if coefficients.get(quotient) == wanted:
+        return quotient
+    for atom, coefficient in coefficients.items():
+        if coefficient == wanted and isinstance(atom, FloorMod) and atom.numerator is quotient:
+            return atom
     return None
 
 

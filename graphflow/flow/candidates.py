@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
 from graphflow.cost import kernel_seconds
 from graphflow.errors import LayoutConflict
-from graphflow.flow.labels import label_key, label_of, memory_key, padding_regions
+from graphflow.flow.labels import MemoryKey, label_key, label_of, memory_key, padding_regions
 from graphflow.flow.plan import Label
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Alternative, Padding, View, alternatives
+from graphflow.kernels.recipes import Alternative, Offers, Padding, View, alternatives
 from graphflow.layout import (
     Constant,
     Demand,
@@ -29,6 +30,7 @@ from graphflow.layout import (
     Undefined,
     Unused,
     fact_of,
+    families,
     output_facts,
     row_major,
 )
@@ -96,10 +98,37 @@ def forms_of(graph: OperatorGraph, target: Target) -> Forms:
     found: dict[str, tuple[Alternative, ...]] = {}
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
-            constants = constant_inputs(graph, node)
-            finite = frozenset(b for b in constants if _is_finite(graph, node, b))
-            found[node.name] = alternatives(node.func, constants, target, finite)
+            found[node.name] = _alternatives(graph, node, target)
     return Forms(found)
+
+
+def _alternatives(
+    graph: OperatorGraph, node: Node, target: Target, offered: Offers = ()
+) -> tuple[Alternative, ...]:
+    constants = constant_inputs(graph, node)
+    finite = frozenset(b for b in constants if _is_finite(graph, node, b))
+    return alternatives(node.func, constants, target, finite, offered)
+
+
+def _offers(
+    graph: OperatorGraph, node: Node, labels: Mapping[str, tuple[Label, ...]], target: Target
+) -> Offers:
+    """The layouts of no family in which inputs of a node can be had."""
+    found: dict[str, tuple[Layout, ...]] = {}
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        if not graph.is_constant(value):
+            usual = _of_families(buffer.shape, target)
+            given = {memory_key(label.layout): label.layout for label in labels[value]}
+            unusual = tuple(layout for key, layout in given.items() if key not in usual)
+            if unusual:
+                found[buffer.name] = unusual
+    return tuple(found.items())
+
+
+@lru_cache(maxsize=4096)
+def _of_families(shape: tuple[int, ...], target: Target) -> frozenset[MemoryKey]:
+    made = (family.instantiate(shape) for family in families(len(shape), target.lanes()))
+    return frozenset(memory_key(layout) for layout in made if layout is not None)
 
 
 def _is_finite(graph: OperatorGraph, node: Node, buffer: str) -> bool:
@@ -135,7 +164,11 @@ def enumerate_candidates(
         if node.name not in forms.of_node:
             continue
         candidates: dict[object, Candidate] = {}
-        for form in forms.of_node[node.name]:
+        offered = _offers(graph, node, labels, target)
+        options = forms.of_node[node.name]
+        if offered:
+            options = _alternatives(graph, node, target, offered)
+        for form in options:
             if not _respects(node, form, pins):
                 continue
             for candidate in _of_form(graph, node, form, labels, wanted, target, threads):
@@ -148,7 +181,7 @@ def enumerate_candidates(
                 if kept is None or candidate.seconds < kept.seconds:
                     candidates[key] = candidate
         if not candidates:
-            _conflict(node, forms.of_node[node.name], pins)
+            _conflict(node, options, pins)
         found[node.name] = tuple(candidates.values())
         for value in node.outputs:
             given = [label for c in found[node.name] for v, label in c.gives if v == value]

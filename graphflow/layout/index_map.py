@@ -144,7 +144,8 @@ class IndexMap:
 
         The inverse is derived from quotient and remainder pairs, permutations, offsets, sums whose
         other terms are known and, where the logical `shape` is given, from mixed-radix sums such
-        as `16*i + j`.  ScheduleError says which index cannot be found again.
+        as `16*i + j`; the only index of an axis of one is 0.  ScheduleError says which index cannot
+        be found again.
         """
         i = logical_vars(rank)
         outputs = tuple(as_index(e) for e in function(*i))
@@ -152,6 +153,8 @@ class IndexMap:
         p = physical_vars(len(outputs))
         ranges = {} if shape is None else {v: (0, n - 1) for v, n in zip(i, shape, strict=True)}
         known = solve(dict(zip(p, outputs, strict=True)), ranges)
+        single = {v: as_index(0) for v, (_, last) in ranges.items() if last == 0}
+        known = single | known
         missing = [str(v) for v in i if v not in known]
         text = f"index map ({_text(i)}) -> ({_text(outputs)})"
         if missing:

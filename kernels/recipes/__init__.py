@@ -9,13 +9,14 @@ from graphflow.kernels.recipes.alternative import (
     View,
     Work,
 )
-from graphflow.kernels.recipes.alternatives import alternatives
+from graphflow.kernels.recipes.alternatives import Offers, alternatives
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.movement import flat_offset
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
     "Alternative",
+    "Offers",
     "Padding",
     "Panel",
     "Placements",

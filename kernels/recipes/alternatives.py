@@ -8,9 +8,10 @@ the claims against what analysis finds in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from typing import TypeAlias
 
 from graphflow.arith import FloorDiv, FloorMod, Var, evaluate, terms_of, variables
 from graphflow.kernels.recipes.alternative import (
@@ -21,7 +22,7 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
-from graphflow.kernels.recipes.movement import flat_offset, window_forms
+from graphflow.kernels.recipes.movement import flat_offset, view_forms
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
@@ -48,17 +49,33 @@ SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
 
 
+Offers: TypeAlias = tuple[tuple[str, tuple[Layout, ...]], ...]
+"""Layouts of no family, by the input that has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """One layout for one operand; the others follow the family of the output."""
+
+    name: str
+    layout: Layout
+
+
 @lru_cache(maxsize=4096)
 def alternatives(
     definition: PrimFunc,
     constants: frozenset[str],
     target: Target,
     finite: frozenset[str] = frozenset(),
+    offered: Offers = (),
 ) -> tuple[Alternative, ...]:
     """All forms of `definition`; `constants` are the inputs known at compile time, and `finite`
-    those of them that hold neither NaN nor infinity."""
+    those of them that hold neither NaN nor infinity.
+
+    Besides the layouts of families, inputs are read in those that are `offered`.
+    """
     roles = roles_of(definition)
-    forms = list(window_forms(definition, target))
+    forms = list(view_forms(definition, target, dict(offered)))
     # One element has no lanes, and none at all no loops.
     if (
         roles is None
@@ -68,6 +85,7 @@ def alternatives(
         forms.append(_staged(definition))
     else:
         forms += _tiled(definition, roles, constants, target, finite)
+        forms += _as_offered(definition, roles, constants, target, offered)
     distinct: dict[tuple[object, ...], Alternative] = {}
     for form in forms:
         claims = (type(form.recipe), tuple(form.layouts.items()), tuple(form.demands.items()))
@@ -103,6 +121,22 @@ def _tiled(
                 yield from _with_demands(form, roles)
                 if data is out:
                     yield from halo_forms(form, roles, finite)
+
+
+def _as_offered(
+    definition: PrimFunc,
+    roles: Roles,
+    constants: frozenset[str],
+    target: Target,
+    offered: Offers,
+) -> Iterator[Alternative]:
+    """Forms that read an operand as it is offered, and write the layout of a family."""
+    for out in families(len(roles.output.shape), target.lanes()):
+        for name, layouts in offered:
+            for layout in layouts:
+                form = _form(definition, roles, constants, out, _Offered(name, layout), target)
+                if form is not None:
+                    yield from _with_demands(form, roles)
 
 
 def _placed(definition: PrimFunc, out: Family, data: Family) -> tuple[Layout | None, ...]:
@@ -158,7 +192,7 @@ def _form(
     roles: Roles,
     constants: frozenset[str],
     out: Family,
-    data: Family,
+    data: Family | _Offered,
     target: Target,
 ) -> Alternative | None:
     output = out.instantiate(roles.output.shape)
@@ -171,7 +205,7 @@ def _form(
     packed: list[Buffer] = []
     free = False
     for buffer in definition.inputs:
-        family = out
+        family: Family | _Offered = out
         if buffer.name in constants and _is_weight(roles, buffer, lane):
             packed.append(buffer)
             continue
@@ -181,11 +215,13 @@ def _form(
         # A constant is laid out as the form likes best; only data comes in several layouts.
         if buffer.name not in constants and _is_free(roles, buffer.name, lane):
             family, free = data, True
-        layout = _operand_layout(family, buffer)
+        layout = _operand_layout(family, out, buffer)
         if layout is None:
             return None
         layouts[buffer.name] = layout
     if not free and data is not out:
+        return None
+    if isinstance(data, _Offered) and layouts.get(data.name) != data.layout:
         return None
     group = _group(roles, lane, target)
     if group and (output.is_padded or isinstance(output.index_map.outputs[-1], FloorMod)):
@@ -286,7 +322,11 @@ def lane_axis(layout: Layout) -> int:
     return next(k for k, v in enumerate(layout.index_map.inputs) if v in used)
 
 
-def _operand_layout(family: Family, buffer: Buffer) -> Layout | None:
+def _operand_layout(family: Family | _Offered, other: Family, buffer: Buffer) -> Layout | None:
+    if isinstance(family, _Offered):
+        if family.name == buffer.name:
+            return family.layout
+        family = other
     if len(buffer.shape) != family.rank:
         return row_major(buffer.shape)
     return family.instantiate(buffer.shape)

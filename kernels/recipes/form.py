@@ -159,23 +159,26 @@ def _reduction_loops(func: PrimFunc, axes: tuple[str, ...]) -> list[str]:
 
 
 def _split_blocked(s: Schedule, axes: tuple[str, ...]) -> Schedule:
-    """A reduction loop that a blocked operand sees as `c // b, c % b` becomes two loops."""
+    """A reduction loop of which an operand sees digits becomes a loop for each."""
     for name in _reduction_loops(s.func, axes):
-        var = Var(name)
-        for access in accesses(s.func.body):
-            factor = next(
-                (
-                    e.divisor
-                    for e in access.indices
-                    if isinstance(e, FloorMod) and e.numerator is var
-                ),
-                None,
-            )
-            if access.kind == "read" and factor is not None:
-                s = s.apply(divide_loop, name, factor, (name + "o", name + "i"), "guard")
-                s = s.apply(simplify_kernel)
-                break
+        factor = _digit_base(s.func, Var(name))
+        if factor is not None:
+            s = s.apply(divide_loop, name, factor, (name + "o", name + "i"), "guard")
+            return _split_blocked(s.apply(simplify_kernel), axes)
     return s
+
+
+def _digit_base(func: PrimFunc, var: Var) -> int | None:
+    """The lowest base by which an operand splits a loop variable; None where none does."""
+    found = [
+        atom.divisor
+        for access in accesses(func.body)
+        if access.kind == "read"
+        for e in access.indices
+        for atom, _ in terms_of(e)[0]
+        if isinstance(atom, FloorMod) and atom.numerator is var
+    ]
+    return min(found, default=None)
 
 
 def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from graphflow.arith import FloorMod, IndexExpr, Var, variables
+from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, terms_of, variables
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import IndexMap, Layout
 from graphflow.tir import Buffer
@@ -30,38 +31,66 @@ def packed_layout(
         size = buffer.shape[0] - whole + -(-whole // width) * width
         return Layout.of(IndexMap.identity(1), buffer.shape, (size,))
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
-    order, blocked = _reduction_order(roles, layouts)
-    axes = [k for v in order for k, e in enumerate(access.indices) if e is v and k != lane_of]
-    split = None
-    if blocked is not None:
-        split = next(
-            ((k, blocked[1]) for k, e in enumerate(access.indices) if e is blocked[0]), None
-        )
-    return packed_weights(buffer.shape, lane_of, width, tuple(axes), split, group)
+    order = tuple(
+        replace(digit, axis=axis)
+        for digit in _reduction_order(roles, layouts)
+        for axis, e in enumerate(access.indices)
+        if e is roles.reduction[digit.axis][0] and axis != lane_of
+    )
+    return packed_weights(buffer.shape, lane_of, width, order, group)
 
 
-def _reduction_order(
-    roles: Roles, layouts: Mapping[str, Layout]
-) -> tuple[list[Var], tuple[Var, int] | None]:
-    """Reduction variables by falling stride in the data operand, and the one that is blocked."""
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """`index // step % base` of an axis; all that is above the step where `base` is zero."""
+
+    axis: int
+    step: int = 1
+    base: int = 0
+
+    def of(self, index: IndexExpr) -> IndexExpr:
+        """This digit of an index along the axis."""
+        above = index // self.step
+        return above % self.base if self.base else above
+
+
+def _reduction_order(roles: Roles, layouts: Mapping[str, Layout]) -> list[Digit]:
+    """Digits of the reduction variables (by their number) by falling stride in the data operand.
+
+    Where that operand splits a variable, its digits are apart.
+    """
+    loops = [v for v, _ in roles.reduction]
     data = next((n for n in layouts if n in roles.reads and roles.reads[n]
-                 and any(v in variables(e) for v, _ in roles.reduction
+                 and any(v in variables(e) for v in loops
                          for e in roles.reads[n][0].indices)), None)  # fmt: skip
-    order = [v for v, _ in roles.reduction]
     if data is None:
-        return order, None
+        return [Digit(number) for number in range(len(loops))]
     access, layout = roles.reads[data][0], layouts[data]
-    physical = layout.physical_index(access.indices)
-    strides = layout.buffer(data, "float32").strides
-    key: dict[Var, int] = {}
-    blocked: tuple[Var, int] | None = None
-    for var in order:
-        touched = [s for e, s in zip(physical, strides, strict=True) if var in variables(e)]
-        key[var] = max(touched, default=0)
-        for e in physical:
-            if isinstance(e, FloorMod) and e.numerator is var:
-                blocked = (var, e.divisor)
-    return sorted(order, key=lambda v: (-key[v], order.index(v))), blocked
+    strides: dict[Digit, int] = {}
+    steps = layout.buffer(data, "float32").strides
+    for e, step in zip(layout.physical_index(access.indices), steps, strict=True):
+        for atom, k in terms_of(e)[0]:
+            for number, var in enumerate(loops):
+                digit = _digit(atom, var, number)
+                if digit is not None:
+                    strides[digit] = max(strides.get(digit, 0), abs(k) * step)
+    found = [
+        digit
+        for number in range(len(loops))
+        for digit in [d for d in strides if d.axis == number] or [Digit(number)]
+    ]
+    return sorted(found, key=lambda digit: -strides.get(digit, 0))
+
+
+def _digit(atom: IndexExpr, var: Var, number: int) -> Digit | None:
+    inner, base, step = atom, 0, 1
+    if isinstance(inner, FloorMod):
+        inner, base = inner.numerator, inner.divisor
+    if isinstance(inner, FloorDiv):
+        inner, step = inner.numerator, inner.divisor
+    if inner is var:
+        return Digit(number, step, base)
+    return Digit(number) if var in variables(atom) else None
 
 
 @lru_cache(maxsize=4096)
@@ -69,28 +98,20 @@ def packed_weights(
     shape: tuple[int, ...],
     lane: int,
     width: int,
-    order: tuple[int, ...],
-    blocked: tuple[int, int] | None = None,
+    order: tuple[Digit, ...],
     group: int = 0,
 ) -> Layout:
     """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
 
-    `order` are the other axes from the outermost in; `blocked = (axis, b)` splits one of them, its
-    rest innermost before the lanes.  With a `group` the lane axis is first cut into groups.
+    `order` are the digits of the other axes from the outermost in.  With a `group` the lane axis is
+    first cut into groups.
     """
 
     def place(*i: Var) -> list[IndexExpr]:
         within = i[lane] % group if group else i[lane]
         out: list[IndexExpr] = [i[lane] // group] if group else []
         out.append(within // width)
-        tail: list[IndexExpr] = []
-        for axis in order:
-            if blocked is not None and axis == blocked[0]:
-                out.append(i[axis] // blocked[1])
-                tail.append(i[axis] % blocked[1])
-            else:
-                out.append(i[axis])
-        return [*out, *tail, within % width]
+        return [*out, *(digit.of(i[digit.axis]) for digit in order), within % width]
 
     index_map = IndexMap.from_function(len(shape), place, shape)
     smallest = Layout.of(index_map, shape).physical_shape
