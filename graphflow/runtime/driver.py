@@ -39,16 +39,21 @@ class Job(ctypes.Structure):
         ("addresses", ctypes.c_void_p),
         ("control_bits", ctypes.c_int32),
         ("unused", ctypes.c_int32),
+        ("first", ctypes.c_int64),
+        ("stop", ctypes.c_int64),
+        ("patience_ns", ctypes.c_int64),
+        ("deadline", ctypes.c_int64),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
     """`start_pool(threads, barrier_spins, idle_spins) -> address or None`,
-    `run(pool address, job address) -> status`, and how long one pause takes."""
+    `run(pool address, job address, first step) -> next step, 0 or -1`, and how long one pause
+    takes."""
 
     start_pool: Callable[[int, int, int], int | None]
-    run: Callable[[int, int], int]
+    run: Callable[[int, int, int], int]
     pause_ns: float
 
     def spins(self, microseconds: float) -> int:
@@ -76,7 +81,7 @@ def driver() -> Driver:
     int32, int64, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
     return Driver(
         start_pool=entry("graphflow_pool", pointer, int64, int32, int32),
-        run=entry("graphflow_run", int32, pointer, pointer),
+        run=entry("graphflow_run", int64, pointer, pointer, int64),
         pause_ns=_pause_ns(entry("graphflow_spin", None, int64)),
     )
 

@@ -5,9 +5,11 @@ memory with the layouts below.  Three functions are exported:
 
 - `graphflow_pool(threads, barrier_spins, idle_spins) -> pool` starts `threads - 1` detached
   workers; null if the system refuses a thread or memory.  A pool is never freed.
-- `graphflow_run(pool, job) -> status` executes the job with the pool's threads and the caller;
-  0 when done, 1 if the same job is being executed by another caller.  The pool may be null for a
-  job without parallel steps.
+- `graphflow_run(pool, job, first) -> next` executes the job from step `first` on, with the pool's
+  threads and the caller.  It gives 0 when done and -1 if the same job is being executed by another
+  caller; otherwise it paused, and is to be called again with what it gave.  It pauses between steps
+  when a call has taken as long as the job says: Python handles no signals while in native code.
+  The pool may be null for a job without parallel steps.
 - `graphflow_spin(count)` pauses that often, to find out how long a pause takes.
 
 What always holds: a worker touches neither a job nor a kernel after it has arrived at the meeting
@@ -37,12 +39,14 @@ target triple = "x86_64-unknown-linux-gnu"
 }
 %Worker = type { ptr, i64, i32, i32 }  ; pool, index of the thread (the caller is 0), 2 processor
 %Job = type {
-  i32, i32,                         ; 0 in use, 1 has parallel steps
+  i32, i32,                         ; 0 free 0, executed 1, paused 2; 1 has parallel steps
   ptr, i64,                         ; 2 steps, 3 their number
   ptr,                              ; 4 pointers: the buffers of all steps
   ptr, i64,                         ; 5 patches, 6 their number
   ptr,                              ; 7 addresses of graph inputs and outputs
-  i32, i32                          ; 8 bits to set in the control word, 9 unused
+  i32, i32,                         ; 8 bits to set in the control word, 9 unused
+  i64, i64,                         ; 10 first step, 11 step to pause before (0: none)
+  i64, i64                          ; 12 patience and 13 deadline of one call in nanoseconds
 }
 %Step = type { ptr, i64, i64, i64, i64 }  ; kernel, first pointer, extent, threads, barrier after
 %Patch = type { i64, i64 }                ; pointers[first] becomes addresses[second]
@@ -53,6 +57,7 @@ declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare ptr @aligned_alloc(i64, i64)
 declare i32 @sched_getcpu()
+declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
@@ -192,7 +197,41 @@ leave:
   ret void
 }
 
+; Nanoseconds of a clock that is read in a few of them: 6 CLOCK_MONOTONIC_COARSE.
+define internal i64 @nanoseconds() {
+entry:
+  %time = alloca { i64, i64 }, align 8
+  %read = call i32 @clock_gettime(i32 6, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %rest.at = getelementptr { i64, i64 }, ptr %time, i64 0, i32 1
+  %rest = load i64, ptr %rest.at, align 8
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %rest
+  ret i64 %sum
+}
+
+; The caller alone decides to pause before step %next, ahead of the meeting that all threads have in
+; between; behind it they all see the decision.
+define internal void @consider_pause(ptr %job, i64 %me, i64 %next) {
+entry:
+  %caller = icmp eq i64 %me, 0
+  br i1 %caller, label %look, label %done
+look:
+  %now = call i64 @nanoseconds()
+  %deadline.at = getelementptr %Job, ptr %job, i64 0, i32 13
+  %deadline = load i64, ptr %deadline.at, align 8
+  %late = icmp sge i64 %now, %deadline
+  br i1 %late, label %pause, label %done
+pause:
+  %stop.at = getelementptr %Job, ptr %job, i64 0, i32 11
+  store atomic i64 %next, ptr %stop.at monotonic, align 8
+  br label %done
+done:
+  ret void
+}
+
 ; Thread %me of a step's %n takes the iterations [extent * me / n, extent * (me + 1) / n).
+; Without a pool any step may be followed by a pause, otherwise only those that all threads finish.
 define internal void @execute(ptr %pool, ptr %job, i64 %me) {
 entry:
   %steps.at = getelementptr %Job, ptr %job, i64 0, i32 2
@@ -201,10 +240,14 @@ entry:
   %count = load i64, ptr %count.at, align 8
   %pointers.at = getelementptr %Job, ptr %job, i64 0, i32 4
   %pointers = load ptr, ptr %pointers.at, align 8
+  %begin.at = getelementptr %Job, ptr %job, i64 0, i32 10
+  %begin = load i64, ptr %begin.at, align 8
+  %stop.at = getelementptr %Job, ptr %job, i64 0, i32 11
+  %lonely = icmp eq ptr %pool, null
   %next.me = add i64 %me, 1
   br label %head
 head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %following ]
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %after ], [ %i.next, %look ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %body, label %done
 body:
@@ -235,15 +278,21 @@ whole:
   call void %kernel(ptr %buffers, i64 %lo, i64 %hi)
   br label %after
 after:
+  %i.next = add i64 %i, 1
   %barrier = load i64, ptr %barrier.at, align 8
   %meet = icmp ne i64 %barrier, 0
-  br i1 %meet, label %together, label %following
+  %between = or i1 %meet, %lonely
+  br i1 %between, label %consider, label %head
+consider:
+  call void @consider_pause(ptr %job, i64 %me, i64 %i.next)
+  br i1 %meet, label %together, label %look
 together:
   call void @meet(ptr %pool, i64 %me, i1 true)
-  br label %following
-following:
-  %i.next = add i64 %i, 1
-  br label %head
+  br label %look
+look:
+  %stop = load atomic i64, ptr %stop.at monotonic, align 8
+  %paused = icmp eq i64 %stop, %i.next
+  br i1 %paused, label %done, label %head
 done:
   ret void
 }
@@ -326,15 +375,27 @@ done:
   ret void
 }
 
-define i32 @graphflow_run(ptr %pool, ptr %job) {
+define i64 @graphflow_run(ptr %pool, ptr %job, i64 %first) {
 entry:
   %control = alloca i32, align 4
   %saved = alloca i32, align 4
-  %claim = cmpxchg ptr %job, i32 0, i32 1 acquire monotonic
+  %fresh = icmp eq i64 %first, 0
+  %expected = select i1 %fresh, i32 0, i32 2
+  %claim = cmpxchg ptr %job, i32 %expected, i32 1 acquire monotonic
   %claimed = extractvalue { i32, i1 } %claim, 1
   br i1 %claimed, label %begin, label %busy
 begin:
   call void @apply_patches(ptr %job)
+  %first.at = getelementptr %Job, ptr %job, i64 0, i32 10
+  store i64 %first, ptr %first.at, align 8
+  %stop.at = getelementptr %Job, ptr %job, i64 0, i32 11
+  store i64 0, ptr %stop.at, align 8
+  %patience.at = getelementptr %Job, ptr %job, i64 0, i32 12
+  %patience = load i64, ptr %patience.at, align 8
+  %deadline.at = getelementptr %Job, ptr %job, i64 0, i32 13
+  %now = call i64 @nanoseconds()
+  %deadline = add i64 %now, %patience
+  store i64 %deadline, ptr %deadline.at, align 8
   call void @llvm.x86.sse.stmxcsr(ptr %saved)
   %old = load i32, ptr %saved, align 4
   %set.at = getelementptr %Job, ptr %job, i64 0, i32 8
@@ -355,10 +416,13 @@ one:
   br label %end
 end:
   call void @llvm.x86.sse.ldmxcsr(ptr %saved)
-  store atomic i32 0, ptr %job release, align 4
-  ret i32 0
+  %next = load i64, ptr %stop.at, align 8
+  %finished = icmp eq i64 %next, 0
+  %state = select i1 %finished, i32 0, i32 2
+  store atomic i32 %state, ptr %job release, align 4
+  ret i64 %next
 busy:
-  ret i32 1
+  ret i64 -1
 }
 
 define void @graphflow_spin(i64 %count) {

@@ -67,14 +67,13 @@ class Program:
         """
         arrays = self._accept(inputs)
         arena = self._arena()
-        try:
-            for index, array in enumerate(arrays):
-                arena.addresses[index] = _usable_address(array, arena.staging[index])
-            outputs = self._new_outputs(arena)
-            self.execute(arena, self._table)
-        finally:
-            if len(self._idle) < _KEPT_ARENAS:
-                self._idle.append(arena)
+        for index, array in enumerate(arrays):
+            arena.addresses[index] = _usable_address(array, arena.staging[index])
+        outputs = self._new_outputs(arena)
+        self.execute(arena, self._table)
+        # Not in a `finally`: an arena whose run an exception ended may not be free.
+        if len(self._idle) < _KEPT_ARENAS:
+            self._idle.append(arena)
         return outputs
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
@@ -82,8 +81,19 @@ class Program:
         return BoundRun(self, self._accept(inputs))
 
     def execute(self, arena: Arena, table: StepTable) -> None:
-        """Execute a table natively, without the interpreter lock."""
-        if self._run(POOLS.address(self.threads) if table.parallel else 0, arena.job):
+        """Execute a table natively, without the interpreter lock.
+
+        Long runs pause between steps, so that a handler of a signal can end them by an exception.
+        """
+        step = 0
+        try:
+            # The pool is asked for each time: a handler may have forked.
+            while (step := self._run(self._pool(table), arena.job, step)) > 0:
+                pass
+        except BaseException:
+            arena.abandon()
+            raise
+        if step < 0:
             raise GraphflowError(
                 "this bound run is being executed by another thread (or was when this process was "
                 "forked); bind once per thread"
@@ -113,6 +123,9 @@ class Program:
             self.execute(Arena(spec, table, self._flush_denormals), table)
         release(constants, spec.run_constant_bytes)
         return constants
+
+    def _pool(self, table: StepTable) -> int:
+        return POOLS.address(self.threads) if table.parallel else 0
 
     def _step_table(self, steps: tuple[Step, ...], constants: NDArray[np.uint8]) -> StepTable:
         return step_table(

@@ -19,6 +19,12 @@ from graphflow.runtime.driver import Job
 from graphflow.runtime.memory import address_of, zeroed_block
 from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step
 
+PATIENCE_NS = 100_000_000
+"""How long native code keeps signals waiting, if no step takes longer."""
+
+PAUSED = 2
+"""State of a job between two native calls of one run."""
+
 FLUSH_DENORMALS = 0x8040
 """Bits of the x86 control word: results and operands that are denormal count as zero."""
 
@@ -78,7 +84,7 @@ def step_table(
 
 
 class Arena:
-    """The memory of one run at a time; the driver refuses a second one with status 1.
+    """The memory of one run at a time; the driver refuses a second one.
 
     `staging` has one aligned row-major array per graph input.  `addresses` is to be filled with the
     addresses of the inputs, then of the outputs, before a run.  `job` is the native job's address.
@@ -101,9 +107,15 @@ class Arena:
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
+            patience_ns=PATIENCE_NS,
         )
         self.job = ctypes.addressof(self._job)
         self._keep = (memory, pointers, table)
+
+    def abandon(self) -> None:
+        """Give up a paused run, so that the next one may begin; nothing else is changed."""
+        if self._job.in_use == PAUSED:
+            self._job.in_use = 0
 
 
 def _staging(spec: ProgramSpec) -> list[NDArray[Any]]:
