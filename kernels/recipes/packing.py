@@ -85,9 +85,9 @@ def _reduction_order(roles: Roles, layouts: Mapping[str, Layout]) -> list[Digit]
 def _digit(atom: IndexExpr, var: Var, number: int) -> Digit | None:
     inner, base, step = atom, 0, 1
     if isinstance(inner, FloorMod):
-        inner, base = inner.numerator, inner.divisor
+        base, inner = inner.divisor, inner.numerator
     if isinstance(inner, FloorDiv):
-        inner, step = inner.numerator, inner.divisor
+        step, inner = inner.divisor, inner.numerator
     if inner is var:
         return Digit(number, step, base)
     return Digit(number) if var in variables(atom) else None
