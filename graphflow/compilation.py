@@ -31,6 +31,7 @@ def compile(
     assume: Sequence[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
+    counting: Callable[[int, int], None] | None = None,
 ) -> Executable:
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
@@ -54,6 +55,7 @@ def compile(
             assume=assume,
             options=chosen,
             progress=progress,
+            counting=counting,
         )
 
     given = {} if input_shapes is None else dict(input_shapes)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx
 
-from graphflow.codegen import compile_object, emit_assembly, emit_ir, host_target
+from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError, UnsupportedOp
@@ -29,9 +29,15 @@ from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
 from graphflow.tir import to_text
 from graphflow.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
+from graphflow.workers import Workers
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 Objects: TypeAlias = "dict[str, bytes]"
+
+WORKER_MODULES = ("graphflow.lower", "graphflow.codegen")
+
+GROUPS_PER_WORKER = 12
+"""A worker process takes some 0.6 s to start, a kernel some 0.07 s to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,9 @@ class Compiled:
 
     `tensors` are the names of the model's own graph, in its order.
 
-    `timings` are seconds by stage and by step, `seconds` their total.
+    `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
+    towards steps: these may add up to more than their stage.  `notices` say what of the work for
+    them was done in this process after all, and why.
     """
 
     name: str
@@ -68,14 +76,38 @@ class Compiled:
     spec: ProgramSpec
     timings: Mapping[str, Mapping[str, float]]
     seconds: float
+    notices: tuple[str, ...] = ()
 
 
-def compile_kernels(lowered: Lowered, target: Target, trace: Trace) -> Objects:
+def fuse_and_staff(
+    canonical: OperatorGraph, options: Options, trace: Trace, workers: Workers
+) -> OperatorGraph:
+    """The fused graph; if it promises many kernels, workers start now and are ready after flow."""
+    graph = fuse(canonical)
+    workers.start(worker_count(len(graph.nodes), options), trace)
+    return graph
+
+
+def worker_count(groups: int, options: Options) -> int:
+    """How many processes should help to make the kernels of so many groups; 0 for none.
+
+    One does not help: while it works, this process waits.
+    """
+    if options.workers is not None:
+        return options.workers
+    processors = default_threads()
+    threads = processors if options.threads is None else min(options.threads, processors)
+    count = min(threads, groups // GROUPS_PER_WORKER)
+    return count if count > 1 else 0
+
+
+def compile_kernels(lowered: Lowered, target: Target, trace: Trace, workers: Workers) -> Objects:
     """An object for each distinct kernel, by symbol."""
-    objects: Objects = {}
+    tasks: dict[str, ObjectTask] = {
+        symbol: (kernel.func, symbol, target) for symbol, kernel in lowered.kernels.items()
+    }
+    objects = workers.map(make_object, tasks, trace)
     for symbol, kernel in lowered.kernels.items():
-        with trace.timer("llvm", symbol):
-            objects[symbol] = compile_object(kernel.func, symbol, target)
         _show_kernel(trace, symbol, kernel, target)
     return objects
 
@@ -101,14 +133,16 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), "proto", read_model),
     Stage("import", ("proto", "input_shapes"), "imported", import_model, graph_text),
     Stage("canonicalize", ("imported",), "canonical", canonicalize, graph_text),
-    Stage("fuse", ("canonical",), "graph", fuse, graph_text),
+    Stage(
+        "fuse", ("canonical", "options", "trace", "workers"), "graph", fuse_and_staff, graph_text
+    ),
     Stage(
         "flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text, PLAN_LEVEL
     ),
     Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
     Stage("poison", ("graph", "plan", "physical", "options"), "executed", poisoned),
-    Stage("lower", ("executed", "target", "trace"), "lowered", lower, lowered_text),
-    Stage("codegen", ("lowered", "target", "trace"), "objects", compile_kernels),
+    Stage("lower", ("executed", "target", "trace", "workers"), "lowered", lower, lowered_text),
+    Stage("codegen", ("lowered", "target", "trace", "workers"), "objects", compile_kernels),
     Stage("assemble", ("graph", "lowered", "objects"), "spec", assemble),
 )
 """The whole compiler, in order."""
@@ -124,16 +158,18 @@ def compile_graph(
     assume: Sequence[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
+    counting: Callable[[int, int], None] | None = None,
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
     `layouts` pins values of the fused graph to a layout, or to one by its name.  `progress` is
-    called with the name of each stage as it begins.  Any error of graphflow's tree
-    passes, with a note that names the stage it happened in.
+    called with the name of each stage as it begins, `counting` with how many kernels of how many
+    the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
+    happened in.  Whatever ends this function, no worker process is left.
     """
     chosen = Options.from_environment() if options is None else options
     _refuse_unbuilt(assume, chosen)
-    trace = Trace(chosen, progress=progress)
+    trace = Trace(chosen, progress=progress, counting=counting)
     known: dict[str, Any] = {
         "model": model,
         "input_shapes": input_shapes,
@@ -144,8 +180,9 @@ def compile_graph(
         "options": chosen,
     }
     start = time.perf_counter()
-    for stage in STAGES:
-        _run(stage, known, trace)
+    with Workers(*WORKER_MODULES) as known["workers"]:
+        for stage in STAGES:
+            _run(stage, known, trace)
     if known["plan"].refused:
         trace.event("flow", "refused", lambda: refusals_text(known["plan"]), CHANGES_LEVEL)
     trace.close()
@@ -157,6 +194,7 @@ def compile_graph(
         options=chosen,
         timings=trace.timings(),
         seconds=time.perf_counter() - start,
+        notices=trace.notices,
         **{field: known[field] for field in fields},
     )
 

@@ -25,7 +25,9 @@ class Options:
     3 constraints and the plan, 4 LLVM IR.  `dump` is a folder that gets one file for each stage and
     kernel.  `poison` overwrites padding that nobody may rely on with a value given at run time,
     `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
-    denormal floats count as zero.
+    denormal floats count as zero.  `workers` is how many processes besides this one make kernels,
+    0 to make them in this process; None starts as many as `threads` and the processors allow if
+    there are many kernels.
     """
 
     threads: int | None = None
@@ -34,12 +36,18 @@ class Options:
     poison: bool = False
     check_assumes: bool = False
     flush_denormals: bool = False
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
             raise GraphflowError(
                 f"Options.threads is {self.threads}; it must be at least 1, or None for all "
                 "processors that this process may use"
+            )
+        if self.workers is not None and self.workers < 0:
+            raise GraphflowError(
+                f"Options.workers is {self.workers}; it must be at least 0 (compile in this "
+                "process), or None to let graphflow decide"
             )
         if not 0 <= self.debug <= MOST_DEBUG:
             raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")

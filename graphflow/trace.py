@@ -6,7 +6,7 @@ reads it, and times are kept even where nothing is printed.
 
     DIR/04-flow.txt                    the graph or the plan after stage 4
     DIR/kernels/SYMBOL.KIND.txt        one text of a kernel: definition, schedule, tir, ll, s
-    DIR/timings.json                   seconds by stage, and by step and kernel
+    DIR/timings.json                   seconds by stage, and by step and kernel; notices
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from graphflow.errors import GraphflowError
 from graphflow.options import Options
 
 Text: TypeAlias = "str | Callable[[], str]"
+Times: TypeAlias = dict[str, dict[str, float]]
+"""Seconds by step, then by what was timed."""
 
 STAGES_LEVEL = 1
 CHANGES_LEVEL = 2
@@ -33,8 +35,8 @@ LLVM_LEVEL = 4
 class Trace:
     """Collects the events of one compilation.
 
-    `progress`, if given, is called with the name of each stage when it begins.  Safe to use from
-    the threads that compile kernels: each key of a timer belongs to one of them at a time.
+    `progress`, if given, is called with the name of each stage when it begins, `counting` with how
+    many kernels of how many a stage has made.
     """
 
     def __init__(
@@ -42,13 +44,16 @@ class Trace:
         options: Options,
         stream: TextIO | None = None,
         progress: Callable[[str], None] | None = None,
+        counting: Callable[[int, int], None] | None = None,
     ) -> None:
         self._level = options.debug
         self._stream = stream
         self._progress = progress
+        self._counting = counting
         self._folder = _dump_folder(options.dump)
         self._stages: dict[str, float] = {}
-        self._steps: dict[str, dict[str, float]] = {}
+        self._steps: Times = {}
+        self._notices: list[str] = []
         self._numbers: dict[str, int] = {}
 
     @property
@@ -81,8 +86,24 @@ class Trace:
         try:
             yield
         finally:
-            times = self._steps.setdefault(step, {})
-            times[key] = times.get(key, 0.0) + time.perf_counter() - start
+            self.add({step: {key: time.perf_counter() - start}})
+
+    def add(self, times: Times) -> None:
+        """Add what another trace timed, such as that of a worker process."""
+        for step, seconds in times.items():
+            known = self._steps.setdefault(step, {})
+            for key, value in seconds.items():
+                known[key] = known.get(key, 0.0) + value
+
+    def count(self, done: int, total: int) -> None:
+        """Tell whoever watches that `done` of `total` kernels are made."""
+        if self._counting is not None:
+            self._counting(done, total)
+
+    def notice(self, text: str) -> None:
+        """Keep, and print from the first debug level on, what went otherwise than it should."""
+        self._notices.append(text)
+        self._print(STAGES_LEVEL, f"notice: {text}")
 
     def event(self, stage: str, name: str, text: Text, level: int = CHANGES_LEVEL) -> None:
         """Print `text` if the debug level is at least `level`."""
@@ -106,6 +127,16 @@ class Trace:
             self._print(level, f"kernel {symbol} {kind}:\n{made}")
         self._write(f"kernels/{symbol}.{kind}.txt", made)
 
+    @property
+    def times(self) -> Times:
+        """What the timers measured."""
+        return self._steps
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """All notices, in order."""
+        return tuple(self._notices)
+
     def timings(self) -> dict[str, dict[str, float]]:
         """Seconds: `stages` by stage, `steps` by step of a timer, summed over its keys."""
         steps = {step: sum(times.values()) for step, times in self._steps.items()}
@@ -116,7 +147,7 @@ class Trace:
         for key in dict.fromkeys(key for times in self._steps.values() for key in times):
             parts = [f"{s} {times[key]:.3f} s" for s, times in self._steps.items() if key in times]
             self._print(STAGES_LEVEL, f"kernel {key}: {', '.join(parts)}")
-        times = {"stages": self._stages, "steps": self._steps}
+        times = {"stages": self._stages, "steps": self._steps, "notices": self._notices}
         self._write("timings.json", json.dumps(times, indent=1))
 
     def _title(self, stage: str) -> str:

@@ -1,5 +1,7 @@
 """Native code: PrimFunc to LLVM IR to an object file."""
 
+from typing import TypeAlias
+
 from graphflow.codegen.emit import emit_ir
 from graphflow.codegen.machine import (
     assembly,
@@ -10,11 +12,22 @@ from graphflow.codegen.machine import (
 )
 from graphflow.target import Target
 from graphflow.tir import PrimFunc
+from graphflow.trace import Trace
+
+ObjectTask: TypeAlias = tuple[PrimFunc, str, Target]
+"""The arguments of `compile_object`."""
 
 
 def compile_object(func: PrimFunc, symbol: str, target: Target) -> bytes:
     """`func` as an ELF object that defines `void symbol(ptr buffers, i64 lo, i64 hi)`."""
     return object_code(emit_ir(func, symbol, target), target)
+
+
+def make_object(task: ObjectTask, trace: Trace) -> bytes:
+    """`compile_object`, as worker processes call it; the trace gets its seconds."""
+    func, symbol, target = task
+    with trace.timer("llvm", symbol):
+        return compile_object(func, symbol, target)
 
 
 def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
@@ -28,10 +41,12 @@ def emit_optimized_ir(func: PrimFunc, symbol: str, target: Target) -> str:
 
 
 __all__ = [
+    "ObjectTask",
     "avx2_target",
     "compile_object",
     "emit_assembly",
     "emit_ir",
     "emit_optimized_ir",
     "host_target",
+    "make_object",
 ]

@@ -1,15 +1,16 @@
 """Lowering calls to kernels: recipes run, claims about memory proven, equal kernels made once.
 
 In: the calls of a physical graph.  Out: `LoweredKernel`s by symbol, and for each call the symbol.
-Every access of a lowered kernel is proven to stay in its buffer.
+Every access of a lowered kernel is proven to stay in its buffer.  Kernels are made from
+`KernelTask`s, which name no call, in worker processes where there are some.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from graphflow.arith import TRUE, Proof, conjunction, prove, within
-from graphflow.convert import Call, PhysicalGraph
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
 from graphflow.layout import Demand, Equal, Layout
@@ -31,6 +32,28 @@ from graphflow.tir import (
     verify,
 )
 from graphflow.trace import Trace
+from graphflow.workers import Workers
+
+if (
+    TYPE_CHECKING
+):  # worker processes import this module, and have no use for the planner's libraries
+    from graphflow.convert import Call, PhysicalGraph
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """What decides about a kernel, without the calls that run it.
+
+    `claimed` names a call and its form if the plan relies on what the kernel leaves in the padding
+    of its output.
+    """
+
+    symbol: str
+    definition: PrimFunc
+    placements: Placements
+    recipe: Recipe
+    target: Target
+    claimed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,27 +76,41 @@ def lower_call(
     call: Call, target: Target, symbol: str, trace: Trace | None = None
 ) -> LoweredKernel:
     """The kernel of one call; the trace gets the seconds of scheduling and of the last proofs."""
-    sink = Trace(Options()) if trace is None else trace
-    with sink.timer("schedule", symbol):
-        schedule = scheduled(call, target)
+    return make_kernel(
+        kernel_task(call, target, symbol), Trace(Options()) if trace is None else trace
+    )
+
+
+def kernel_task(call: Call, target: Target, symbol: str) -> KernelTask:
+    """What makes the kernel of a call."""
+    definition, placements, recipe = kernel_key(call)
+    claimed = _claim(call)
+    return KernelTask(symbol, definition, placements, recipe, target, claimed)
+
+
+def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
+    """The kernel of a task; the trace gets the seconds of scheduling and of the last proofs."""
+    with trace.timer("schedule", task.symbol):
+        schedule = build(task.definition, task.placements, task.recipe, task.target)
         func = remove_undef(remove_assume(schedule.func))
         func, workspace = _with_workspace(func)
-        func = replace(func, name=symbol)
-    with sink.timer("proofs", symbol):
+        func = replace(func, name=task.symbol)
+    with trace.timer("proofs", task.symbol):
         verify(func, "lowered")
-        _keeps_claims(call, func)
+        if task.claimed is not None:
+            _keeps_claim(task.claimed, func, task.definition)
         proofs = tuple(in_bounds(func))
-    return LoweredKernel(symbol, func, schedule, _parallel_extent(func), workspace, proofs)
+    return LoweredKernel(task.symbol, func, schedule, _parallel_extent(func), workspace, proofs)
 
 
-def kernel_key(call: Call) -> tuple[object, ...]:
+def kernel_key(call: Call) -> tuple[PrimFunc, Placements, Recipe]:
     """Calls with equal keys run the same kernel; names of nodes do not matter."""
     return _anonymous(call.definition), placements_of(call), recipe_of(call)
 
 
 def scheduled(call: Call, target: Target) -> Schedule:
     """The schedule of a call's kernel."""
-    return build(_anonymous(call.definition), placements_of(call), recipe_of(call), target)
+    return build(*kernel_key(call), target)
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:
@@ -154,21 +191,24 @@ def in_bounds(func: PrimFunc) -> list[Proof]:
     return list(proofs)
 
 
-def _keeps_claims(call: Call, func: PrimFunc) -> None:
+def _claim(call: Call) -> str | None:
+    if call.form is None or not call.relied:
+        return None
+    return f"{call.name}: the form {call.form.name}"
+
+
+def _keeps_claim(claimed: str, func: PrimFunc, definition: PrimFunc) -> None:
     """What a form claims to leave in the padding of its output, it must have stored there.
 
     A store under an index condition does not reach all of the box: then a mask was left where the
     plan relies on padding that the kernel runs over.
     """
-    if call.form is None or not call.relied:
-        return
-    outputs = {b.name for b in call.definition.outputs}
+    outputs = {b.name for b in definition.outputs}
     for access in accesses(func.body):
         if access.kind == "write" and access.buffer.name in outputs and access.domain.where != TRUE:
             raise VerifyError(
-                f"{call.name}: the form {call.form.name} claims to write the padding of "
-                f"{access.buffer.name}, and stores only where {access.domain.where}\n"
-                f"in\n{to_text(func)}"
+                f"{claimed} claims to write the padding of {access.buffer.name}, and stores only "
+                f"where {access.domain.where}\nin\n{to_text(func)}"
             )
 
 
@@ -186,18 +226,23 @@ def check_storage(call: Call, physical: PhysicalGraph) -> None:
 
 
 def lower_kernels(
-    physical: PhysicalGraph, target: Target, trace: Trace | None = None
+    physical: PhysicalGraph,
+    target: Target,
+    trace: Trace | None = None,
+    workers: Workers | None = None,
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
     """The distinct kernels by symbol, and the symbol of each call in order."""
     for call in physical.calls:
         check_storage(call, physical)
     symbols: dict[tuple[object, ...], str] = {}
-    kernels: dict[str, LoweredKernel] = {}
+    tasks: dict[str, KernelTask] = {}
     order: list[str] = []
     for call in physical.calls:
-        key = kernel_key(call)
-        if key not in symbols:
-            symbols[key] = f"k{len(symbols)}"
-            kernels[symbols[key]] = lower_call(call, target, symbols[key], trace)
-        order.append(symbols[key])
-    return kernels, tuple(order)
+        symbol = symbols.setdefault(kernel_key(call), f"k{len(symbols)}")
+        known = tasks.setdefault(symbol, kernel_task(call, target, symbol))
+        if known.claimed is None:  # it is enough that one of its calls is relied on
+            tasks[symbol] = replace(known, claimed=_claim(call))
+        order.append(symbol)
+    sink = Trace(Options()) if trace is None else trace
+    helpers = Workers() if workers is None else workers
+    return helpers.map(make_kernel, tasks, sink), tuple(order)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from graphflow.convert import Call, PhysicalGraph
-from graphflow.graph import OperatorGraph, Value
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
 from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
 from graphflow.target import Target
 from graphflow.tir import DTYPES
 from graphflow.trace import Trace
+from graphflow.workers import Workers
+
+if TYPE_CHECKING:  # see kernels.py
+    from graphflow.convert import Call, PhysicalGraph
+    from graphflow.graph import OperatorGraph, Value
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,14 @@ class Lowered:
     physical: PhysicalGraph
 
 
-def lower(physical: PhysicalGraph, target: Target, trace: Trace | None = None) -> Lowered:
+def lower(
+    physical: PhysicalGraph,
+    target: Target,
+    trace: Trace | None = None,
+    workers: Workers | None = None,
+) -> Lowered:
     """Kernels, memory and steps of a physical graph."""
-    kernels, symbols = lower_kernels(physical, target, trace)
+    kernels, symbols = lower_kernels(physical, target, trace, workers)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
     touched: list[list[str]] = []
