@@ -228,6 +228,19 @@ def test_parallel_steps_use_all_threads_and_sequential_ones_the_caller() -> None
     assert set(again["all"].tolist()) == set(result["all"].tolist()), "threads persist"
 
 
+def test_a_parameter_may_begin_inside_its_storage() -> None:
+    """Of x[6], the last four and 1 more go to the end of y[7], by way of the arena."""
+    steps = [
+        Step("inc", (BufferRef("input", 0, 8), BufferRef("arena", 64, 4)), 4),
+        Step("inc", (BufferRef("arena", 64, 4), BufferRef("output", 0, 12)), 4),
+        Step("inc", (X, Y), 3),
+    ]
+    program = Program(spec([inc()], steps, [vector("x", 6)], [vector("y", 7)]), 1)
+    for start in (0.0, 10.0):
+        x = start + np.arange(6, dtype=np.float32)
+        np.testing.assert_array_equal(program.run({"x": x})["y"], [*(x[:3] + 1), *(x[2:] + 2)])
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_every_step_sees_all_of_the_step_before(threads: int) -> None:
     n, times = 13, 10_001 if threads < 4 else 2_001
@@ -427,6 +440,8 @@ def test_a_bound_run_repeats_on_its_own_copy() -> None:
         (Step("inc", (arena(32), Y), 1), "arena 32"),
         (Step("inc", (arena(8192), Y), 1), "arena 8192"),
         (Step("inc", (BufferRef("constant", 64), Y), 1), "constant 64"),
+        (Step("inc", (X, BufferRef("output", 0, 41)), 1), "output 0 \\+ 41"),
+        (Step("inc", (X, BufferRef("arena", 0, -4)), 1), "arena 0 \\+ -4"),
     ],
 )
 def test_steps_that_do_not_fit_are_refused(step: Step, reason: str) -> None:

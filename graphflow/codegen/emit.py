@@ -1,10 +1,11 @@
 """Statements and kernels: a PrimFunc to the text of an LLVM module.
 
 In: a lowered `PrimFunc` (no `Assume`, no `Undef`), the symbol to define, a `Target`.  Out: a module
-with `void symbol(ptr buffers, i64 lo, i64 hi)`: one pointer a parameter, 64-byte aligned and not
-overlapping, and the iterations of the outermost parallel loop to do, counted from 0.  What always
-holds: the emitter knows loops and buffers and nothing else; unrolled loops are unrolled here, so
-that the indices of register buffers are constants before LLVM sees them, and source order is kept.
+with `void symbol(ptr buffers, i64 lo, i64 hi)`: one pointer a parameter, aligned to its elements
+and not overlapping, and the iterations of the outermost parallel loop to do, counted from 0.  What
+always holds: the emitter knows loops and buffers and nothing else; unrolled loops are unrolled
+here, so that the indices of register buffers are constants before LLVM sees them, and source order
+is kept.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from graphflow.codegen.math import Math
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import (
+    DTYPES,
     FLOATS,
     Allocate,
     Assume,
@@ -57,7 +59,7 @@ class _Kernel:
         self.builder = Builder()
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
-        math = Math(self.builder, has_avx512=target.vector_bytes == 64)
+        math = Math(self.builder, has_avx512="+avx512dq" in target.features.split(","))
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
 
     def text(self) -> str:
@@ -89,9 +91,9 @@ class _Kernel:
         texts: list[str] = []
         for number, param in enumerate(self.func.params):
             read_only = " readonly" if param.role is Role.INPUT else ""
-            size = param.buffer.bytes
+            size, aligned = param.buffer.bytes, DTYPES[param.buffer.dtype].itemsize
             held = f" dereferenceable({size})" if size else ""
-            texts.append(f"ptr noalias{read_only} align 64{held} %p{number}")
+            texts.append(f"ptr noalias{read_only} align {aligned}{held} %p{number}")
         return texts
 
     def _wrapper(self, inner: str) -> list[str]:

@@ -146,7 +146,9 @@ class Memory:
         if constant:
             text = f"getelementptr {place.element}, ptr {pointer.text}, i64 {constant}"
             pointer = self.builder.emit(text, "ptr")
-        alignment = gcd(ALIGNMENT, step * place.itemsize) if step else ALIGNMENT
+        # A parameter may begin at any element of a storage.
+        known = ALIGNMENT if place.local else place.itemsize
+        alignment = gcd(known, step * place.itemsize) if step else known
         return pointer, alignment
 
     def _moved(self, place: Place, terms: Terms) -> Value:

@@ -49,7 +49,7 @@ target triple = "x86_64-unknown-linux-gnu"
   i64, i64                          ; 12 patience and 13 deadline of one call in nanoseconds
 }
 %Step = type { ptr, i64, i64, i64, i64 }  ; kernel, first pointer, extent, threads, barrier after
-%Patch = type { i64, i64 }                ; pointers[first] becomes addresses[second]
+%Patch = type { i64, i64, i64 }           ; pointers[first] becomes addresses[second] + third
 
 declare void @llvm.x86.sse2.pause()
 declare void @llvm.x86.sse.stmxcsr(ptr)
@@ -367,8 +367,11 @@ body:
   %source = load i64, ptr %source.at, align 8
   %from = getelementptr ptr, ptr %addresses, i64 %source
   %address = load ptr, ptr %from, align 8
+  %offset.at = getelementptr %Patch, ptr %patches, i64 %i, i32 2
+  %offset = load i64, ptr %offset.at, align 8
+  %begin = getelementptr i8, ptr %address, i64 %offset
   %to = getelementptr ptr, ptr %pointers, i64 %slot
-  store ptr %address, ptr %to, align 8
+  store ptr %begin, ptr %to, align 8
   %i.next = add i64 %i, 1
   br label %head
 done:

@@ -20,7 +20,7 @@ from graphflow.errors import VerifyError
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
 ALIGNMENT = 64
-"""Bytes; the base of every buffer a kernel gets is a multiple of it."""
+"""Bytes; the base of every storage is a multiple of it."""
 
 _KINDS = "biufc"
 
@@ -30,11 +30,12 @@ class BufferRef:
     """Where a kernel parameter lives.
 
     `position` is a byte offset (a multiple of 64) for "arena" and "constant", the index of a graph
-    input or output for "input" and "output".
+    input or output for "input" and "output".  The parameter begins `offset` bytes behind that.
     """
 
     space: Space
     position: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +151,18 @@ class ProgramSpec:
             case "arena" | "constant":
                 limit = self.arena_bytes if ref.space == "arena" else constants
                 # An empty buffer may sit right behind the last byte, hence "<=".
-                fits = ref.position % ALIGNMENT == 0 and 0 <= ref.position <= limit
+                fits = ref.position % ALIGNMENT == 0 and 0 <= ref.position
+                fits = fits and ref.position + ref.offset <= limit
             case "input" | "output":
-                limit = len(self.inputs if ref.space == "input" else self.outputs)
-                fits = 0 <= ref.position < limit
+                tensors = self.inputs if ref.space == "input" else self.outputs
+                limit = len(tensors)
+                fits = 0 <= ref.position < limit and ref.offset <= tensors[ref.position].nbytes
             case _:
                 fits, limit = False, 0
+        fits = fits and ref.offset >= 0
         if not fits:
             raise VerifyError(
-                f"{where}: {ref.space} {ref.position} is misaligned or outside (limit {limit})"
+                f"{where}: {ref.space} {ref.position} + {ref.offset} is misaligned or outside (limit {limit})"
             )
 
 

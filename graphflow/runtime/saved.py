@@ -133,7 +133,12 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
     return {
         "objects": [[symbol, len(code)] for symbol, code in spec.objects],
         "run": [
-            [step.symbol, step.extent, step.threads, [[b.space, b.position] for b in step.buffers]]
+            [
+                step.symbol,
+                step.extent,
+                step.threads,
+                [[b.space, b.position, b.offset] for b in step.buffers],
+            ]
             for step in spec.run
         ],
         "constant_bytes": spec.constant_bytes,

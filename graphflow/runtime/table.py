@@ -35,7 +35,8 @@ class StepTable:
 
     `steps` is int64 [n, 5]: kernel, index of its first pointer, extent, threads that take part,
     barrier behind it.  `pointers` holds addresses, but offsets at `arena_slots`; `patches` is
-    int64 [m, 2]: slot, and which graph input or (behind the inputs) output belongs there.
+    int64 [m, 3]: slot, which graph input or (behind the inputs) output belongs there, and how many
+    bytes behind its beginning.
     """
 
     steps: NDArray[np.int64]
@@ -62,14 +63,14 @@ def step_table(
             slot, value = len(pointers), 0
             match ref.space:
                 case "constant":
-                    value = base + ref.position
+                    value = base + ref.position + ref.offset
                 case "arena":
-                    value = ref.position
+                    value = ref.position + ref.offset
                     arena_slots.append(slot)
                 case "input":
-                    patches.append((slot, ref.position))
+                    patches.append((slot, ref.position, ref.offset))
                 case "output":
-                    patches.append((slot, inputs + ref.position))
+                    patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
     shared = rows[:, 3] > 1
     # Steps of the caller alone follow each other without meeting the workers.
@@ -78,7 +79,7 @@ def step_table(
         steps=rows,
         pointers=np.array(pointers, np.int64),
         arena_slots=np.array(arena_slots, np.int64),
-        patches=np.array(patches, np.int64).reshape(-1, 2),
+        patches=np.array(patches, np.int64).reshape(-1, 3),
         parallel=bool(shared.any()),
     )
 
