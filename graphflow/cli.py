@@ -1,7 +1,8 @@
 """The command line: demo, compile, run, inspect, explain, bench.
 
 In: arguments.  Out: text or JSON on stdout, progress and errors on stderr, an exit code: 0, 1 where
-graphflow refuses (one message that says why and what to do), 2 for wrong arguments.
+graphflow refuses (one message that says why and what to do), 2 for wrong arguments, 130 after
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from graphflow.bench import PEERS, bench, bench_table
 from graphflow.codegen import avx2_target, host_target
@@ -32,6 +33,9 @@ from graphflow.models.zoo import build
 from graphflow.options import Options
 from graphflow.runtime import is_container
 from graphflow.samples import random_inputs
+
+INTERRUPTED = 130
+"""What shells expect of a command that SIGINT ended."""
 
 LIGHT = "light:"
 ZOO = "zoo:"
@@ -49,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         print(f"error: {error}{notes}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
         sys.stderr.close()
         return 1
@@ -114,7 +121,7 @@ def run_bench(wanted: argparse.Namespace) -> int:
     """`graphflow bench MODEL...`."""
     results = []
     for name in wanted.models:
-        with _status(f"measuring {name}"):
+        with Console(stderr=True).status(f"measuring {name}"):
             results.append(_measured(name, wanted))
         if wanted.json:
             print(json.dumps(results[-1]), flush=True)
@@ -160,21 +167,52 @@ def _executable(
 def _compiled(
     wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Executable:
-    with _status(f"compiling {wanted.model}") as progress:
+    with _Bar(f"compiling {wanted.model}") as bar:
         return compile(
             _model(wanted.model, wanted.reseed),
             input_shapes=dict(shapes),
             target=TARGETS[wanted.target](),
             options=_options(wanted),
-            progress=progress,
+            progress=bar.stage,
+            counting=bar.count,
         )
 
 
-@contextmanager
-def _status(what: str) -> Iterator[Any]:
-    """A line on stderr that says what is going on, where somebody sees it."""
-    with Console(stderr=True).status(what) as status:
-        yield lambda stage: status.update(f"{what}: {stage}")
+class _Bar:
+    """A line on stderr, where somebody sees it: what is going on, and of kernels how many are made.
+
+    It begins anew with each stage.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
+        after = (TextColumn("{task.fields[kernels]}"), TimeElapsedColumn())
+        self._progress = Progress(
+            *columns, *after, console=Console(stderr=True), transient=True, expand=False
+        )
+        self._task = self._begin(what)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def stage(self, name: str) -> None:
+        """A stage begins."""
+        self._progress.remove_task(self._task)
+        self._task = self._begin(f"{self._what}: {name}")
+
+    def count(self, done: int, total: int) -> None:
+        """The stage has made `done` of `total` kernels."""
+        self._progress.update(
+            self._task, completed=done, total=total, kernels=f"{done}/{total} kernels"
+        )
+
+    def _begin(self, text: str) -> TaskID:
+        return self._progress.add_task(text, total=None, kernels="")
 
 
 def _model(name: str, seed: int | None) -> Model:
