@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from graphflow.arith import Proof, Verdict
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates
+from graphflow.flow.copies import Copy, label_serves
 from graphflow.flow.labels import memory_key, padding_regions
 from graphflow.flow.plan import (
     Cancelled,
@@ -21,7 +22,7 @@ from graphflow.flow.plan import (
     LayoutPlan,
     Refused,
 )
-from graphflow.flow.solve import Copy, Solution, label_serves, solve
+from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Padding
 from graphflow.layout import (
@@ -49,10 +50,9 @@ def plan_layouts(
     """
     pinned = {name: _pin(graph, name, pin, target) for name, pin in (pins or {}).items()}
     candidates = enumerate_candidates(graph, target, threads, pinned)
-    best = solve(graph, candidates, target, threads)
-    assert best is not None, "without exclusions solve raises"
-    other = solve(graph, candidates, target, threads, tuple(best.candidates.values()))
-    return _Writer(graph, candidates, best, other).plan()
+    problem = Problem(graph, candidates, target, threads)
+    other = problem.differing(problem.best.candidates.values())
+    return _Writer(graph, candidates, problem.best, other).plan()
 
 
 def _pin(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) -> Layout:
@@ -108,7 +108,7 @@ class _Writer:
             cancelled=cancelled,
             refused=tuple(r for c in chosen.values() for r in self._refusals(c)),
             seconds=self.best.seconds,
-            next_best=None if self.other is None else self.other.seconds,
+            next_best=None if self.other is None else max(self.other.seconds, self.best.seconds),
             gap=self.best.gap,
         )
 

@@ -1,0 +1,83 @@
+"""Copies of values: which ones a reader could want, whom they serve, and what they cost.
+
+A conversion gives another tensor; a fill writes constants to the padding of the value itself, so it
+starts from a label with the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphflow.cost import conversion_seconds, fill_seconds
+from graphflow.flow.candidates import Need
+from graphflow.flow.labels import accepts, label_of
+from graphflow.flow.plan import Label
+from graphflow.graph import Value
+from graphflow.layout import Equal, Undefined, fact_of, serves
+from graphflow.target import Target
+from graphflow.tir import DTYPES
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A possible copy of `value`; a fill starts from a label with the same layout.
+
+    A copy in a `window` lies inside another tensor: anyone may read it there, but it is no output.
+    """
+
+    value: str
+    target: Label
+    kind: str
+    seconds: float
+    bytes: int
+    window: bool = False
+
+    def serves(self, need: Need) -> bool:
+        """Whether a reader may take this copy."""
+        if need.window != self.window and (need.window or need.position < 0):
+            return False
+        return label_serves(self.target, need)
+
+
+def label_serves(label: Label, need: Need) -> bool:
+    """Whether `label` is what a reader wants, and holds what the reader's own claims rest on."""
+    known = dict(label.facts)
+    return accepts(label, need.layout, need.demand) and all(
+        known.get(region) == fact for region, fact in need.facts if fact != Undefined()
+    )
+
+
+def relies_on_padding(need: Need) -> bool:
+    """Whether a reader is not content with padding that holds anything."""
+    return not label_serves(label_of(need.layout), need)
+
+
+def copies_for(tensor: Value, need: Need, target: Target, threads: int) -> Iterator[Copy]:
+    """The copies that this reader alone would want: a conversion, and a fill if that can help."""
+    label = _wanted_label(need)
+    yield _priced(tensor, label, "convert", need.window, target, threads)
+    if label.facts and not serves(Undefined(), need.demand):
+        yield _priced(tensor, label, "fill", need.window, target, threads)
+
+
+def _wanted_label(need: Need) -> Label:
+    if any(fact != Undefined() for _, fact in need.facts):
+        return Label(need.layout, need.facts)
+    if isinstance(need.demand, Equal):
+        literal = need.demand.literal
+        return label_of(need.layout, fact_of(literal.value, literal.dtype))
+    return label_of(need.layout)
+
+
+def _priced(
+    tensor: Value, label: Label, kind: str, window: bool, target: Target, threads: int
+) -> Copy:
+    size = DTYPES[tensor.dtype].itemsize
+    if kind == "fill":
+        moved = label.layout.padding_elements * size
+        seconds = fill_seconds(moved, target, threads)
+    else:
+        moved = label.layout.buffer(tensor.name, tensor.dtype).bytes + tensor.size * size
+        seconds = conversion_seconds(moved, target, threads)
+    return Copy(tensor.name, label, kind, seconds, moved, window)

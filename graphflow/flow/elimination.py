@@ -1,0 +1,213 @@
+"""Bucket elimination: exact reduction of a sum of small cost tables, one variable at a time.
+
+In: a price for each option of each variable, and factors, each a table over a few variables.  Out:
+buckets, and the factors and variables that are left.  A bucket minimizes over one variable all that
+depends on it, which leaves a message: a factor over its neighbours.  The variable whose message is
+the smallest goes first, the oldest among equals, so the order depends on the graph alone.  Networks
+have small tree width, and each elimination costs as much as its table; a variable whose table would
+be too large is left.
+
+A detour is an assignment that differs from a given one in at least one variable.  Its cheapest
+price is carried along in second messages: exactly one of a bucket's parts has to differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.flow.prices import NEVER, Table, plus
+
+Scope = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Factor:
+    """Prices over the variables in `scope`, which ascends; `bucket` tells which one's message."""
+
+    scope: Scope
+    load: Callable[[], Table]
+    tabled: bool = True
+    """Whether `load` may be called: some factors are known only as constraints."""
+    bucket: int | None = None
+
+    def over(self, whole: Scope) -> Table:
+        """The table with an axis for each variable of a larger scope."""
+        return spread(self.load(), self.scope, whole)
+
+
+def spread(table: Table, scope: Scope, whole: Scope) -> Table:
+    """`table` over `scope` with an axis of length one for each other variable of `whole`."""
+    sizes = iter(table.shape)
+    return table.reshape([next(sizes) if v in scope else 1 for v in whole])
+
+
+@dataclass(eq=False)
+class Bucket:
+    """One eliminated variable: what it was part of, and its best option by those of `scope`."""
+
+    variable: int
+    parts: list[Factor]
+    scope: Scope
+    best: NDArray[np.intp]
+    message: Factor
+
+    @property
+    def whole(self) -> Scope:
+        """The variable and its neighbours."""
+        return tuple(sorted((*self.scope, self.variable)))
+
+
+@dataclass(eq=False)
+class Reduced:
+    """What elimination gave; `rest` are the factors that are left, messages among them."""
+
+    own: Sequence[Table]
+    buckets: list[Bucket]
+    rest: list[Factor]
+
+    def roots(self) -> list[Factor]:
+        """The messages over nothing: the prices of parts that are solved."""
+        return [factor for factor in self.rest if not factor.scope]
+
+    def complete(self, chosen: list[int]) -> None:
+        """Fills in the best options of eliminated variables, given those of the others."""
+        for bucket in reversed(self.buckets):
+            chosen[bucket.variable] = int(bucket.best[tuple(chosen[v] for v in bucket.scope)])
+
+
+class _Elimination:
+    def __init__(self, own: Sequence[Table], factors: Sequence[Factor], limit: int) -> None:
+        self.own, self.limit = own, limit
+        self.sizes = [len(prices) for prices in own]
+        self.buckets: list[Bucket] = []
+        self.factors: dict[int, Factor] = {}
+        self.touching: list[dict[int, Factor]] = [{} for _ in own]
+        self.blocked = [False] * len(own)
+        self.next = 0
+        for factor in factors:
+            self._add(factor)
+
+    def _add(self, factor: Factor) -> None:
+        self.factors[self.next] = factor
+        large = prod(self.sizes[v] for v in factor.scope) > self.limit
+        for variable in factor.scope:
+            self.touching[variable][self.next] = factor
+            self.blocked[variable] |= large or not factor.tabled
+        self.next += 1
+
+    def run(self) -> Reduced:
+        current = [self._size(v) for v in range(len(self.own))]
+        heap = [(size, v) for v, size in enumerate(current) if size <= self.limit]
+        heapify(heap)
+        while heap:
+            size, variable = heappop(heap)
+            if size != current[variable]:
+                continue
+            current[variable] = 0
+            for neighbour in self._eliminate(variable):
+                current[neighbour] = self._size(neighbour)
+                if current[neighbour] <= self.limit:
+                    heappush(heap, (current[neighbour], neighbour))
+        return Reduced(self.own, self.buckets, list(self.factors.values()))
+
+    def _size(self, variable: int) -> int:
+        """The entries of the table that eliminating a variable takes."""
+        if self.blocked[variable]:
+            return self.limit + 1
+        return prod(self.sizes[v] for v in self._around(variable)) * self.sizes[variable]
+
+    def _around(self, variable: int) -> set[int]:
+        return {v for f in self.touching[variable].values() for v in f.scope if v != variable}
+
+    def _eliminate(self, variable: int) -> Scope:
+        scope = tuple(sorted(self._around(variable)))
+        parts = dict(self.touching[variable])
+        for number, factor in parts.items():
+            del self.factors[number]
+            for v in factor.scope:
+                del self.touching[v][number]
+        whole = tuple(sorted((*scope, variable)))
+        total = np.zeros([self.sizes[v] for v in whole], np.int64)
+        total = plus(total, spread(self.own[variable], (variable,), whole))
+        for factor in parts.values():
+            total = plus(total, factor.over(whole))
+        axis = whole.index(variable)
+        least = total.min(axis)
+        message = Factor(scope, lambda: least, bucket=len(self.buckets))
+        best = total.argmin(axis)
+        self.buckets.append(Bucket(variable, list(parts.values()), scope, best, message))
+        self._add(message)
+        return scope
+
+
+def eliminate(own: Sequence[Table], factors: Sequence[Factor], limit: int) -> Reduced:
+    """Eliminates every variable whose table has at most `limit` entries."""
+    return _Elimination(own, factors, limit).run()
+
+
+@dataclass(eq=False)
+class Detours:
+    """The cheapest detours: `own` has a price where an option differs, `messages` are by bucket."""
+
+    reduced: Reduced
+    own: Sequence[Table]
+    messages: list[Table]
+
+    def price(self, factor: Factor) -> Table | None:
+        """The cheapest detours behind a factor; None for one that is no message."""
+        return None if factor.bucket is None else self.messages[factor.bucket]
+
+    def complete(self, chosen: list[int], inside: int | None) -> None:
+        """Fills in eliminated variables; the detour is in this bucket (None: it is elsewhere)."""
+        for number in reversed(range(len(self.reduced.buckets))):
+            bucket = self.reduced.buckets[number]
+            if number != inside:
+                at = tuple(chosen[v] for v in bucket.scope)
+                chosen[bucket.variable] = int(bucket.best[at])
+                continue
+            ways = _ways(self, bucket)
+            axis = bucket.whole.index(bucket.variable)
+            at = tuple(chosen[v] for v in bucket.scope)
+            prices = [np.moveaxis(way, axis, -1)[at] for _, way in ways]
+            taken = min(range(len(ways)), key=lambda k: (int(prices[k].min()), k))
+            chosen[bucket.variable] = int(prices[taken].argmin())
+            inside = ways[taken][0]
+
+
+def _shape(detours: Detours, bucket: Bucket) -> tuple[int, ...]:
+    return tuple(len(detours.own[v]) for v in bucket.whole)
+
+
+def _ways(detours: Detours, bucket: Bucket) -> list[tuple[int | None, Table]]:
+    """For each part of a bucket that can differ: the bucket it came from, prices if it does."""
+    own = ((bucket.variable,), detours.reduced.own[bucket.variable], detours.own[bucket.variable])
+    parts = [(None, own)] + [
+        (f.bucket, (f.scope, f.load(), detours.price(f))) for f in bucket.parts
+    ]
+    found: list[tuple[int | None, Table]] = []
+    for k, (origin, (scope, _, differing)) in enumerate(parts):
+        if differing is None:
+            continue
+        total = spread(differing, scope, bucket.whole)
+        for other, (_, (around, prices, _)) in enumerate(parts):
+            if other != k:
+                total = plus(total, spread(prices, around, bucket.whole))
+        found.append((origin, total))
+    return found
+
+
+def detours(reduced: Reduced, own: Sequence[Table]) -> Detours:
+    """The cheapest detours through what was eliminated, in the order it was eliminated."""
+    found = Detours(reduced, own, [])
+    for bucket in reduced.buckets:
+        least = np.full(_shape(found, bucket), NEVER, np.int64)
+        for _, way in _ways(found, bucket):
+            least = np.minimum(least, way)
+        found.messages.append(least.min(bucket.whole.index(bucket.variable)))
+    return found

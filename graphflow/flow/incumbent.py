@@ -1,0 +1,70 @@
+"""A plan at once, for when the integer program finds none in its time: node by node, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphflow.flow.copies import Copy
+from graphflow.flow.elimination import Factor
+from graphflow.flow.prices import NEVER
+from graphflow.flow.program import Outcome, Rest
+from graphflow.flow.terms import Term
+
+
+def greedy(rest: Rest) -> Outcome | None:
+    """An assignment in which each variable takes what is cheapest after those before it.
+
+    Readers that find no label that serves them pay for a conversion.  None where that runs into a
+    dead end: windows that exclude each other, or options that messages forbid together.
+    """
+    chosen: dict[int, int] = {}
+    for variable in rest.variables:
+        prices = [
+            int(price) + _ahead(rest, {**chosen, variable: k}, variable)
+            for k, price in enumerate(rest.own[variable])
+        ]
+        if min(prices) >= NEVER:
+            return None
+        chosen[variable] = prices.index(min(prices))
+    copies: dict[str, tuple[Copy, ...]] = {}
+    for term in rest.terms:
+        made = _copies(term, chosen, rest)
+        if made is None:
+            return None
+        copies[term.value] = made
+    return rest.outcome(chosen, copies, rest.floor())
+
+
+def _ahead(rest: Rest, chosen: dict[int, int], variable: int) -> int:
+    """What an option costs at least in the messages and terms around it, later nodes being free."""
+    messages = sum(_least(m, chosen) for m in rest.around[variable][0])
+    made = [_copies(term, chosen, rest) for term in rest.around[variable][1]]
+    if any(copies is None for copies in made):
+        return NEVER
+    return messages + sum(rest.prices.copy(c) for copies in made for c in copies or ())
+
+
+def _least(message: Factor, chosen: dict[int, int]) -> int:
+    at = tuple(chosen.get(v, slice(None)) for v in message.scope)
+    return int(np.min(message.load()[at]))
+
+
+def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] | None:
+    """Conversions for all readers that are decided and not served; None if that is forbidden."""
+    pattern = term.pattern
+    given = 0
+    if term.producer is not None and term.giving.any():
+        given = int(term.giving[chosen[term.producer]])
+    needs = list(pattern.output)
+    for reader, classes, wanted in zip(term.readers, term.reading, pattern.readers, strict=True):
+        if reader in chosen or not classes.any():
+            needs += wanted[int(classes[chosen[reader]]) if classes.any() else 0]
+    if sum(need.window for need in needs) > 1 or pattern.forbidden(given, needs):
+        return None
+    made: dict[Copy, None] = {}
+    for need in needs:
+        if pattern.direct(given, need) or any(copy.serves(need) for copy in made):
+            continue
+        serving = [c for c in pattern.copies if c.kind == "convert" and c.serves(need)]
+        made[min(serving, key=rest.prices.copy)] = None
+    return tuple(made)

@@ -1,0 +1,303 @@
+"""The integer program of what elimination leaves: choices of candidates, copies, and messages.
+
+In: variables that hang together, the terms and messages over them.  Out: `Outcome`.
+Columns: one for each option of a variable, one for each possible copy, one for each entry of a
+message over several variables.  Rows: one option a variable; a candidate that reads needs a label
+or a copy that serves it; a value lies in at most one window; a fill disturbs no other reader; the
+entry of a message agrees with the options it is for.
+Variables are in a stable order, and HiGHS is deterministic while its time lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from graphflow.flow.candidates import Need
+from graphflow.flow.copies import Copy
+from graphflow.flow.elimination import Detours, Factor
+from graphflow.flow.labels import memory_key
+from graphflow.flow.prices import NEVER, Prices, Table
+from graphflow.flow.terms import Classes, Term
+
+RELATIVE_GAP = 1e-6
+"""How much cheaper, relatively, a plan may be that the solver does not look for."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Options by variable and copies by value; `bound` is a price that no assignment is below.
+
+    A detour that leads through a message is `inside` that message's bucket.
+    """
+
+    options: dict[int, int]
+    copies: dict[str, tuple[Copy, ...]]
+    price: int
+    bound: int
+    inside: int | None = None
+
+
+class Unfinished(Exception):
+    """Time ran out before any assignment was found."""
+
+
+@dataclass
+class _Matrix:
+    """Columns and rows while they are written."""
+
+    costs: list[float] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def copy(self) -> _Matrix:
+        return _Matrix(*(list(part) for part in vars(self).values()))
+
+    def variable(self, cost: float) -> int:
+        self.costs.append(cost)
+        return len(self.costs) - 1
+
+    def constrain(
+        self, plus: Iterable[int], minus: Iterable[int] = (), low: float = -np.inf,
+        high: float = np.inf,
+    ) -> None:  # fmt: skip
+        """`low <= Σ plus - Σ minus <= high`; a column counts as often as it is listed."""
+        row: dict[int, float] = {}
+        for columns, sign in ((plus, 1.0), (minus, -1.0)):
+            for column in columns:
+                row[column] = row.get(column, 0.0) + sign
+        self.columns += row
+        self.values += row.values()
+        self.starts.append(len(self.columns))
+        self.lower.append(low)
+        self.upper.append(high)
+
+    def solve(self, seconds: float) -> tuple[list[bool] | None, float]:
+        """Which columns are taken, and a bound on the objective; None if nothing is feasible."""
+        scale = max(max(self.costs), 1e-12)
+        shape = len(self.lower), len(self.costs)
+        matrix = csr_array((self.values, self.columns, self.starts), shape=shape)
+        found = milp(
+            np.array(self.costs) / scale,
+            integrality=np.ones(len(self.costs)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(matrix, self.lower, self.upper),
+            options={"time_limit": seconds, "mip_rel_gap": RELATIVE_GAP},
+        )
+        if found.x is not None:
+            return [value > 0.5 for value in found.x], float(found.mip_dual_bound) * scale
+        if found.status == 2:
+            return None, 0.0
+        raise Unfinished
+
+
+class Rest:
+    """Variables that hang together through `terms` and `messages`."""
+
+    def __init__(
+        self,
+        own: Sequence[Table],
+        variables: Sequence[int],
+        terms: Sequence[Term],
+        messages: Sequence[Factor],
+        prices: Prices,
+    ) -> None:
+        self.own, self.variables, self.prices = own, variables, prices
+        self.terms, self.messages = terms, messages
+        self.matrix = _Matrix()
+        self.options: dict[int, list[int]] = {}
+        self.copies: dict[str, list[int]] = {}
+        self.entries: list[dict[tuple[int, ...], int]] = []
+        self._write()
+
+    @cached_property
+    def around(self) -> dict[int, tuple[list[Factor], list[Term]]]:
+        """The messages and terms that each variable is part of."""
+        found: dict[int, tuple[list[Factor], list[Term]]] = {v: ([], []) for v in self.variables}
+        for message in self.messages:
+            for v in message.scope:
+                found[v][0].append(message)
+        for term in self.terms:
+            for v in term.scope:
+                found[v][1].append(term)
+        return found
+
+    def floor(self) -> int:
+        """A price that no assignment is below: everything at its cheapest by itself."""
+        own = sum(int(self.own[v].min()) for v in self.variables)
+        return own + sum(int(message.load().min()) for message in self.messages)
+
+    def outcome(
+        self, options: dict[int, int], copies: dict[str, tuple[Copy, ...]], bound: int
+    ) -> Outcome:
+        """An assignment with its price."""
+        price = sum(int(self.own[v][k]) for v, k in options.items())
+        for message in self.messages:
+            price += int(message.load()[tuple(options[v] for v in message.scope)])
+        price += sum(self.prices.copy(c) for made in copies.values() for c in made)
+        return Outcome(options, copies, price, min(price, bound))
+
+    def solve(self, seconds: float) -> Outcome | None:
+        """The cheapest assignment; None if there is none."""
+        taken, bound = self.matrix.solve(seconds)
+        return None if taken is None else self._outcome(taken, bound)
+
+    def detour(self, detours: Detours, seconds: float) -> Outcome | None:
+        """The cheapest assignment that differs in one of these variables or behind a message."""
+        matrix = self.matrix.copy()
+        behind: dict[int, tuple[int, int]] = {}
+        differing = [
+            column
+            for v in self.variables
+            for column, price in zip(self.options[v], detours.own[v], strict=True)
+            if price < NEVER
+        ]
+        for message, entries in zip(self.messages, self.entries, strict=True):
+            direct, around = message.load(), detours.price(message)
+            assert around is not None, "only messages are in the list"
+            for at, entry in entries.items():
+                if around[at] < NEVER:
+                    extra = int(around[at]) - int(direct[at])
+                    column = matrix.variable(self._cost(extra))
+                    matrix.constrain([entry], [column], low=0)
+                    assert message.bucket is not None
+                    behind[column] = message.bucket, extra
+        matrix.constrain([*differing, *behind], low=1)
+        taken, bound = matrix.solve(seconds)
+        if taken is None:
+            return None
+        outcome = self._outcome(taken, bound)
+        if any(taken[column] for column in differing):
+            return outcome
+        bucket, extra = next(behind[column] for column in behind if taken[column])
+        return replace(outcome, price=outcome.price + extra, inside=bucket)
+
+    def _cost(self, price: int) -> float:
+        return price / (self.prices.scale * (1 << self.prices.bits))
+
+    def _outcome(self, taken: list[bool], bound: float) -> Outcome:
+        options = {
+            v: next(k for k, c in enumerate(columns) if taken[c])
+            for v, columns in self.options.items()
+        }
+        copies = {
+            t.value: tuple(
+                copy
+                for copy, column in zip(t.pattern.copies, self.copies[t.value], strict=True)
+                if taken[column]
+            )
+            for t in self.terms
+        }
+        return self.outcome(options, copies, self.prices.of(max(bound, 0.0), 0))
+
+    # Rows ----------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        for v in self.variables:
+            columns = [self.matrix.variable(self._cost(int(price))) for price in self.own[v]]
+            self.options[v] = columns
+            self.matrix.constrain(columns, low=1, high=1)
+        for term in self.terms:
+            self._term(term)
+        for message in self.messages:
+            self.entries.append(self._message(message))
+
+    def _message(self, message: Factor) -> dict[tuple[int, ...], int]:
+        """A column for each entry that may be; with one variable, that of the option itself."""
+        table = message.load()
+        possible = [tuple(map(int, at)) for at in np.argwhere(table < NEVER)]
+        if len(message.scope) == 1:
+            columns = self.options[message.scope[0]]
+            for k, column in enumerate(columns):
+                if table[k] < NEVER:
+                    self.matrix.costs[column] += self._cost(int(table[k]))
+                else:
+                    self.matrix.constrain([column], high=0)
+            return {at: columns[at[0]] for at in possible}
+        entries = {at: self.matrix.variable(self._cost(int(table[at]))) for at in possible}
+        for axis, v in enumerate(message.scope):
+            agreeing: list[list[int]] = [[] for _ in self.options[v]]
+            for at, column in entries.items():
+                agreeing[at[axis]].append(column)
+            for option, columns in zip(self.options[v], agreeing, strict=True):
+                self.matrix.constrain(columns, [option], low=0, high=0)
+        return entries
+
+    def _of(self, variable: int, classes: Classes, wanted: Iterable[int]) -> list[int]:
+        """The options of a variable that are in one of these classes."""
+        return [self.options[variable][k] for k in np.flatnonzero(np.isin(classes, list(wanted)))]
+
+    def _term(self, term: Term) -> None:
+        pattern, matrix = term.pattern, self.matrix
+        copies = [matrix.variable(self._cost(self.prices.copy(c))) for c in pattern.copies]
+        self.copies[term.value] = copies
+        for copy, column in zip(pattern.copies, copies, strict=True):
+            if copy.kind == "fill":
+                able = [g for g in range(len(pattern.given)) if pattern.fillable(g, copy)]
+                givers, fixed = self._givers(term, able)
+                matrix.constrain(givers, [column], low=-fixed)
+        for need in pattern.output:
+            self._serve(term, need, [], 1)
+        windows: list[int] = []
+        placed = 0
+        for variable, classes, needs in zip(
+            term.readers, term.reading, pattern.readers, strict=True
+        ):
+            for need, where in _wants(needs):
+                readers = self._of(variable, classes, where) if classes.any() else []
+                fixed = int(not classes.any())
+                self._serve(term, need, readers, fixed)
+                for copy, column in zip(pattern.copies, copies, strict=True):
+                    if pattern.disturbs(copy, need):
+                        matrix.constrain([*readers, column], high=1 - fixed)
+                if need.window:
+                    reshaped = [g for g, given in enumerate(pattern.given) if given.reshaped]
+                    makers, always = self._givers(term, reshaped)
+                    if makers or always:
+                        matrix.constrain([*makers, *readers], high=1 - fixed - always)
+            for number, group in enumerate(needs):
+                count = sum(need.window for need in group)
+                if classes.any():
+                    windows += self._of(variable, classes, [number]) * count
+                else:
+                    placed += count
+        if len(windows) + placed > 1:
+            matrix.constrain(windows, high=1 - placed)
+
+    def _givers(self, term: Term, labels: Sequence[int]) -> tuple[list[int], int]:
+        """The options that give one of these labels, and whether one is given in any case."""
+        if term.producer is None or not term.giving.any():
+            return [], int(0 in labels)
+        return self._of(term.producer, term.giving, labels), 0
+
+    def _serve(self, term: Term, need: Need, readers: list[int], fixed: int) -> None:
+        """`Σ candidates of a node with one need <= Σ what serves it`."""
+        pattern = term.pattern
+        able = [g for g in range(len(pattern.given)) if pattern.direct(g, need)]
+        givers, always = self._givers(term, able)
+        serving = [
+            column
+            for copy, column in zip(pattern.copies, self.copies[term.value], strict=True)
+            if copy.serves(need)
+        ]
+        self.matrix.constrain([*givers, *serving], readers, low=fixed - always)
+
+
+def _wants(classes: Sequence[Sequence[Need]]) -> list[tuple[Need, list[int]]]:
+    """Each need of a reader once, with the classes that have it."""
+    found: dict[object, tuple[Need, list[int]]] = {}
+    for number, needs in enumerate(classes):
+        for need in needs:
+            key = memory_key(need.layout), need.demand, need.facts, need.window
+            wheres = found.setdefault(key, (need, []))[1]
+            if number not in wheres:
+                wheres.append(number)
+    return list(found.values())

@@ -1,0 +1,373 @@
+"""The plan's cost as a sum: a price for each node's candidate, and a term for each value.
+
+In: the graph and its candidates.  Out: `Term`s.  The term of a value is the price of the cheapest
+set of copies that serves all its readers, given the candidates of its producer and of its readers.
+It depends on candidates only through classes: in which label one leaves the value, and what one
+wants of it.  Values that are given and read in the same ways share a `Pattern`, which does the
+work.
+
+A copy is paid once for all readers that it serves.  A fill, which writes the padding of the value
+itself, needs the value in this layout and disturbs no reader that relies on other padding.  A value
+lies in at most one window, and in none if a view reads its memory under another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import comb
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.flow.candidates import Candidate, Candidates, Need
+from graphflow.flow.copies import Copy, copies_for, label_serves, relies_on_padding
+from graphflow.flow.labels import MemoryKey, label_key, memory_key
+from graphflow.flow.plan import Label
+from graphflow.flow.prices import NEVER, Prices, Table, plus
+from graphflow.graph import OperatorGraph, Value
+from graphflow.kernels.recipes import View
+from graphflow.layout import Layout, Unused, row_major
+from graphflow.target import Target
+
+MOST_SETS = 1024
+"""Sets of copies of one value that are still compared one by one."""
+
+Item = TypeVar("Item")
+
+Classes: TypeAlias = NDArray[np.intp]
+"""The class of each candidate of a node."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """How a candidate leaves a value; `reshaped` memory is no box inside the memory it lies in."""
+
+    label: Label
+    reshaped: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """How values are given and read: `readers` has, for each reader, the needs of each class.
+
+    `given` are the labels of the classes of the producer; a graph input, which lies `outside`, has
+    one.  `output` is what the caller needs, if anything.
+    """
+
+    given: tuple[Given, ...]
+    outside: bool
+    readers: tuple[tuple[tuple[Need, ...], ...], ...]
+    output: tuple[Need, ...]
+    copies: tuple[Copy, ...]
+
+    def direct(self, given: int, need: Need) -> bool:
+        """Whether the value serves a need without a copy; windows never hold graph inputs."""
+        if need.window and self.outside:
+            return False
+        return label_serves(self.given[given].label, need)
+
+    def fillable(self, given: int, copy: Copy) -> bool:
+        """Whether a copy can be made of this label; a fill keeps the rest where it is."""
+        if copy.kind != "fill":
+            return True
+        label = self.given[given].label
+        return not self.outside and memory_key(label.layout) == memory_key(copy.target.layout)
+
+    def forbidden(self, given: int, needs: Iterable[Need]) -> bool:
+        """Whether a reader may not read the value at all as it is given."""
+        return self.given[given].reshaped and any(need.window for need in needs)
+
+    @staticmethod
+    def disturbs(copy: Copy, need: Need) -> bool:
+        """Whether a fill overwrites padding that a reader of the value relies on."""
+        spoilt = copy.kind == "fill" and need.position >= 0 and not label_serves(copy.target, need)
+        return spoilt and relies_on_padding(need)
+
+    @cached_property
+    def compared(self) -> bool:
+        """Whether there are few enough sets of copies to compare them all."""
+        return sum(comb(len(self.copies), k) for k in range(self._most + 1)) <= MOST_SETS
+
+    @property
+    def _most(self) -> int:
+        """How many copies can be of use: one for each need."""
+        needs = sum(max(map(len, classes)) for classes in self.readers) + len(self.output)
+        return min(needs, len(self.copies))
+
+    @cached_property
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """All sets of copies that can be of use, small ones first."""
+        return tuple(
+            chosen
+            for size in range(self._most + 1)
+            for chosen in combinations(range(len(self.copies)), size)
+        )
+
+    @cached_property
+    def _penalties(self) -> tuple[Table, tuple[Table, ...]]:
+        """`NEVER` where a set of copies cannot be made or does not serve.
+
+        By label and set of copies; and for each reader by label, set and class.
+        """
+        shape = len(self.given), len(self.sets)
+        possible = np.array(
+            [[self.fillable(g, copy) for copy in self.copies] for g in range(shape[0])], bool
+        ).reshape(shape[0], len(self.copies))
+        member = np.zeros((len(self.copies), shape[1]), bool)
+        for position, chosen in enumerate(self.sets):
+            member[list(chosen), position] = True
+        made = ~((~possible).astype(int) @ member.astype(int)).astype(bool)
+        made &= self._served(self.output, member)
+        readers = tuple(
+            np.stack([_penalty(self._served(needs, member)) for needs in classes], axis=-1)
+            for classes in self.readers
+        )
+        return _penalty(made), readers
+
+    def _served(self, needs: tuple[Need, ...], member: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether a reader with these needs is served, by label and set of copies."""
+        served = np.ones((len(self.given), member.shape[1]), bool)
+        for g in range(len(self.given)):
+            served[g] = not self.forbidden(g, needs)
+        for need in needs:
+            direct = np.array([self.direct(g, need) for g in range(len(self.given))], bool)
+            serving = np.array([copy.serves(need) for copy in self.copies], bool)
+            spoiling = np.array([self.disturbs(copy, need) for copy in self.copies], bool)
+            served &= direct[:, None] | member[serving].any(axis=0)[None]
+            served &= ~member[spoiling].any(axis=0)[None]
+        return served
+
+    def _windows(self, reader: int) -> NDArray[np.intp]:
+        """How many windows of the value each class of a reader makes."""
+        return np.array([sum(n.window for n in needs) for needs in self.readers[reader]], np.intp)
+
+    def table(self, prices: Prices) -> Table:
+        """The cost of the cheapest copies, by label and by the class of each reader.
+
+        Readers that have one class have no axis.
+        """
+        made, readers = self._penalties
+        costs = np.array([sum(prices.copy(self.copies[c]) for c in s) for s in self.sets], np.int64)
+        start = plus(made, costs[None])
+        axes = [k for k, classes in enumerate(self.readers) if len(classes) > 1]
+        for k, penalty in enumerate(readers):
+            if k not in axes:
+                start = plus(start, penalty[:, :, 0])
+        best = np.full([len(self.given), *(len(self.readers[k]) for k in axes)], NEVER, np.int64)
+        for chosen in range(len(self.sets)):
+            cost = start[:, chosen].reshape(-1, *(1 for _ in axes))
+            for axis, k in enumerate(axes):
+                cost = plus(cost, _along(readers[k][:, chosen], axis, len(axes)))
+            best = np.minimum(best, cost)
+        return np.where(self._crowded(axes), NEVER, best)
+
+    def _crowded(self, axes: Sequence[int]) -> NDArray[np.bool_]:
+        """Where a value would lie in more than one window."""
+        windows = np.zeros([1] * (len(axes) + 1), np.intp)
+        for k in range(len(self.readers)):
+            here = self._windows(k)[None]
+            windows = windows + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
+        return np.asarray(windows > 1)
+
+    def cheapest(self, given: int, reading: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
+        """The cheapest copies for one class of the producer and of each reader."""
+        made, readers = self._penalties
+        cost = np.array([sum(prices.copy(self.copies[c]) for c in s) for s in self.sets], np.int64)
+        cost = plus(cost, made[given])
+        for penalty, chosen in zip(readers, reading, strict=True):
+            cost = plus(cost, penalty[given, :, chosen])
+        return tuple(self.copies[c] for c in self.sets[int(cost.argmin())])
+
+
+def _penalty(allowed: NDArray[np.bool_]) -> Table:
+    return np.where(allowed, 0, NEVER).astype(np.int64)
+
+
+def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
+    """A table by label and class, with the class on one of the axes behind the label."""
+    shape = [1] * axes
+    shape[axis] = table.shape[1]
+    return table.reshape(table.shape[0], *shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """The copies of one value: a pattern, and which nodes fill its places.
+
+    Nodes are numbers.  `giving` has the label that each candidate of the producer gives, `reading`
+    for each reader the class of each candidate.
+    """
+
+    value: str
+    pattern: Pattern
+    producer: int | None
+    giving: Classes
+    readers: tuple[int, ...]
+    reading: tuple[Classes, ...]
+
+    @cached_property
+    def scope(self) -> tuple[int, ...]:
+        """The nodes whose choice makes a difference, in ascending order."""
+        found = [k for k, c in zip(self.readers, self.reading, strict=True) if c.any()]
+        if self.producer is not None and self.giving.any():
+            found.append(self.producer)
+        return tuple(sorted(found))
+
+    def table(self, prices: Prices, shared: dict[Pattern, Table]) -> Table:
+        """The cost by candidate of each node in `scope`; `shared` keeps what patterns gave."""
+        if self.pattern not in shared:
+            shared[self.pattern] = self.pattern.table(prices)
+        found = shared[self.pattern]
+        nodes, classes = [], []
+        if self.producer is not None and self.giving.any():
+            nodes.append(self.producer)
+            classes.append(self.giving)
+        else:
+            found = found[0]
+        for node, reading in zip(self.readers, self.reading, strict=True):
+            if reading.any():
+                nodes.append(node)
+                classes.append(reading)
+        order = sorted(range(len(nodes)), key=lambda k: nodes[k])
+        return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
+
+    def copies(self, chosen: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
+        """The copies to make where `chosen` has the candidate of each node."""
+        given = 0 if self.producer is None else int(self.giving[chosen[self.producer]])
+        classes = [int(c[chosen[k]]) for k, c in zip(self.readers, self.reading, strict=True)]
+        return self.pattern.cheapest(given, classes, prices)
+
+
+def terms_of(
+    graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
+) -> list[Term]:
+    """The terms of all values that somebody reads, in the order of their first readers."""
+    return list(_Terms(graph, candidates, target, threads).terms())
+
+
+class _Terms:
+    """Sorts candidates into classes; equal patterns are made once."""
+
+    def __init__(
+        self, graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
+    ) -> None:
+        self.graph, self.candidates = graph, candidates
+        self.target, self.threads = target, threads
+        self._patterns: dict[object, Pattern] = {}
+        self._memory: dict[int, MemoryKey] = {}
+        self._numbers: dict[MemoryKey, int] = {}
+
+    def terms(self) -> Iterator[Term]:
+        """Terms in the order in which values are first read; outputs that nobody reads last."""
+        givers: dict[str, tuple[int, list[Given]]] = {}
+        needs: dict[str, dict[int, list[list[Need]]]] = {}
+        for node, options in enumerate(self.candidates.of_node.values()):
+            for k, candidate in enumerate(options):
+                reshapes = _reshapes(candidate)
+                for value, label in candidate.gives:
+                    given = givers.setdefault(value, (node, []))[1]
+                    given.append(Given(label, reshapes and value == candidate.gives[0][0]))
+                for need in candidate.needs:
+                    found = needs.setdefault(need.value, {})
+                    found.setdefault(node, [[] for _ in options])[k].append(need)
+        outputs = [v for v in self.graph.outputs if not self.graph.is_constant(v)]
+        for value in dict.fromkeys((*needs, *outputs)):
+            yield self._term(value, givers.get(value), needs.get(value, {}), value in outputs)
+
+    def _term(
+        self,
+        value: str,
+        giver: tuple[int, list[Given]] | None,
+        needs: dict[int, list[list[Need]]],
+        output: bool,
+    ) -> Term:
+        if value in self.graph.inputs or giver is None:
+            producer, made = None, [Given(label) for label in self.candidates.labels[value][:1]]
+        else:
+            producer, made = giver
+        given, giving = _classes(made, [self._given_key(g) for g in made])
+        readers, reading = [], []
+        for options in needs.values():
+            wanted, classes = _classes(options, [self._needs_key(o) for o in options])
+            readers.append(tuple(map(tuple, wanted)))
+            reading.append(classes)
+        pattern = self._pattern(
+            self.graph.values[value], tuple(given), producer is None, tuple(readers), output
+        )
+        return Term(value, pattern, producer, giving, tuple(needs), tuple(reading))
+
+    def _number(self, layout: Layout) -> int:
+        """Equal for layouts that are the same memory; candidates keep their layouts alive."""
+        key = self._memory.get(id(layout))
+        if key is None:
+            key = self._memory[id(layout)] = memory_key(layout)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _given_key(self, given: Given) -> object:
+        return self._number(given.label.layout), given.label.facts, given.reshaped
+
+    def _needs_key(self, needs: list[Need]) -> object:
+        return tuple((self._number(n.layout), n.demand, n.facts, n.window) for n in needs)
+
+    def _pattern(
+        self,
+        tensor: Value,
+        given: tuple[Given, ...],
+        outside: bool,
+        readers: tuple[tuple[tuple[Need, ...], ...], ...],
+        output: bool,
+    ) -> Pattern:
+        # Layouts by identity: those that are the same memory may still be described differently.
+        key = (
+            tensor.dtype, tensor.shape, outside, output,
+            tuple((id(g.label.layout), g.label.facts, g.reshaped) for g in given),
+            tuple(
+                tuple(
+                    tuple((id(n.layout), n.demand, n.facts, n.window) for n in needs)
+                    for needs in classes
+                )
+                for classes in readers
+            ),
+        )  # fmt: skip
+        found = self._patterns.get(key)
+        if found is None:
+            wanted: tuple[Need, ...] = ()
+            if output:
+                wanted = (Need(-1, tensor.name, row_major(tensor.shape), Unused()),)
+            every = [need for classes in readers for needs in classes for need in needs]
+            copies = self._copies(tensor, [*every, *wanted])
+            found = self._patterns[key] = Pattern(given, outside, readers, wanted, copies)
+        return found
+
+    def _copies(self, tensor: Value, needs: list[Need]) -> tuple[Copy, ...]:
+        found: dict[object, Copy] = {}
+        for need in needs:
+            for copy in copies_for(tensor, need, self.target, self.threads):
+                found.setdefault(copy_key(copy), copy)
+        return tuple(found.values())
+
+
+def copy_key(copy: Copy) -> object:
+    """What tells the copies of one value apart."""
+    return label_key(copy.target), copy.kind, copy.window
+
+
+def _classes(items: list[Item], keys: list[object]) -> tuple[list[Item], Classes]:
+    """The first item of each class, and the class of each item."""
+    numbers: dict[object, int] = {}
+    first: list[Item] = []
+    for item, key in zip(items, keys, strict=True):
+        if key not in numbers:
+            numbers[key] = len(first)
+            first.append(item)
+    return first, np.array([numbers[key] for key in keys], np.intp)
+
+
+def _reshapes(candidate: Candidate) -> bool:
+    """Whether the form is a view whose input is not a box inside the output's box."""
+    recipe = candidate.alternative.recipe
+    return isinstance(recipe, View) and any(link.window is None for link in recipe.links)
