@@ -59,7 +59,9 @@ class _Kernel:
         self.builder = Builder()
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
-        math = Math(self.builder, has_avx512="+avx512dq" in target.features.split(","))
+        # Vectors of 64 bytes also work without, as two registers each.
+        has_avx512 = target.vector_bytes == 64 and "+avx512dq" in target.features.split(",")
+        math = Math(self.builder, has_avx512)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
 
     def text(self) -> str:
