@@ -1,13 +1,13 @@
 """Kernels that only move or fill elements: from one layout into another, or a region of a box.
 
 In: layouts and a dtype.  Out: a PrimFunc whose loops are the axes of the target's box, the
-innermost loop the innermost axis.  What always holds: sources are read at logical elements only;
-without a fill value the padding is not written.
+innermost loop the innermost axis; they begin and end where something is written.  What always
+holds: sources are read at logical elements only; without a fill value the padding is not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from graphflow.arith import (
@@ -76,14 +76,17 @@ def conversion(
         v: (0, n - 1) for v, n in zip(p, target.physical_shape, strict=True)
     }
     place = source.physical_index(target.logical_index(p))
+    inside = target.is_logical()
     if 0 not in target.physical_shape:
+        if fill is None:  # a window may be a small part of its storage
+            ranges = _tightened(inside, ranges) or ranges
+            inside = simplify_predicate(inside, ranges)
         place = tuple(simplify(index, ranges) for index in place)
     copy: Body = (Store(dst, p, Load(src, place)),)
-    inside = target.is_logical()
     if inside != TRUE:
         rest = () if fill is None else (Store(dst, p, fill),)
         copy = (If(inside, copy, rest),)
-    nest = _nest(p, [(0, n) for n in target.physical_shape], copy)
+    nest = _nest(p, _sides(ranges[axis] for axis in p), copy)
     params = (Param(src, Role.INPUT), Param(dst, Role.OUTPUT))
     return PrimFunc(name, params, (Block(name, nest),))
 
@@ -131,8 +134,12 @@ def _fill_nest(
     stmt: Body = (Store(dst, fresh, value),)
     if guard != TRUE:
         stmt = (If(substitute_in(guard, renamed), stmt),)
-    sides = [(low or 0, (high or 0) + 1) for low, high in (ranges[axis] for axis in axes)]
-    return _nest(fresh, sides, stmt)
+    return _nest(fresh, _sides(ranges[axis] for axis in axes), stmt)
+
+
+def _sides(ranges: Iterable[Interval]) -> list[tuple[int, int]]:
+    """Begin and end of the loops over these ranges."""
+    return [(low or 0, (high or 0) + 1) for low, high in ranges]
 
 
 def _nest(names: Sequence[Var], sides: Sequence[tuple[int, int]], body: Body) -> Body:

@@ -26,7 +26,7 @@ from graphflow.layout import (
     families,
     row_major,
 )
-from graphflow.tir import Literal, float32, interpret
+from graphflow.tir import Literal, float32, interpret, loops_of
 
 SHAPE = (2, 5, 3, 2)
 FRONT = IndexMap.from_function(1, lambda i: [(i + 2) // 8, (i + 2) % 8])
@@ -298,6 +298,19 @@ def test_conversion_between_two_padded_layouts_leaves_padding_unwritten_without_
         at = values(target.logical_index(place))
         expected = 99.0 if at[1] >= 17 else 17 * at[3] + at[1]
         assert found[place] == expected
+
+
+def test_a_conversion_into_a_window_runs_over_the_window_alone():
+    shape = (1, 5, 2, 3)
+    whole = (1, 2, 3, 40)
+    target = channels_last(shape).windowed((0, 0, 0, 30), whole)
+    func = conversion(channels_last_padded(shape, 4), target, "float32")
+    sides = [(constant_value(loop.start), loop.extent) for loop in loops_of(func.body)]
+    assert sides == [(0, 1), (0, 2), (0, 3), (30, 5)]
+    packed = np.arange(48, dtype=np.float32).reshape(1, 2, 3, 8)
+    found = interpret(func, {"src": packed}, undefined=99.0)["dst"]
+    np.testing.assert_array_equal(found[..., 30:35], packed[..., :5])
+    assert (found[..., :30] == 99.0).all() and (found[..., 35:] == 99.0).all()
 
 
 def test_conversion_refuses_other_shapes_and_dtypes():
