@@ -167,7 +167,7 @@ def _executable(
 def _compiled(
     wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Executable:
-    with _Bar(f"compiling {wanted.model}") as bar:
+    with _Bar(f"compiling {os.path.basename(wanted.model)}") as bar:
         return compile(
             _model(wanted.model, wanted.reseed),
             input_shapes=dict(shapes),
@@ -186,10 +186,16 @@ class _Bar:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
-        after = (TextColumn("{task.fields[kernels]}"), TimeElapsedColumn())
+        console = Console(stderr=True)
         self._progress = Progress(
-            *columns, *after, console=Console(stderr=True), transient=True, expand=False
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[kernels]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_interactive,
         )
         self._task = self._begin(what)
 

@@ -1,17 +1,29 @@
 """Lowering: from physical calls to kernels that the emitter takes, and to a memory plan."""
 
 from graphflow.lower.assumptions import remove_assume, remove_undef
-from graphflow.lower.kernels import LoweredKernel, in_bounds, kernel_key, lower_call, scheduled
+from graphflow.lower.kernels import (
+    KernelTask,
+    LoweredKernel,
+    in_bounds,
+    kernel_key,
+    kernel_task,
+    lower_call,
+    make_kernel,
+    scheduled,
+)
 from graphflow.lower.program import Lowered, assemble, lower
 
 __all__ = [
+    "KernelTask",
     "Lowered",
     "LoweredKernel",
     "assemble",
     "in_bounds",
     "kernel_key",
+    "kernel_task",
     "lower",
     "lower_call",
+    "make_kernel",
     "remove_assume",
     "remove_undef",
     "scheduled",
