@@ -12,7 +12,7 @@ from elsewhere can not depend on the group, and groups can not form a cycle.
 
 from __future__ import annotations
 
-from graphflow.graph.joining import Call, join
+from graphflow.graph.joining import Call, Joiner
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import (
     elementwise_store,
@@ -20,6 +20,14 @@ from graphflow.graph.structure import (
     only_moves,
     reads_in_place,
 )
+
+GROUP_LIMIT = 128
+"""Kernels in a group.
+
+Deriving the forms of a group takes time that grows with the square of its size, which is less than
+making its code takes up to about here.  Each member saves one pass through memory and a cut costs
+one, so the limit takes less than a hundredth of what fusing saves.
+"""
 
 
 def fuse(graph: OperatorGraph) -> OperatorGraph:
@@ -29,6 +37,7 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
     the chain that starts first does.
     """
     out = graph.copy()
+    joiner = Joiner()
     taken: set[str] = set()
     for node in graph.topological():
         if node.name in taken:
@@ -36,7 +45,7 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
         chain = _chain(graph, node, taken)
         taken.update(member.name for member in chain)
         if len(chain) > 1:
-            _merge(out, chain)
+            _merge(out, chain, joiner)
     out.validate()
     return out
 
@@ -45,7 +54,10 @@ def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
     chain = [first]
     if not _may_start(graph, first):
         return chain
-    while (tail := _tail(graph, chain[-1])) is not None and tail.name not in taken:
+    while len(chain) < GROUP_LIMIT:
+        tail = _tail(graph, chain[-1])
+        if tail is None or tail.name in taken:
+            break
         chain.append(tail)
     return chain
 
@@ -71,11 +83,11 @@ def _tail(graph: OperatorGraph, last: Node) -> Node | None:
     return None
 
 
-def _merge(graph: OperatorGraph, chain: list[Node]) -> None:
+def _merge(graph: OperatorGraph, chain: list[Node], joiner: Joiner) -> None:
     """The chain → one node, where its last member stands."""
     calls = [Call(node.func, node.inputs, node.outputs) for node in chain]
     title = "_".join(node.func.name for node in chain)
-    joined = join(title, calls, chain[-1].outputs)
+    joined = joiner.join(title, calls, chain[-1].outputs)
     fused = Node(
         chain[0].name,
         "+".join(node.op for node in chain),

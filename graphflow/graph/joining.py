@@ -55,14 +55,59 @@ class _Names:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
 
     def unique(self, wanted: str) -> str:
-        name, number = wanted, 0
+        # Names are never given back, so the search goes on where the last one ended.
+        name, number = wanted, self._numbers.get(wanted, 0)
         while name in self._taken:
             number += 1
             name = f"{wanted}_{number}"
         self._taken.add(name)
+        self._numbers[wanted] = number
         return name
+
+
+class Joiner:
+    """Joins kernels; what has the same kernels bound to each other in the same way is joined once.
+
+    Networks repeat themselves, and the kernel does not depend on the names of values.
+    """
+
+    def __init__(self) -> None:
+        self._kernels: dict[PrimFunc, int] = {}
+        self._numbers: dict[int, tuple[PrimFunc, int]] = {}
+        self._joined: dict[object, tuple[Joined, tuple[str, ...]]] = {}
+
+    def join(self, name: str, calls: Sequence[Call], outputs: Iterable[str]) -> Joined:
+        """What `join` gives."""
+        wanted = tuple(outputs)
+        values: dict[str, int] = {}
+        bound = tuple(
+            tuple(values.setdefault(v, len(values)) for v in (*call.inputs, *call.outputs))
+            for call in calls
+        )
+        kernels = tuple(self._number(call.func) for call in calls)
+        key = name, kernels, bound, tuple(values[v] for v in wanted)
+        if key not in self._joined:
+            self._joined[key] = join(name, calls, wanted), tuple(values)
+        joined, known = self._joined[key]
+        here = dict(zip(known, values, strict=True))
+        return Joined(
+            joined.func,
+            tuple(here[v] for v in joined.inputs),
+            wanted,
+            tuple((here[v], buffer) for v, buffer in joined.inner),
+        )
+
+    def _number(self, func: PrimFunc) -> int:
+        """Equal for equal kernels; comparing them takes longer than looking at who they are."""
+        found = self._numbers.get(id(func))
+        if found is None:
+            # Kept with the kernel, so that no other one is made where this one was.
+            found = func, self._kernels.setdefault(func, len(self._kernels))
+            self._numbers[id(func)] = found
+        return found[1]
 
 
 def join(name: str, calls: Sequence[Call], outputs: Iterable[str]) -> Joined:

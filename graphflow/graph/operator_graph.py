@@ -3,14 +3,15 @@
 In: values, nodes, initializers.  Out: producers, consumers, a deterministic order.  What always
 holds between edits: each value has at most one producer, a node's inputs and outputs stand in the
 order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.  `validate`
-checks the rest (shapes, dtypes, cycles, dangling names).  networkx does the graph algorithms and is
-not visible outside this module; none of them recurses.
+checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges and is not
+visible outside this module.  The order is kept until the next edit; nothing recurses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 import networkx as nx
@@ -21,7 +22,6 @@ from graphflow.errors import InvalidModel, VerifyError
 from graphflow.tir import Buffer, PrimFunc
 
 Array: TypeAlias = NDArray[np.generic]
-_Vertex: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class OperatorGraph:
         self._next = 0
         self._graph = nx.MultiDiGraph()
         self._constants: frozenset[str] | None = None
+        self._sorted: tuple[Node, ...] | None = None
 
     def copy(self) -> OperatorGraph:
         """An independent graph of the same nodes, values and arrays (arrays are shared)."""
@@ -86,6 +87,7 @@ class OperatorGraph:
         other._values, other._nodes = dict(self._values), dict(self._nodes)
         other._next = self._next
         other._order, other._graph = dict(self._order), self._graph.copy()
+        other._sorted = self._sorted
         return other
 
     @property
@@ -130,18 +132,36 @@ class OperatorGraph:
 
     def topological(self) -> tuple[Node, ...]:
         """Each node after the producers of its inputs; among the ready ones the oldest first."""
+        if self._sorted is None:
+            self._sorted = self._topological()
+        return self._sorted
 
-        def age(vertex: _Vertex) -> int:
-            return self._order[vertex[1]] if vertex[0] == "node" else -1
-
-        try:
-            order = list(nx.lexicographical_topological_sort(self._graph, age))
-        except nx.NetworkXUnfeasible:
+    def _topological(self) -> tuple[Node, ...]:
+        readers: dict[str, list[str]] = {}
+        for node in self._nodes.values():
+            for value in dict.fromkeys(node.inputs):
+                readers.setdefault(value, []).append(node.name)
+        made = {value for node in self._nodes.values() for value in node.outputs}
+        missing = {node.name: len(made & set(node.inputs)) for node in self._nodes.values()}
+        # Nodes that were put in one place are as old as each other: in the order they were added.
+        rank = {name: (self._order[name], added) for added, name in enumerate(self._nodes)}
+        ready = [(rank[name], name) for name, count in missing.items() if not count]
+        heapify(ready)
+        order: list[Node] = []
+        while ready:
+            node = self._nodes[heappop(ready)[1]]
+            order.append(node)
+            for value in node.outputs:
+                for name in readers.get(value, ()):
+                    missing[name] -= 1
+                    if not missing[name]:
+                        heappush(ready, (rank[name], name))
+        if len(order) < len(self._nodes):
             cycle = [name for (kind, name), *_ in nx.find_cycle(self._graph) if kind == "node"]
             raise InvalidModel(
                 f"the graph has a cycle through nodes {', '.join(cycle)}; ONNX graphs are acyclic"
-            ) from None
-        return tuple(self._nodes[name] for kind, name in order if kind == "node")
+            )
+        return tuple(order)
 
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
@@ -195,7 +215,7 @@ class OperatorGraph:
     def remove(self, name: str) -> Node:
         """Take a node out and return it; its values stay, without a producer."""
         self._graph.remove_node(("node", name))
-        self._constants = None
+        self._constants = self._sorted = None
         del self._order[name]
         return self._nodes.pop(name)
 
@@ -225,7 +245,7 @@ class OperatorGraph:
             self._graph.add_edge(("value", name), vertex, pos=position)
         for position, name in enumerate(node.outputs):
             self._graph.add_edge(vertex, ("value", name), pos=position)
-        self._constants = None
+        self._constants = self._sorted = None
 
     def validate(self) -> None:
         """Raise `VerifyError` or `InvalidModel` where names, shapes, dtypes or order do not fit."""
