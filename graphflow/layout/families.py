@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import assert_never
 
 from graphflow.layout.layout import (
@@ -48,18 +49,22 @@ class Family:
 
     def instantiate(self, shape: Sequence[int]) -> Layout | None:
         """The layout for this logical shape; None where its rank is not the family's."""
-        if len(shape) != self.rank:
-            return None
-        match self.construction:
-            case Construction.ROW_MAJOR:
-                return row_major(shape)
-            case Construction.CHANNELS_LAST:
-                return channels_last(shape)
-            case Construction.CHANNELS_LAST_PADDED:
-                return channels_last_padded(shape, self.lanes)
-            case Construction.BLOCKED:
-                return blocked(shape, 1, self.lanes)
-        assert_never(self.construction)
+        return _instance(self, tuple(shape)) if len(shape) == self.rank else None
+
+
+@lru_cache(maxsize=4096)
+def _instance(family: Family, shape: tuple[int, ...]) -> Layout:
+    # Kept, because networks have few shapes and every node asks for all families of its tensors.
+    match family.construction:
+        case Construction.ROW_MAJOR:
+            return row_major(shape)
+        case Construction.CHANNELS_LAST:
+            return channels_last(shape)
+        case Construction.CHANNELS_LAST_PADDED:
+            return channels_last_padded(shape, family.lanes)
+        case Construction.BLOCKED:
+            return blocked(shape, 1, family.lanes)
+    assert_never(family.construction)
 
 
 def families(rank: int, lanes: int) -> tuple[Family, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from graphflow.arith import (
@@ -41,11 +42,13 @@ CHECKED_EXTENT = 1 << 30
 """Maps without a shape are checked for all logical indices below this."""
 
 
+@lru_cache(maxsize=64)
 def logical_vars(rank: int) -> tuple[Var, ...]:
     """i0, i1 …: the names of logical indices in every map."""
     return tuple(Var(f"i{axis}") for axis in range(rank))
 
 
+@lru_cache(maxsize=64)
 def physical_vars(rank: int) -> tuple[Var, ...]:
     """p0, p1 …: the names of physical indices in every inverse, predicate and region."""
     return tuple(Var(f"p{axis}") for axis in range(rank))

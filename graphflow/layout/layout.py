@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, simplify, substitute_in
@@ -164,6 +165,11 @@ class Layout:
 
 def row_major(shape: Sequence[int]) -> Layout:
     """The logical order: NCHW for an image batch."""
+    return _row_major(tuple(shape))
+
+
+@lru_cache(maxsize=4096)
+def _row_major(shape: tuple[int, ...]) -> Layout:
     return Layout.of(IndexMap.identity(len(shape)), shape)
 
 

@@ -7,6 +7,8 @@ name implies is added in brackets.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from graphflow.arith import FloorMod, Var, terms_of
 from graphflow.layout.index_map import IndexMap
 
@@ -16,6 +18,7 @@ AXIS_LETTERS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 Shape = tuple[int, ...]
 
 
+@lru_cache(maxsize=4096)
 def describe(index_map: IndexMap, logical_shape: Shape, physical_shape: Shape) -> str:
     """The name of the map, and of the box where it is not the one that the name implies."""
     name, implied = _name(index_map, logical_shape)
