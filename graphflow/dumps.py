@@ -91,7 +91,8 @@ def _physical_lines(physical: PhysicalGraph) -> Iterator[str]:
         because = f": {call.because}" if call.because else ""
         yield f"{phase} {call.name}, {form}{because}"
         for name, place in call.placements.items():
-            yield f"    {name} in {place.storage} as {place.layout.describe()}"
+            begin = f" from element {place.offset} on" if place.offset else ""
+            yield f"    {name} in {place.storage}{begin} as {place.layout.describe()}"
 
 
 def lowered_text(lowered: Lowered) -> str:

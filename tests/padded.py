@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from placing import piece
 
 import graphflow as gf
 from graphflow.codegen import host_target
@@ -15,6 +16,7 @@ from graphflow.errors import LayoutConflict
 from graphflow.lower import Lowered
 from graphflow.models import Builder
 from graphflow.options import Options
+from graphflow.tir import Role
 from graphflow.tir.to_python import compile_to_python
 
 Array = np.ndarray[Any, Any]
@@ -183,7 +185,7 @@ def run_physical(lowered: Lowered, inputs: Arrays, undefined: float = np.nan) ->
     """The outputs by name: each lowered kernel interpreted in the order of its calls.
 
     Memory is a list for each storage, filled with `undefined`, and for each workspace of a call; a
-    kernel's parameters are those lists, so that windows and fills see what was there before.
+    kernel's parameters are parts of them, so that windows and fills see what was there before.
     """
     physical = lowered.physical
     memory: dict[str, list[Any]] = {}
@@ -200,16 +202,21 @@ def run_physical(lowered: Lowered, inputs: Arrays, undefined: float = np.nan) ->
         for call, step in lowered.calls:
             if call.prepare is prepare:
                 func = lowered.kernels[step.symbol].func
-                given = [memory[call.placements[p.buffer.name].storage]
-                         for p in call.definition.params]  # fmt: skip
+                places = [call.placements[p.buffer.name] for p in call.definition.params]
+                given = [memory[p.storage][piece(p)] for p in places]
                 for param in func.params[len(given) :]:
                     kind = np.dtype(param.buffer.dtype).type
                     given.append([kind(undefined)] * param.buffer.size)
                 with np.errstate(all="ignore"):
                     compile_to_python(func, undefined=undefined)(*given)
+                for place, contents, param in zip(
+                    places, given[: len(places)], call.definition.params, strict=True
+                ):
+                    if param.role is Role.OUTPUT:
+                        memory[place.storage][piece(place)] = contents
     found: dict[str, Array] = {}
     for name in physical.outputs:
-        place = physical.storages[f"output:{name}"]
+        spec = physical.storages[f"output:{name}"]
         shape = physical.values[name].layout.logical_shape
-        found[name] = np.array(memory[f"output:{name}"], place.dtype).reshape(shape)
+        found[name] = np.array(memory[f"output:{name}"], spec.dtype).reshape(shape)
     return found

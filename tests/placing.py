@@ -129,6 +129,11 @@ class Native:
         return {b.name: views[b.name].copy() for b in self._kernel.func.outputs}
 
 
+def piece(place: Placement) -> slice:
+    """The elements of a storage that the box of a placement takes."""
+    return slice(place.offset, place.offset + int(np.prod(place.layout.physical_shape)))
+
+
 def interpret_physical(
     graph: OperatorGraph, physical: PhysicalGraph, target: Target, arrays: dict[str, Array]
 ) -> dict[str, Array]:
@@ -146,8 +151,8 @@ def interpret_physical(
     kernels, symbols = lower_kernels(physical, target)
     for call, symbol in zip(physical.calls, symbols, strict=True):
         func = kernels[symbol].func
-        storage = {p.buffer.name: memory[call.placements[p.buffer.name].storage]
-                   for p in call.definition.params}  # fmt: skip
+        places = {p.buffer.name: call.placements[p.buffer.name] for p in call.definition.params}
+        storage = {name: memory[p.storage][piece(p)] for name, p in places.items()}
         given = {b.name: storage[b.name].reshape(b.shape) for b in func.inputs}
         undefined = _unwritten("float32")
         for name, box in interpret(func, given, undefined=undefined).items():

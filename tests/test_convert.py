@@ -47,9 +47,10 @@ def check_structure(graph: OperatorGraph, physical: PhysicalGraph) -> None:
         for param in call.definition.params:
             place = call.placements[param.buffer.name]
             spec = physical.storages[place.storage]
-            assert np.prod(place.layout.physical_shape) == spec.elements
+            assert place.offset >= 0
+            assert place.offset + np.prod(place.layout.physical_shape) <= spec.elements
             assert param.buffer.dtype == spec.dtype
-            touched = set(positions(place.layout).reshape(-1).tolist())
+            touched = set((positions(place.layout) + place.offset).reshape(-1).tolist())
             known = written.setdefault(place.storage, set())
             if param.buffer in call.definition.outputs and not call.name.startswith("fill"):
                 assert spec.kind != "input", f"{call.name} writes a graph input"
@@ -74,7 +75,8 @@ def test_windows_of_a_concat() -> None:
     plan = plan_layouts(graph, SHORT, 1)
     assert views(graph, plan) == ["n_c"]
     physical = apply_plan(graph, plan)
-    places = [positions(physical.values[p].layout).reshape(-1) for p in parts]
+    places = [positions(physical.values[p].layout).reshape(-1) + physical.values[p].offset
+              for p in parts]  # fmt: skip
     assert {physical.values[p].storage for p in parts} == {physical.values["c"].storage}
     assert sorted(np.concatenate(places)) == list(range(3 * 4 * 12))
 

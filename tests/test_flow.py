@@ -16,7 +16,14 @@ from graphflow.convert import apply_plan
 from graphflow.cost import conversion_seconds, fill_seconds
 from graphflow.errors import LayoutConflict
 from graphflow.flow import Label, LayoutPlan, label_of, memory_key, plan_layouts
-from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates
+from graphflow.flow.candidates import (
+    Candidate,
+    Candidates,
+    Lies,
+    Need,
+    Place,
+    enumerate_candidates,
+)
 from graphflow.flow.solve import solve
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
@@ -276,6 +283,12 @@ def views(graph: OperatorGraph, plan: LayoutPlan) -> list[str]:
     return [n for n, c in plan.choices.items() if isinstance(c.alternative.recipe, View)]
 
 
+def outward(plan: LayoutPlan, name: str) -> bool:
+    """Whether a view's output lies inside its input."""
+    recipe = plan.choices[name].alternative.recipe
+    return isinstance(recipe, View) and recipe.outward
+
+
 def check_meaning(graph: OperatorGraph, plan: LayoutPlan, target: Target = SHORT) -> None:
     """The plan's physical graph computes what the graph means."""
     rng = np.random.default_rng(0)
@@ -385,10 +398,75 @@ def concat_then_reshape() -> OperatorGraph:
     return net.done(net.add("r", d.reshape((1, 8, 3, 4), (1, 96)), net.concat("c", a, b)))
 
 
+def part(net: Net, name: str, source: str, channels: range) -> str:
+    shape = net.graph.values[source].shape
+    ranges = [range(n) for n in shape]
+    ranges[1] = channels
+    return net.add(name, d.take_slice(shape, ranges), source)
+
+
+def halves() -> OperatorGraph:
+    net = Net(x=(1, 8, 3, 4))
+    a = net.unary("a", "relu", "x")
+    left, right = part(net, "left", a, range(4)), part(net, "right", a, range(4, 8))
+    return net.done(net.unary("y", "exp", left), net.unary("z", "tanh", right), a)
+
+
+def halves_of_an_input() -> OperatorGraph:
+    net = Net(x=(1, 8, 3, 4))
+    left, right = part(net, "left", "x", range(4)), part(net, "right", "x", range(4, 8))
+    return net.done(net.unary("y", "exp", left), right)
+
+
+def slice_then_concat() -> OperatorGraph:
+    """A part of one tensor becomes a part of another one, so one of the two has to move."""
+    net = Net(x=(1, 8, 3, 4))
+    a, b = net.unary("a", "relu", "x"), net.unary("b", "exp", "x")
+    joined = net.concat("c", part(net, "p", a, range(2, 6)), b)
+    return net.done(net.unary("y", "neg", joined), net.unary("z", "tanh", a))
+
+
+def concat_then_slice() -> OperatorGraph:
+    """The slice crosses the border between two parts."""
+    net = Net(x=(1, 4, 3, 4))
+    a, b = net.unary("a", "relu", "x"), net.unary("b", "exp", "x")
+    return net.done(net.unary("y", "neg", part(net, "p", net.concat("c", a, b), range(2, 7))))
+
+
+def slice_then_reshape() -> OperatorGraph:
+    """Row-major, half of the channels is one piece of memory; channels-last it is not."""
+    net = Net(x=(1, 8, 3, 4))
+    half = part(net, "p", net.unary("a", "relu", "x"), range(4, 8))
+    flat = net.add("r", d.reshape((1, 4, 3, 4), (1, 48)), half)
+    return net.done(net.unary("y", "exp", flat), net.unary("z", "tanh", half))
+
+
+def reshaped_twice() -> OperatorGraph:
+    net = Net(x=(1, 8, 3, 4))
+    a = net.unary("a", "relu", "x")
+    flat = net.add("r", d.reshape((1, 8, 3, 4), (1, 96)), a)
+    rows = net.add("s", d.reshape((1, 8, 3, 4), (1, 24, 4)), a)
+    return net.done(net.unary("y", "exp", flat), net.unary("z", "tanh", rows))
+
+
+def reshaped_parts_of_an_output() -> OperatorGraph:
+    """As a detector ends: boxes of several scales, one behind the other."""
+    net = Net(x=(1, 4, 3, 4), z=(1, 4, 2, 2))
+    rows = []
+    for name, size in (("x", (3, 4)), ("z", (2, 2))):
+        a = net.unary(f"a{name}", "relu", name)
+        turned = net.add(f"t{name}", d.transpose((1, 4, *size), (0, 2, 3, 1)), a)
+        count = size[0] * size[1]
+        rows.append(net.add(f"r{name}", d.reshape((1, *size, 4), (1, count, 4)), turned))
+    return net.done(net.add("c", d.concat([(1, 12, 4), (1, 4, 4)], 1), *rows))
+
+
 SHARED = [
     concat_twice, in_two_concats, input_in_a_concat, inputs_only, output_in_a_concat,
     concat_of_concats, concat_with_a_constant, reshape_then_concat, flatten_then_concat,
     reshape_of_a_window, reshape_of_an_input, concat_then_reshape, output_and_window,
+    halves, halves_of_an_input, slice_then_concat, concat_then_slice, slice_then_reshape,
+    reshaped_twice, reshaped_parts_of_an_output,
 ]  # fmt: skip
 
 
@@ -396,16 +474,34 @@ SHARED = [
 def test_values_that_share_memory(make: Callable[[], OperatorGraph]) -> None:
     graph = make()
     plan = plan_layouts(graph, SHORT, 1)
-    windows: dict[str, int] = {}
+    inside: dict[str, int] = {}
     for name in views(graph, plan):
         node = graph.node(name)
+        if outward(plan, name):
+            inside[node.outputs[0]] = inside.get(node.outputs[0], 0) + 1
+            continue
         for position, value in enumerate(node.inputs):
             copied = any((name, position) in c.consumers for c in plan.conversions)
             if not copied and not graph.is_constant(value):
-                windows[value] = windows.get(value, 0) + 1
-    assert all(count == 1 for count in windows.values())
-    assert not set(windows) & set(graph.inputs)
+                inside[value] = inside.get(value, 0) + 1
+    assert all(count == 1 for count in inside.values())
+    assert not set(inside) & set(graph.inputs)
     check_meaning(graph, plan)
+
+
+@pytest.mark.parametrize(
+    "make", [halves, concat_then_slice, reshaped_twice, slice_then_reshape, concat_of_concats]
+)
+def test_nothing_moves_where_everything_can_lie_in_one_storage(
+    make: Callable[[], OperatorGraph],
+) -> None:
+    graph = make()
+    plan = plan_layouts(graph, SHORT, 1)
+    assert not plan.conversions
+    moving = {"slice", "reshape", "concat", "transpose"}
+    for node in graph.nodes:
+        if node.op in moving or node.func.name in moving:
+            assert node.name in views(graph, plan)
 
 
 # Demands ------------------------------------------------------------------------------------------
@@ -496,8 +592,7 @@ class Search:
         return min(self._price(chosen) for chosen in itertools.product(*options))
 
     def _price(self, chosen: tuple[Candidate, ...]) -> float:
-        windows = [n.value for c in chosen for n in c.needs if n.window]
-        if len(set(windows)) < len(windows):
+        if self._clashes(chosen):
             return np.inf
         labels = {n: self.candidates.labels[n][0] for n in self.graph.inputs}
         for candidate in chosen:
@@ -508,18 +603,53 @@ class Search:
                 needs.setdefault(need.value, []).append(need)
         for value in self.graph.outputs:
             layout = row_major(self.graph.values[value].shape)
-            needs.setdefault(value, []).append(Need(-1, value, layout, Unused()))
-        copies = sum(self._copies(value, labels[value], found) for value, found in needs.items())
+            needs.setdefault(value, []).append(Need(-1, value, layout, Unused(), place=Place.OWN))
+        lies = {value: c.lies for c in chosen for value, _ in c.gives}
+        copies = sum(
+            self._copies(value, labels[value], lies.get(value), found)
+            for value, found in needs.items()
+        )
         return sum(c.seconds for c in chosen) + copies
 
-    def _copies(self, value: str, label: Label, needs: list[Need]) -> float:
+    @staticmethod
+    def _clashes(chosen: tuple[Candidate, ...]) -> bool:
+        """Two windows of one value, or one that is no piece of what something needs as a piece."""
+        places: dict[str, list[Place]] = {}
+        for candidate in chosen:
+            for need in candidate.needs:
+                places.setdefault(need.value, []).append(need.place)
+        return any(
+            sum(p in (Place.WINDOW, Place.WINDOW_PIECE) for p in found) > 1
+            or (Place.WINDOW in found and Place.HELD_PIECE in found)
+            for found in places.values()
+        )
+
+    def _placed(self, value: str, lies: Lies | None, need: Need) -> bool:
+        """Whether the value itself can be where a reader needs it."""
+        inside = lies in (None, Lies.INSIDE, Lies.INSIDE_PIECE)
+        match need.place:
+            case Place.OWN:
+                return not inside
+            case Place.WINDOW:
+                return not inside and lies is not Lies.PIECE and value not in self.graph.outputs
+            case Place.WINDOW_PIECE:
+                return not inside and value not in self.graph.outputs
+            case Place.HELD_PIECE:
+                return lies is not Lies.INSIDE
+            case _:
+                return True
+
+    def _copies(self, value: str, label: Label, lies: Lies | None, needs: list[Need]) -> float:
         """The cheapest set of copies of one value that serves all its readers."""
-        given = value in self.graph.inputs
-        open_needs = [n for n in needs if not self._serves(label, n) or (given and n.window)]
+        given = lies is None
+        open_needs = [
+            n for n in needs if not self._serves(label, n) or not self._placed(value, lies, n)
+        ]
         if not open_needs:
             return 0.0
         possible = list(dict.fromkeys(self._made(label, n, given, kind)
-                                      for n in needs for kind in ("convert", "fill")))  # fmt: skip
+                                      for n in needs if not n.place.held
+                                      for kind in ("convert", "fill")))  # fmt: skip
         best = np.inf
         for size in range(1, len(possible) + 1):
             for copies in itertools.combinations([c for c in possible if c is not None], size):
@@ -549,11 +679,13 @@ class Search:
         in_place = memory_key(label.layout) == memory_key(need.layout) and not given
         if kind == "fill" and (not in_place or not isinstance(need.demand, Equal)):
             return None
-        return target, kind, need.window
+        return target, kind, need.place.window
 
     def _may_take(self, made: Made, need: Need) -> bool:
         target, _, window = made
-        if window != need.window and (need.window or need.position < 0):
+        if need.place.held:
+            return False
+        if window != need.place.window and (need.place.window or need.position < 0):
             return False
         return self._serves(target, need)
 
@@ -609,7 +741,11 @@ def some(candidates: Candidates, rng: np.random.Generator, most: int) -> Candida
     """A few candidates of each node, one of them no view, at random prices."""
     kept: dict[str, tuple[Candidate, ...]] = {}
     for node, options in candidates.of_node.items():
-        plain = [k for k, c in enumerate(options) if not any(n.window for n in c.needs)]
+        plain = [
+            k
+            for k, c in enumerate(options)
+            if not any(n.place.window or n.place.held for n in c.needs)
+        ]
         chosen = {int(rng.choice(plain)), *map(int, rng.permutation(len(options))[: most - 1])}
         kept[node] = tuple(
             replace(options[k], seconds=float(rng.uniform(0.1e-6, 1.5e-6))) for k in sorted(chosen)

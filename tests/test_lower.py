@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -105,11 +107,15 @@ def test_steps_of_a_network(make: object) -> None:
     life: dict[str, tuple[int, int]] = {}
     for k, (call, step) in enumerate(program.calls):
         kernel = program.kernels[step.symbol]
-        names = [call.placements[p.buffer.name].storage for p in call.definition.params]
-        assert [program.places[n] for n in names] == list(step.buffers[: len(names)])
+        places = [call.placements[p.buffer.name] for p in call.definition.params]
+        names = [place.storage for place in places]
+        starts = [replace(ref, offset=0) for ref in step.buffers[: len(names)]]
+        assert [program.places[n] for n in names] == starts
         assert len(step.buffers) == len(kernel.func.params)
-        for param, name in zip(kernel.func.params, names, strict=False):
-            assert param.buffer.size == physical.storages[name].elements
+        for param, place, ref in zip(kernel.func.params, places, step.buffers, strict=False):
+            spec = physical.storages[place.storage]
+            assert ref.offset == place.offset * DTYPES[spec.dtype].itemsize
+            assert place.offset + param.buffer.size <= spec.elements
         for name in names:
             life[name] = (life.get(name, (k, k))[0], k)
     arena = [n for n, s in physical.storages.items() if s.kind == "arena"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
 from graphflow.convert.verify import verify_plan
+from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.errors import VerifyError
 from graphflow.flow import Conversion, LayoutPlan, memory_key
 from graphflow.graph import Node, OperatorGraph
@@ -27,7 +28,7 @@ def apply_plan(graph: OperatorGraph, plan: LayoutPlan) -> PhysicalGraph:
 
 
 class _Builder:
-    """Storages and calls while they are collected; values are placed from the outputs backward."""
+    """Storages and calls while they are collected."""
 
     def __init__(self, graph: OperatorGraph, plan: LayoutPlan) -> None:
         self.graph, self.plan = graph, plan
@@ -38,6 +39,7 @@ class _Builder:
         self.prepare: list[Call] = []
         self.calls: list[Call] = []
         self.output_copies: list[tuple[str, Placement]] = []
+        self.inside = placed_inside(graph, plan)
 
     def build(self) -> PhysicalGraph:
         """Places everything, then writes the calls in the order of the graph."""
@@ -45,9 +47,9 @@ class _Builder:
             self._storage(name, "input", self._dtype(name), self.graph.values[name].size)
             self.values[name] = Placement(name, self.plan.edges[name].label.layout)
         self._place_outputs()
-        for node in reversed(self.graph.nodes):
-            if node.name in self.plan.choices:
-                self._place_node(node)
+        for value in self.plan.edges:
+            self._place(value)
+        self._place_copies()
         for name in self.graph.inputs:
             self._convert(name)
         for node in self.graph.nodes:
@@ -78,70 +80,59 @@ class _Builder:
         return Placement(name, layout)
 
     def _place_outputs(self) -> None:
+        """Storages of the outputs; what lies in no other tensor is computed there at once."""
         for value in self.graph.outputs:
             layout = row_major(self.graph.values[value].shape)
             index = self._conversion_for("", -1, value)
             storage = f"output:{value}"
             if index is not None:
                 self.copies[index] = self._own(storage, value, layout, "output")
-            elif self._may_be_output(value):
+            elif self.graph.is_constant(value):
+                self.output_copies.append((value, self._own(storage, value, layout, "output")))
+            elif value in self.values or value in self.inside:
+                raise VerifyError(f"the graph output {value} lies in other memory than its own")
+            else:
                 label = self.plan.edges[value].label
                 self.values[value] = self._own(storage, value, label.layout, "output")
-            else:
-                self.output_copies.append((value, self._own(storage, value, layout, "output")))
 
-    def _may_be_output(self, value: str) -> bool:
-        """Whether the producer can write the output itself: it computes it, once, for this."""
-        node = self.graph.producer(value)
-        if node is None or self.graph.is_constant(value) or value in self.values:
-            return False
-        if isinstance(self.plan.choices[node.name].alternative.recipe, View):
-            return False
-        return not any(
-            isinstance(self.plan.choices[user.name].alternative.recipe, View)
-            for user, position in self.graph.consumers(value)
-            if user.name in self.plan.choices
-            and self._conversion_for(user.name, position, value) is None
-        )
+    def _place(self, value: str) -> None:
+        """Places a value, and first those that it lies in."""
+        chain = [value]
+        while chain[-1] not in self.values and chain[-1] in self.inside:
+            chain.append(self.inside[chain[-1]].outer)
+        root = chain[-1]
+        if root not in self.values:
+            self.values[root] = self._own(root, root, self.plan.edges[root].label.layout)
+        for name in reversed(chain[:-1]):
+            inside = self.inside[name]
+            self.values[name] = inside.placed(self.values[inside.outer])
 
-    def _place_node(self, node: Node) -> None:
-        """Places outputs that nobody placed, and the inputs of a view inside its output."""
-        choice = self.plan.choices[node.name]
-        for value in node.outputs:
-            if value not in self.values:
-                self.values[value] = self._own(value, value, self.plan.edges[value].label.layout)
-            for index, made in enumerate(self.plan.conversions):
-                if made.value == value and index not in self.copies:
-                    self._place_copy(index, made)
-        recipe = choice.alternative.recipe
-        if isinstance(recipe, View):
-            self._place_windows(node, recipe)
+    def _place_copies(self) -> None:
+        """Copies that lie in a window of another tensor, those with a storage of their own, and
+        constants in windows, which are copied there."""
+        for name, choice in self.plan.choices.items():
+            view, node = choice.alternative.recipe, self.graph.node(name)
+            if not isinstance(view, View) or view.outward:
+                continue
+            for position, value in enumerate(node.inputs):
+                inside = inner_place(node, choice.alternative, position)
+                index = self._conversion_for(name, position, value)
+                if index is not None:
+                    self.copies[index] = inside.placed(self.values[inside.outer])
+                elif self.graph.is_constant(value):
+                    place = inside.placed(self.values[inside.outer])
+                    self.calls.append(self._constant_copy(node, value, place))
+        for index, made in enumerate(self.plan.conversions):
+            if index not in self.copies and made.kind != "fill":
+                name = f"{made.value}#{index}"
+                self.copies[index] = self._own(name, made.value, made.target.layout)
 
-    def _place_windows(self, node: Node, view: View) -> None:
-        out = self.values[node.outputs[0]]
-        whole = self.plan.edges[node.outputs[0]].label.layout
-        windows = dict(view.windows)
-        for position, value in enumerate(node.inputs):
-            window = windows[node.func.inputs[position].name]
-            place = Placement(out.storage, _inside(window, whole, out.layout, node))
-            index = self._conversion_for(node.name, position, value)
-            if index is not None:
-                self.copies[index] = place
-            elif self.graph.is_constant(value):
-                self.calls.append(self._constant_copy(node, position, value, place))
-            else:
-                self.values[value] = place
-
-    def _constant_copy(self, node: Node, position: int, value: str, place: Placement) -> Call:
+    def _constant_copy(self, node: Node, value: str, place: Placement) -> Call:
         source = self._constant(value, row_major(self.graph.values[value].shape))
         definition = conversion(source.layout, place.layout, self._dtype(value), None)
         placements = {"src": source, "dst": place}
         because = f"a constant lies in a window of {node.name}"
         return Call(f"copy {value}", definition, placements, None, None, True, False, because)
-
-    def _place_copy(self, index: int, made: Conversion) -> None:
-        name = f"{made.value}#{index}"
-        self.copies[index] = self._own(name, made.value, made.target.layout)
 
     def _conversion_for(self, node: str, position: int, value: str) -> int | None:
         for index, made in enumerate(self.plan.conversions):
@@ -181,17 +172,14 @@ class _Builder:
         index = self._conversion_for(node.name, position, value)
         place = self.values[value] if index is None else self.copies[index]
         # The same memory may be read under another shape: [1, C, 1, 1] is [1, 1, 1, C].
-        spec = self.storages[place.storage]
-        whole = layout.buffer("_", spec.dtype).size == spec.elements
-        if whole and memory_key(place.layout) == memory_key(layout):
-            return Placement(place.storage, layout)
+        if memory_key(place.layout) == memory_key(layout):
+            return Placement(place.storage, layout, place.offset)
         return place
 
     def _copy_out(self, value: str, target: Placement) -> None:
-        source = self._constant(value, target.layout) if self.graph.is_constant(value) else None
-        source = source or self.values[value]
+        source = self._constant(value, target.layout)
         definition = conversion(source.layout, target.layout, self._dtype(value), None)
-        because = "an output has memory of its own, and this one lies in other memory"
+        because = "an output has memory of its own, and this one is a constant"
         placements = {"src": source, "dst": target}
         self.calls.append(
             Call(f"copy {value}", definition, placements, None, None, True, False, because)
@@ -205,8 +193,6 @@ class _Builder:
             if made.kind == "fill":
                 self._fill(made, source, index)
                 continue
-            if index not in self.copies:
-                self._place_copy(index, made)
             target = self.copies[index]
             fill = _fill_value(made)
             definition = conversion(source.layout, target.layout, self._dtype(value), fill)
@@ -276,22 +262,6 @@ class _Builder:
             )
         self.prepare.append(Call(node.name, node.func, placements, None, None, False, True))
         return placements[node.func.outputs[0].name]
-
-
-def _inside(window: Layout, whole: Layout, placed: Layout, node: Node) -> Layout:
-    """A window of `whole`, where `whole` itself is placed as `placed` in a larger storage."""
-    if placed == whole:
-        return window
-    zero = (0,) * len(whole.logical_shape)
-    here = [int(str(e)) for e in placed.physical_index(zero)]
-    there = [int(str(e)) for e in whole.physical_index(zero)]
-    offsets = [a - b for a, b in zip(here, there, strict=True)]
-    if len(window.physical_shape) != len(offsets):
-        raise VerifyError(
-            f"{node.name} ({node.op}) reads its output's memory under another shape, and that "
-            "memory is a window of a larger one; nesting these is not built, pin the edge to a copy"
-        )
-    return window.windowed(offsets, placed.physical_shape)
 
 
 def _fill_value(made: Conversion) -> Literal | None:

@@ -16,10 +16,11 @@ from graphflow.tir import PrimFunc
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: a storage, and its layout inside the storage's box."""
+    """Where a tensor lies: its layout in a box that begins at element `offset` of a storage."""
 
     storage: str
     layout: Layout
+    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow.convert.windows import placed_inside
 from graphflow.errors import VerifyError
 from graphflow.flow import Conversion, Label, LayoutPlan, memory_key, padding_regions
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Padding, View
+from graphflow.kernels.recipes import Padding
 from graphflow.layout import (
     Constant,
     Fact,
@@ -28,7 +29,7 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
     """Refuses a plan in which a reader gets another layout or weaker facts than it rests on.
 
     Also one that leaves a node without a form, gives a graph output in another layout than
-    row-major, or puts a value into two windows.
+    row-major, or puts a value into two others.
     """
     twice = [name for name in dict.fromkeys(graph.outputs) if graph.outputs.count(name) > 1]
     if twice:
@@ -48,7 +49,7 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
             _same_layout(plan, node, value)
             facts[value] = _filled(plan, value, facts[value])
     _outputs_are_row_major(graph, plan)
-    _one_window(graph, plan)
+    placed_inside(graph, plan)
 
 
 def _require_constant(graph: OperatorGraph, node: Node) -> None:
@@ -87,21 +88,6 @@ def _outputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:
                 f"the graph output {value} must be row-major, and the plan gives it "
                 f"{given.describe()}"
             )
-
-
-def _one_window(graph: OperatorGraph, plan: LayoutPlan) -> None:
-    """A view's inputs lie in its output: each value in one storage alone, graph inputs in none."""
-    windows: dict[str, str] = {}
-    for name, choice in plan.choices.items():
-        if not isinstance(choice.alternative.recipe, View):
-            continue
-        for position, value in enumerate(graph.node(name).inputs):
-            if graph.is_constant(value) or _conversion(plan, name, position, value) is not None:
-                continue
-            if value in graph.inputs or value in windows:
-                other = windows.get(value, "the caller's memory")
-                raise VerifyError(f"{value} cannot lie in a window of {name} and in {other} too")
-            windows[value] = f"one of {name}"
 
 
 def _conversion(plan: LayoutPlan, node: str, position: int, value: str) -> Conversion | None:

@@ -8,8 +8,9 @@ padding of the inputs; a constant that some reader demands can also be written b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from itertools import product
 
@@ -19,7 +20,7 @@ from graphflow.cost import kernel_seconds
 from graphflow.errors import LayoutConflict
 from graphflow.flow.labels import MemoryKey, label_key, label_of, memory_key, padding_regions
 from graphflow.flow.plan import Label
-from graphflow.graph import Node, OperatorGraph
+from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.recipes import Alternative, Offers, Padding, View, alternatives
 from graphflow.layout import (
     Constant,
@@ -40,6 +41,45 @@ WRITE_PAD = 1.01
 """How much longer a kernel takes whose epilogue also selects the value of the padding."""
 
 
+class Place(Enum):
+    """Where a reader needs a value to lie.
+
+    OWN: in a storage of its own, as the caller wants outputs.  WINDOW and WINDOW_PIECE: inside the
+    reader's own output, the latter in one piece.  HELD and HELD_PIECE: anywhere, but the reader's
+    output lies in it, for the latter in one piece.
+    """
+
+    ANYWHERE = "anywhere"
+    OWN = "own"
+    WINDOW = "window"
+    WINDOW_PIECE = "window, one piece"
+    HELD = "held"
+    HELD_PIECE = "held, one piece"
+
+    @property
+    def window(self) -> bool:
+        """Whether the value lies inside its reader's output."""
+        return self in (Place.WINDOW, Place.WINDOW_PIECE)
+
+    @property
+    def held(self) -> bool:
+        """Whether the reader's output lies inside the value."""
+        return self in (Place.HELD, Place.HELD_PIECE)
+
+
+class Lies(Enum):
+    """How a candidate's output lies in memory.
+
+    FREE: wherever its readers want it.  PIECE: likewise, but in one piece, because of what lies in
+    it.  INSIDE, INSIDE_PIECE: inside an input, the latter in one piece if that input does.
+    """
+
+    FREE = "free"
+    PIECE = "piece"
+    INSIDE = "inside"
+    INSIDE_PIECE = "inside, one piece"
+
+
 @dataclass(frozen=True)
 class Need:
     """What a candidate reads: input `position` holds `value`, in this layout, with this demand.
@@ -52,7 +92,12 @@ class Need:
     layout: Layout
     demand: Demand
     facts: tuple[tuple[str, Fact], ...] = ()
-    window: bool = False
+    place: Place = Place.ANYWHERE
+
+
+def output_need(value: Value) -> Need:
+    """What the caller needs of a graph output."""
+    return Need(-1, value.name, row_major(value.shape), Unused(), place=Place.OWN)
 
 
 @dataclass(frozen=True)
@@ -65,6 +110,7 @@ class Candidate:
     gives: tuple[tuple[str, Label], ...]
     pad_value: float | None
     seconds: float
+    lies: Lies = Lies.FREE
 
 
 @dataclass(frozen=True)
@@ -173,7 +219,8 @@ def enumerate_candidates(
                 continue
             for candidate in _of_form(graph, node, form, labels, wanted, target, threads):
                 key = (
-                    tuple((n.position, memory_key(n.layout), n.facts, n.demand, n.window)
+                    candidate.lies,
+                    tuple((n.position, memory_key(n.layout), n.facts, n.demand, n.place)
                           for n in candidate.needs),
                     tuple((v, label_key(label)) for v, label in candidate.gives),
                 )  # fmt: skip
@@ -222,13 +269,19 @@ def _of_form(
 ) -> list[Candidate]:
     seconds = kernel_seconds(form.work, target, threads)
     needs = [
-        Need(k, value, form.layouts[b.name], form.demands.get(b.name, Unused()),
-             window=isinstance(form.recipe, View))
+        Need(k, value, form.layouts[b.name], form.demands.get(b.name, Unused()))
         for k, (b, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True))
         if not graph.is_constant(value)
     ]  # fmt: skip
     output, value = node.func.outputs[0], node.outputs[0]
     layout = form.layouts[output.name]
+    if isinstance(form.recipe, View):
+        label = label_of(layout)
+        return [
+            Candidate(node.name, form, tuple(replace(n, place=place) for n in needs),
+                      ((value, label),), None, seconds, lies)
+            for place, lies in _view_places(form.recipe)
+        ]  # fmt: skip
     regions = padding_regions(layout)
 
     def candidate(
@@ -257,6 +310,15 @@ def _of_form(
                 )
                 found.append(candidate(facts, using, None))
     return found
+
+
+def _view_places(view: View) -> Iterator[tuple[Place, Lies]]:
+    """Where a view's inputs and output can lie: as boxes of the whole, or as pieces of it."""
+    if all(link.window is not None for link in view.links):
+        yield (Place.HELD, Lies.INSIDE) if view.outward else (Place.WINDOW, Lies.FREE)
+    if all(link.offset is not None for link in view.links):
+        inward = Place.WINDOW_PIECE, Lies.PIECE
+        yield (Place.HELD_PIECE, Lies.INSIDE_PIECE) if view.outward else inward
 
 
 def _known_inputs(

@@ -6,11 +6,11 @@ starts from a label with the same layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from graphflow.cost import conversion_seconds, fill_seconds
-from graphflow.flow.candidates import Need
+from graphflow.flow.candidates import Lies, Need, Place
 from graphflow.flow.labels import accepts, label_of
 from graphflow.flow.plan import Label
 from graphflow.graph import Value
@@ -35,7 +35,8 @@ class Copy:
 
     def serves(self, need: Need) -> bool:
         """Whether a reader may take this copy."""
-        if need.window != self.window and (need.window or need.position < 0):
+        place = need.place
+        if place.held or (place.window != self.window and (place.window or place is Place.OWN)):
             return False
         return label_serves(self.target, need)
 
@@ -48,6 +49,36 @@ def label_serves(label: Label, need: Need) -> bool:
     )
 
 
+def directly(label: Label, lies: Lies | None, need: Need, output: bool) -> bool:
+    """Whether a value serves a reader without a copy.
+
+    A graph input `lies` nowhere else (None); a graph `output` has a storage of its own.
+    """
+    match need.place:
+        case Place.OWN:
+            fits = lies in (Lies.FREE, Lies.PIECE)
+        case Place.WINDOW:
+            fits = lies is Lies.FREE and not output
+        case Place.WINDOW_PIECE:
+            fits = lies in (Lies.FREE, Lies.PIECE) and not output
+        case Place.HELD_PIECE:
+            fits = lies is not Lies.INSIDE
+        case _:
+            fits = True
+    return fits and label_serves(label, need)
+
+
+def clashing(needs: Iterable[Need]) -> bool:
+    """Whether readers of one value exclude each other.
+
+    It lies in at most one window, and in one piece of it if something that lies in the value needs
+    one piece.
+    """
+    places = [need.place for need in needs]
+    windows = sum(place.window for place in places)
+    return windows > 1 or (Place.WINDOW in places and Place.HELD_PIECE in places)
+
+
 def relies_on_padding(need: Need) -> bool:
     """Whether a reader is not content with padding that holds anything."""
     return not label_serves(label_of(need.layout), need)
@@ -55,10 +86,12 @@ def relies_on_padding(need: Need) -> bool:
 
 def copies_for(tensor: Value, need: Need, target: Target, threads: int) -> Iterator[Copy]:
     """The copies that this reader alone would want: a conversion, and a fill if that can help."""
+    if need.place.held:
+        return
     label = _wanted_label(need)
-    yield _priced(tensor, label, "convert", need.window, target, threads)
+    yield _priced(tensor, label, "convert", need.place.window, target, threads)
     if label.facts and not serves(Undefined(), need.demand):
-        yield _priced(tensor, label, "fill", need.window, target, threads)
+        yield _priced(tensor, label, "fill", need.place.window, target, threads)
 
 
 def _wanted_label(need: Need) -> Label:

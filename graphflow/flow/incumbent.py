@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphflow.flow.copies import Copy
+from graphflow.flow.copies import Copy, clashing
 from graphflow.flow.elimination import Factor
 from graphflow.flow.prices import NEVER
 from graphflow.flow.program import Outcome, Rest
@@ -59,12 +59,14 @@ def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] 
     for reader, classes, wanted in zip(term.readers, term.reading, pattern.readers, strict=True):
         if reader in chosen or not classes.any():
             needs += wanted[int(classes[chosen[reader]]) if classes.any() else 0]
-    if sum(need.window for need in needs) > 1 or pattern.forbidden(given, needs):
+    if clashing(needs):
         return None
     made: dict[Copy, None] = {}
     for need in needs:
         if pattern.direct(given, need) or any(copy.serves(need) for copy in made):
             continue
         serving = [c for c in pattern.copies if c.kind == "convert" and c.serves(need)]
+        if not serving:
+            return None
         made[min(serving, key=rest.prices.copy)] = None
     return tuple(made)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from graphflow.arith import Proof, Verdict
 from graphflow.errors import LayoutConflict
-from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates
-from graphflow.flow.copies import Copy, label_serves
+from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates, output_need
+from graphflow.flow.copies import Copy, directly
 from graphflow.flow.labels import memory_key, padding_regions
 from graphflow.flow.plan import (
     Cancelled,
@@ -147,8 +147,7 @@ class _Writer:
         found = [(c.node, need) for c in self.best.candidates.values() for need in c.needs]
         for value in self.graph.outputs:
             if not self.graph.is_constant(value):
-                layout = row_major(self.graph.values[value].shape)
-                found.append(("", Need(-1, value, layout, Unused())))
+                found.append(("", output_need(self.graph.values[value])))
         return found
 
     def _edges(self) -> tuple[tuple[Conversion, ...], tuple[Cancelled, ...]]:
@@ -156,7 +155,7 @@ class _Writer:
         cancelled: list[Cancelled] = []
         for node, need in self._needs():
             label = self.labels[need.value]
-            if self._direct(label, need):
+            if self._direct(need):
                 if label.layout != row_major(label.layout.logical_shape):
                     cancelled.append(_cancelled(node or "graph output", need, label))
                 continue
@@ -167,10 +166,11 @@ class _Writer:
         )
         return conversions, tuple(cancelled)
 
-    def _direct(self, label: Label, need: Need) -> bool:
-        if need.window and need.value in self.graph.inputs:
-            return False
-        return label_serves(label, need)
+    def _direct(self, need: Need) -> bool:
+        maker = self.graph.producer(need.value)
+        lies = None if maker is None else self.best.candidates[maker.name].lies
+        output = need.value in self.graph.outputs
+        return directly(self.labels[need.value], lies, need, output)
 
     def _copy_for(self, need: Need) -> int:
         for k, copy in enumerate(self.best.copies):
@@ -252,7 +252,7 @@ class _Writer:
         maker = self.best.candidates[node.name]
         if maker.pad_value is not None:
             return f"a select in the epilogue of {node.name} writes {maker.pad_value} there"
-        if not self._direct(self.labels[need.value], need):
+        if not self._direct(need):
             copy = self.best.copies[self._copy_for(need)]
             return f"a {copy.kind} of {need.value} to {copy.target.describe()}"
         return f"{candidate.node} masks what it reads (form {_form_name(candidate)})"

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from graphflow.flow.candidates import Need
+from graphflow.flow.candidates import Need, Place
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
 from graphflow.flow.labels import memory_key
@@ -246,8 +246,6 @@ class Rest:
                 matrix.constrain(givers, [column], low=-fixed)
         for need in pattern.output:
             self._serve(term, need, [], 1)
-        windows: list[int] = []
-        placed = 0
         for variable, classes, needs in zip(
             term.readers, term.reading, pattern.readers, strict=True
         ):
@@ -258,19 +256,33 @@ class Rest:
                 for copy, column in zip(pattern.copies, copies, strict=True):
                     if pattern.disturbs(copy, need):
                         matrix.constrain([*readers, column], high=1 - fixed)
-                if need.window:
-                    reshaped = [g for g, given in enumerate(pattern.given) if given.reshaped]
-                    makers, always = self._givers(term, reshaped)
-                    if makers or always:
-                        matrix.constrain([*makers, *readers], high=1 - fixed - always)
+        self._apart(term)
+
+    def _apart(self, term: Term) -> None:
+        """At most one window, and no window that is no piece beside a reader that needs one."""
+        found: dict[Place, list[int]] = {place: [] for place in Place}
+        fixed = dict.fromkeys(Place, 0)
+        for variable, classes, needs in zip(
+            term.readers, term.reading, term.pattern.readers, strict=True
+        ):
             for number, group in enumerate(needs):
-                count = sum(need.window for need in group)
-                if classes.any():
-                    windows += self._of(variable, classes, [number]) * count
-                else:
-                    placed += count
+                for need in group:
+                    if classes.any():
+                        found[need.place] += self._of(variable, classes, [number])
+                    else:
+                        fixed[need.place] += 1
+        windows = [column for place in Place if place.window for column in found[place]]
+        placed = sum(fixed[place] for place in Place if place.window)
         if len(windows) + placed > 1:
-            matrix.constrain(windows, high=1 - placed)
+            self.matrix.constrain(windows, high=1 - placed)
+        boxes, pieces = found[Place.WINDOW], found[Place.HELD_PIECE]
+        if fixed[Place.WINDOW]:
+            self.matrix.constrain(pieces, high=-fixed[Place.HELD_PIECE])
+        if fixed[Place.HELD_PIECE]:
+            self.matrix.constrain(boxes, high=-fixed[Place.WINDOW])
+        for box in boxes:
+            for piece in pieces:
+                self.matrix.constrain([box, piece], high=1)
 
     def _givers(self, term: Term, labels: Sequence[int]) -> tuple[list[int], int]:
         """The options that give one of these labels, and whether one is given in any case."""
@@ -296,7 +308,7 @@ def _wants(classes: Sequence[Sequence[Need]]) -> list[tuple[Need, list[int]]]:
     found: dict[object, tuple[Need, list[int]]] = {}
     for number, needs in enumerate(classes):
         for need in needs:
-            key = memory_key(need.layout), need.demand, need.facts, need.window
+            key = memory_key(need.layout), need.demand, need.facts, need.place
             wheres = found.setdefault(key, (need, []))[1]
             if number not in wheres:
                 wheres.append(number)

@@ -8,12 +8,12 @@ work.
 
 A copy is paid once for all readers that it serves.  A fill, which writes the padding of the value
 itself, needs the value in this layout and disturbs no reader that relies on other padding.  A value
-lies in at most one window, and in none if a view reads its memory under another shape.
+lies in at most one window, and in one piece where a view needs that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -23,14 +23,13 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.flow.candidates import Candidate, Candidates, Need
-from graphflow.flow.copies import Copy, copies_for, label_serves, relies_on_padding
+from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
+from graphflow.flow.copies import Copy, copies_for, directly, label_serves, relies_on_padding
 from graphflow.flow.labels import MemoryKey, label_key, memory_key
 from graphflow.flow.plan import Label
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
-from graphflow.kernels.recipes import View
-from graphflow.layout import Layout, Unused, row_major
+from graphflow.layout import Layout
 from graphflow.target import Target
 
 MOST_SETS = 1024
@@ -44,42 +43,36 @@ Classes: TypeAlias = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Given:
-    """How a candidate leaves a value; `reshaped` memory is no box inside the memory it lies in."""
+    """How a candidate leaves a value; a graph input `lies` nowhere else (None)."""
 
     label: Label
-    reshaped: bool = False
+    lies: Lies | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """How values are given and read: `readers` has, for each reader, the needs of each class.
 
-    `given` are the labels of the classes of the producer; a graph input, which lies `outside`, has
-    one.  `output` is what the caller needs, if anything.
+    `given` are the labels of the classes of the producer; a graph input has one.  `output` is what
+    the caller needs, if anything.
     """
 
     given: tuple[Given, ...]
-    outside: bool
     readers: tuple[tuple[tuple[Need, ...], ...], ...]
     output: tuple[Need, ...]
     copies: tuple[Copy, ...]
 
     def direct(self, given: int, need: Need) -> bool:
-        """Whether the value serves a need without a copy; windows never hold graph inputs."""
-        if need.window and self.outside:
-            return False
-        return label_serves(self.given[given].label, need)
+        """Whether the value serves a need without a copy."""
+        made = self.given[given]
+        return directly(made.label, made.lies, need, bool(self.output))
 
     def fillable(self, given: int, copy: Copy) -> bool:
         """Whether a copy can be made of this label; a fill keeps the rest where it is."""
         if copy.kind != "fill":
             return True
-        label = self.given[given].label
-        return not self.outside and memory_key(label.layout) == memory_key(copy.target.layout)
-
-    def forbidden(self, given: int, needs: Iterable[Need]) -> bool:
-        """Whether a reader may not read the value at all as it is given."""
-        return self.given[given].reshaped and any(need.window for need in needs)
+        label, lies = self.given[given].label, self.given[given].lies
+        return lies is not None and memory_key(label.layout) == memory_key(copy.target.layout)
 
     @staticmethod
     def disturbs(copy: Copy, need: Need) -> bool:
@@ -131,8 +124,6 @@ class Pattern:
     def _served(self, needs: tuple[Need, ...], member: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether a reader with these needs is served, by label and set of copies."""
         served = np.ones((len(self.given), member.shape[1]), bool)
-        for g in range(len(self.given)):
-            served[g] = not self.forbidden(g, needs)
         for need in needs:
             direct = np.array([self.direct(g, need) for g in range(len(self.given))], bool)
             serving = np.array([copy.serves(need) for copy in self.copies], bool)
@@ -140,10 +131,6 @@ class Pattern:
             served &= direct[:, None] | member[serving].any(axis=0)[None]
             served &= ~member[spoiling].any(axis=0)[None]
         return served
-
-    def _windows(self, reader: int) -> NDArray[np.intp]:
-        """How many windows of the value each class of a reader makes."""
-        return np.array([sum(n.window for n in needs) for needs in self.readers[reader]], np.intp)
 
     def table(self, prices: Prices) -> Table:
         """The cost of the cheapest copies, by label and by the class of each reader.
@@ -163,15 +150,21 @@ class Pattern:
             for axis, k in enumerate(axes):
                 cost = plus(cost, _along(readers[k][:, chosen], axis, len(axes)))
             best = np.minimum(best, cost)
-        return np.where(self._crowded(axes), NEVER, best)
+        return np.where(self._clash(axes), NEVER, best)
 
-    def _crowded(self, axes: Sequence[int]) -> NDArray[np.bool_]:
-        """Where a value would lie in more than one window."""
-        windows = np.zeros([1] * (len(axes) + 1), np.intp)
-        for k in range(len(self.readers)):
-            here = self._windows(k)[None]
-            windows = windows + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
-        return np.asarray(windows > 1)
+    def _clash(self, axes: Sequence[int]) -> NDArray[np.bool_]:
+        """Where readers exclude each other."""
+        boxes, pieces = self._count(Place.WINDOW, axes), self._count(Place.HELD_PIECE, axes)
+        windows = boxes + self._count(Place.WINDOW_PIECE, axes)
+        return np.asarray((windows > 1) | ((boxes > 0) & (pieces > 0)))
+
+    def _count(self, place: Place, axes: Sequence[int]) -> NDArray[np.intp]:
+        """How many needs with this place all readers have, by the class of each."""
+        total = np.zeros([1] * (len(axes) + 1), np.intp)
+        for k, classes in enumerate(self.readers):
+            here = np.array([[sum(n.place is place for n in needs) for needs in classes]], np.intp)
+            total = total + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
+        return total
 
     def cheapest(self, given: int, reading: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
         """The cheapest copies for one class of the producer and of each reader."""
@@ -267,10 +260,9 @@ class _Terms:
         needs: dict[str, dict[int, list[list[Need]]]] = {}
         for node, options in enumerate(self.candidates.of_node.values()):
             for k, candidate in enumerate(options):
-                reshapes = _reshapes(candidate)
                 for value, label in candidate.gives:
                     given = givers.setdefault(value, (node, []))[1]
-                    given.append(Given(label, reshapes and value == candidate.gives[0][0]))
+                    given.append(Given(label, candidate.lies))
                 for need in candidate.needs:
                     found = needs.setdefault(need.value, {})
                     found.setdefault(node, [[] for _ in options])[k].append(need)
@@ -295,9 +287,7 @@ class _Terms:
             wanted, classes = _classes(options, [self._needs_key(o) for o in options])
             readers.append(tuple(map(tuple, wanted)))
             reading.append(classes)
-        pattern = self._pattern(
-            self.graph.values[value], tuple(given), producer is None, tuple(readers), output
-        )
+        pattern = self._pattern(self.graph.values[value], tuple(given), tuple(readers), output)
         return Term(value, pattern, producer, giving, tuple(needs), tuple(reading))
 
     def _number(self, layout: Layout) -> int:
@@ -308,26 +298,25 @@ class _Terms:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _given_key(self, given: Given) -> object:
-        return self._number(given.label.layout), given.label.facts, given.reshaped
+        return self._number(given.label.layout), given.label.facts, given.lies
 
     def _needs_key(self, needs: list[Need]) -> object:
-        return tuple((self._number(n.layout), n.demand, n.facts, n.window) for n in needs)
+        return tuple((self._number(n.layout), n.demand, n.facts, n.place) for n in needs)
 
     def _pattern(
         self,
         tensor: Value,
         given: tuple[Given, ...],
-        outside: bool,
         readers: tuple[tuple[tuple[Need, ...], ...], ...],
         output: bool,
     ) -> Pattern:
         # Layouts by identity: those that are the same memory may still be described differently.
         key = (
-            tensor.dtype, tensor.shape, outside, output,
-            tuple((id(g.label.layout), g.label.facts, g.reshaped) for g in given),
+            tensor.dtype, tensor.shape, output,
+            tuple((id(g.label.layout), g.label.facts, g.lies) for g in given),
             tuple(
                 tuple(
-                    tuple((id(n.layout), n.demand, n.facts, n.window) for n in needs)
+                    tuple((id(n.layout), n.demand, n.facts, n.place) for n in needs)
                     for needs in classes
                 )
                 for classes in readers
@@ -337,10 +326,10 @@ class _Terms:
         if found is None:
             wanted: tuple[Need, ...] = ()
             if output:
-                wanted = (Need(-1, tensor.name, row_major(tensor.shape), Unused()),)
+                wanted = (output_need(tensor),)
             every = [need for classes in readers for needs in classes for need in needs]
             copies = self._copies(tensor, [*every, *wanted])
-            found = self._patterns[key] = Pattern(given, outside, readers, wanted, copies)
+            found = self._patterns[key] = Pattern(given, readers, wanted, copies)
         return found
 
     def _copies(self, tensor: Value, needs: list[Need]) -> tuple[Copy, ...]:
@@ -365,9 +354,3 @@ def _classes(items: list[Item], keys: list[object]) -> tuple[list[Item], Classes
             numbers[key] = len(first)
             first.append(item)
     return first, np.array([numbers[key] for key in keys], np.intp)
-
-
-def _reshapes(candidate: Candidate) -> bool:
-    """Whether the form is a view whose input is not a box inside the output's box."""
-    recipe = candidate.alternative.recipe
-    return isinstance(recipe, View) and any(link.window is None for link in recipe.links)

@@ -213,15 +213,17 @@ def _keeps_claim(claimed: str, func: PrimFunc, definition: PrimFunc) -> None:
 
 
 def check_storage(call: Call, physical: PhysicalGraph) -> None:
-    """Accesses are proven to stay in a buffer; here, that the buffer is its whole storage."""
+    """Accesses are proven to stay in a buffer; here, that the buffer lies in its storage."""
     for buffer in (param.buffer for param in call.definition.params):
         place = call.placements[buffer.name]
         spec = physical.storages[place.storage]
         size = place.layout.buffer(buffer.name, buffer.dtype).size
-        if size != spec.elements or buffer.dtype != spec.dtype:
+        inside = place.offset >= 0 and place.offset + size <= spec.elements
+        if not inside or buffer.dtype != spec.dtype:
             raise VerifyError(
-                f"{call.name}: {buffer.name} is {size} elements of {buffer.dtype}, and its storage "
-                f"{place.storage} has {spec.elements} of {spec.dtype}"
+                f"{call.name}: {buffer.name} is {size} elements of {buffer.dtype} from element "
+                f"{place.offset} on, and its storage {place.storage} has {spec.elements} of "
+                f"{spec.dtype}"
             )
 
 

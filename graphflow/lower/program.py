@@ -7,7 +7,7 @@ In: a physical graph and its lowered kernels.  Out: `Lowered`, and with the obje
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
@@ -83,7 +83,11 @@ def _workspace_name(call: int, buffer: str) -> str:
 
 
 def _step(number: int, call: Call, kernel: LoweredKernel, places: Mapping[str, BufferRef]) -> Step:
-    buffers = [places[call.placements[p.buffer.name].storage] for p in call.definition.params]
+    buffers = []
+    for buffer in (param.buffer for param in call.definition.params):
+        place = call.placements[buffer.name]
+        begin = place.offset * DTYPES[buffer.dtype].itemsize
+        buffers.append(replace(places[place.storage], offset=begin))
     buffers += [places[_workspace_name(number, b.name)] for b in kernel.workspace]
     return Step(kernel.symbol, tuple(buffers), kernel.extent)
 

@@ -2,6 +2,7 @@
 
 from graphflow.kernels.recipes.alternative import (
     Alternative,
+    Link,
     Padding,
     Recipe,
     Staged,
@@ -16,6 +17,7 @@ from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
     "Alternative",
+    "Link",
     "Offers",
     "Padding",
     "Panel",

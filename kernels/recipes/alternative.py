@@ -42,14 +42,27 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """Not executed: the inputs lie in the output's storage already.
+class Link:
+    """Where one tensor lies inside another one; as a label it keeps the layout it has by itself.
 
-    `windows` gives, for each input, its layout inside that storage; as a label the input keeps the
-    layout it would have by itself.
+    `window` is its layout in the other's box, where it is a box there; `offset` the element of the
+    other's box at which its own begins, where it lies there in one piece.  One of them is known.
     """
 
-    windows: tuple[tuple[str, Layout], ...]
+    input: str
+    window: Layout | None
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Not executed: the inputs lie inside the output, or if it is `outward`, it inside its input.
+
+    There is a link for each input.
+    """
+
+    links: tuple[Link, ...]
+    outward: bool = False
 
 
 Recipe: TypeAlias = Tiled | Staged | View

@@ -19,6 +19,7 @@ from graphflow.kernels.recipes.alternative import (
     Padding,
     Staged,
     Tiled,
+    View,
     Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
@@ -88,7 +89,8 @@ def alternatives(
         forms += _as_offered(definition, roles, constants, target, offered)
     distinct: dict[tuple[object, ...], Alternative] = {}
     for form in forms:
-        claims = (type(form.recipe), tuple(form.layouts.items()), tuple(form.demands.items()))
+        kind = isinstance(form.recipe, View) and form.recipe.outward
+        claims = (type(form.recipe), kind, tuple(form.layouts.items()), tuple(form.demands.items()))
         distinct.setdefault(claims, form)
     return tuple(distinct.values())
 

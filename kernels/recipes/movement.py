@@ -18,10 +18,19 @@ from graphflow.arith import (
     terms_of,
 )
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Alternative, Padding, View, Work
-from graphflow.layout import IndexMap, Layout, Window, families, logical_vars, row_major
+from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View, Work
+from graphflow.kernels.recipes.roles import iterations
+from graphflow.layout import (
+    Family,
+    IndexMap,
+    Layout,
+    Window,
+    families,
+    logical_vars,
+    row_major,
+)
 from graphflow.target import Target
-from graphflow.tir import Load, PrimFunc, Store, sites
+from graphflow.tir import Buffer, Load, PrimFunc, Store, sites
 
 FREE = Work(0.0, 0.0, 1, 0, 0)
 
@@ -55,64 +64,80 @@ def moves_of(definition: PrimFunc) -> list[Move] | None:
 def view_forms(
     definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
 ) -> Iterator[Alternative]:
-    """The forms in which the output is made of its inputs without moving anything.
+    """The forms in which nothing moves: inputs lie inside the output, or the output in its input.
 
-    Either every input lies in the output's storage at a fixed offset, for one family of layouts; or
-    the memory of the only input, in the layout of a family or in one of those `offered`, is read as
-    the output, in whatever layout it then has.
+    Both are in layouts of one family, or the output is the memory of the only input under another
+    shape, in whatever layout it then has; the input may come in a layout that is `offered`.
     """
     moves = moves_of(definition)
-    if not moves or len(definition.outputs) != 1:
+    if not moves or len(definition.outputs) != 1 or len({m[1].buffer for m in moves}) < len(moves):
         return
-    yield from _window_forms(definition, moves, target)
-    yield from _renamed_forms(moves, target, offered)
+    yield from _in_output(definition.outputs[0], moves, target)
+    if len(moves) == 1:
+        yield from _in_input(*moves[0], target)
+        yield from _renamed(*moves[0], target, offered)
 
 
-def _window_forms(definition: PrimFunc, moves: list[Move], target: Target) -> Iterator[Alternative]:
-    output = definition.outputs[0]
-    for family in families(len(output.shape), target.lanes()):
-        layout = family.instantiate(output.shape)
-        if layout is None or layout.is_padded:
-            continue
-        layouts: dict[str, Layout] = {output.name: layout}
-        windows: list[tuple[str, Layout]] = []
+def _in_output(output: Buffer, moves: list[Move], target: Target) -> Iterator[Alternative]:
+    for family, whole in _unpadded(output, target):
+        layouts: dict[str, Layout] = {output.name: whole}
+        links: list[Link] = []
         for store, load, domain in moves:
-            part = row_major(load.buffer.shape)
-            if len(load.buffer.shape) == len(output.shape):
-                part = family.instantiate(load.buffer.shape) or part
-            window = window_of(layout, part, store, load, domain)
-            if window is None or load.buffer.name in layouts:
+            part = _alike(family, load.buffer)
+            link = _link(load.buffer.name, (whole, store.indices), (part, load.indices), domain)
+            if link is None:
                 break
             layouts[load.buffer.name] = part
-            windows.append((load.buffer.name, window))
+            links.append(link)
         else:
-            yield _view(layouts, layout, tuple(windows))
+            yield _view(layouts, f"view in {whole.describe()}", View(tuple(links)))
 
 
-def _renamed_forms(
-    moves: list[Move], target: Target, offered: Mapping[str, tuple[Layout, ...]]
+def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Iterator[Alternative]:
+    for family, whole in _unpadded(load.buffer, target):
+        part = _alike(family, store.buffer)
+        link = _link(load.buffer.name, (whole, load.indices), (part, store.indices), domain)
+        if link is not None:
+            layouts = {store.buffer.name: part, load.buffer.name: whole}
+            yield _view(layouts, f"view of {whole.describe()}", View((link,), outward=True))
+
+
+def _renamed(
+    store: Store,
+    load: Load,
+    domain: Domain,
+    target: Target,
+    offered: Mapping[str, tuple[Layout, ...]],
 ) -> Iterator[Alternative]:
-    store, load, domain = moves[0]
     source, output = load.buffer, store.buffer
-    if len(moves) > 1 or source.size != output.size or domain.where != TRUE:
+    if source.size != output.size or domain.where != TRUE:
         return
-    known = [
-        family.instantiate(source.shape) for family in families(len(source.shape), target.lanes())
-    ]
-    for part in dict.fromkeys((*known, *offered.get(source.name, ()))):
-        if part is None or part.is_padded:
-            continue
-        renamed = _read_as(part, store, load)
-        if renamed is not None:
-            whole = _common(renamed, target)
-            yield _view({output.name: whole, source.name: part}, whole, ((source.name, part),))
+    known = [layout for _, layout in _unpadded(source, target)]
+    others = [layout for layout in offered.get(source.name, ()) if not layout.is_padded]
+    for part in (*known, *others):
+        read = _read_as(part, store, load)
+        if read is not None:
+            whole = _common(read, target)
+            layouts = {output.name: whole, source.name: part}
+            link = Link(source.name, None, 0)
+            yield _view(layouts, f"view in {whole.describe()}", View((link,)))
+            yield _view(layouts, f"view of {part.describe()}", View((link,), outward=True))
 
 
-def _view(
-    layouts: dict[str, Layout], whole: Layout, windows: tuple[tuple[str, Layout], ...]
-) -> Alternative:
-    name = f"view in {whole.describe()}"
-    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, View(windows), FREE, True)
+def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
+    for family in families(len(buffer.shape), target.lanes()):
+        layout = family.instantiate(buffer.shape)
+        if layout is not None and not layout.is_padded:
+            yield family, layout
+
+
+def _alike(family: Family, buffer: Buffer) -> Layout:
+    """The layout of a family; row-major where the rank is not the family's."""
+    return family.instantiate(buffer.shape) or row_major(buffer.shape)
+
+
+def _view(layouts: dict[str, Layout], name: str, view: View) -> Alternative:
+    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, FREE, True)
 
 
 def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
@@ -165,27 +190,28 @@ def _common(layout: Layout, target: Target) -> Layout:
     return layout
 
 
-def window_of(
-    whole: Layout, part: Layout, store: Store, load: Load, domain: Domain
-) -> Layout | None:
-    """The layout of the loaded buffer inside the storage of the stored one, or None.
+Placed: TypeAlias = tuple[Layout, tuple[IndexExpr, ...]]
+"""A layout, and the logical index of what is moved."""
 
-    It is `part` moved by a constant for each physical axis, all of it inside, or all of the memory
-    read with another shape.
-    """
-    if part.is_padded or domain.where != TRUE:
+
+def _link(name: str, outer: Placed, inner: Placed, domain: Domain) -> Link | None:
+    """How a tensor lies inside another one, if each element that is moved stays where it is."""
+    (whole, there), (part, here) = outer, inner
+    if part.is_padded or domain.where != TRUE or 0 in part.physical_shape:
         return None
     ranges = domain.ranges()
-    there = whole.physical_index(store.indices)
-    here = part.physical_index(load.indices)
-    if len(there) == len(here):
-        offsets = [
-            constant_value(simplify(a - b, ranges)) for a, b in zip(there, here, strict=True)
-        ]
-        known = [k for k in offsets if k is not None]
-        window = Window(tuple(known), part.physical_shape)
-        if len(known) == len(offsets) and window.fits(whole.physical_shape):
-            return part.windowed(known, whole.physical_shape)
-    flat = simplify(flat_offset(whole, store.indices) - flat_offset(part, load.indices), ranges)
-    same_size = prod(part.physical_shape) == prod(whole.physical_shape)
-    return part if same_size and constant_value(flat) == 0 else None
+    if iterations(domain.axes) != prod(part.logical_shape):
+        return None  # what is not moved would lie over something else
+    apart = simplify(flat_offset(whole, there) - flat_offset(part, here), ranges)
+    offset, window = constant_value(apart), None
+    room = prod(whole.physical_shape) - prod(part.physical_shape)
+    if offset is not None and not 0 <= offset <= room:
+        return None
+    places = whole.physical_index(there), part.physical_index(here)
+    if len(places[0]) == len(places[1]):
+        steps = [constant_value(simplify(a - b, ranges)) for a, b in zip(*places, strict=True)]
+        known = [step for step in steps if step is not None]
+        fits = Window(tuple(known), part.physical_shape).fits(whole.physical_shape)
+        if len(known) == len(steps) and fits:
+            window = part.windowed(known, whole.physical_shape)
+    return None if window is None and offset is None else Link(name, window, offset)

@@ -1,0 +1,93 @@
+"""Which tensors lie inside others, and where.
+
+In: the grouped graph and its plan.  Out: for each value that has no storage of its own the tensor
+it lies in, and from that one's placement its own.  Each value lies in at most one other, and the
+others form a forest, since views follow the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphflow.convert.physical import Placement
+from graphflow.errors import VerifyError
+from graphflow.flow import LayoutPlan
+from graphflow.graph import Node, OperatorGraph
+from graphflow.kernels.recipes import Alternative, Link, View
+from graphflow.layout import Layout
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A tensor inside `outer`, as the view `node` has it; `part` and `whole` are their layouts."""
+
+    outer: str
+    link: Link
+    part: Layout
+    whole: Layout
+    node: str
+
+    def placed(self, outer: Placement) -> Placement:
+        """The placement that follows from that of the other tensor."""
+        if prod(outer.layout.physical_shape) == prod(self.whole.physical_shape):
+            if self.link.offset is not None:
+                return Placement(outer.storage, self.part, outer.offset + self.link.offset)
+            assert self.link.window is not None, "a link has a window or an offset"
+            return Placement(outer.storage, self.link.window, outer.offset)
+        steps = _moved(self.whole, outer.layout)
+        if self.link.window is None or len(self.link.window.physical_shape) != len(steps):
+            raise VerifyError(
+                f"{self.node} reads the memory of {self.outer} under another shape, and that is "
+                f"no whole piece of {outer.storage}"
+            )
+        window = self.link.window.windowed(steps, outer.layout.physical_shape)
+        return Placement(outer.storage, window, outer.offset)
+
+
+def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
+    """For each value that lies inside another one, where; VerifyError where it would in two."""
+    found: dict[str, Inside] = {}
+    for name, choice in plan.choices.items():
+        view, node = choice.alternative.recipe, graph.node(name)
+        if not isinstance(view, View):
+            continue
+        for position, value in enumerate(node.inputs):
+            copied = any(
+                made.value == value and (name, position) in made.consumers
+                for made in plan.conversions
+            )
+            inner = node.outputs[0] if view.outward else value
+            if not view.outward and (copied or graph.is_constant(value)):
+                continue
+            if view.outward and copied:
+                raise VerifyError(f"{inner} is a view of {value}, which the plan copies for it")
+            if inner in found or inner in graph.inputs:
+                other = found[inner].outer if inner in found else "the caller's memory"
+                raise VerifyError(
+                    f"{inner} cannot lie in a window of {node.outputs[0]} and in {other} too"
+                )
+            found[inner] = inner_place(node, choice.alternative, position)
+    return found
+
+
+def inner_place(node: Node, form: Alternative, position: int) -> Inside:
+    """Where an input of a view lies in its output, or its output in that input."""
+    view = form.recipe
+    assert isinstance(view, View)
+    given, made = node.func.inputs[position].name, node.func.outputs[0].name
+    link = next(link for link in view.links if link.input == given)
+    if view.outward:
+        layouts = form.layouts[made], form.layouts[given]
+        return Inside(node.inputs[position], link, *layouts, node.name)
+    return Inside(node.outputs[0], link, form.layouts[given], form.layouts[made], node.name)
+
+
+def _moved(whole: Layout, placed: Layout) -> list[int]:
+    """How far `placed` has moved along each axis of the box from where `whole` is in its own."""
+    zero = (0,) * len(whole.logical_shape)
+    here = [int(str(e)) for e in placed.physical_index(zero)]
+    there = [int(str(e)) for e in whole.physical_index(zero)]
+    if len(here) != len(there):
+        return []
+    return [a - b for a, b in zip(here, there, strict=True)]
