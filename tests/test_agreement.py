@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -20,14 +20,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from padded import POISONS, normal_inputs
+from padded import FAMILIES, POISONS, normal_inputs
 
 import graphflow as gf
 from graphflow.bench import hardly_varies, largest_error
 from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.codegen import avx2_target, host_target
-from graphflow.compiler import Compiled
-from graphflow.layout import Family, Layout, families
+from graphflow.frontends import import_model
+from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.layout import Family, families
 from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import build
 from graphflow.target import Target
@@ -42,7 +43,7 @@ POISON_BOUND = 1e-6
 """Of the difference that values in undefined padding may make."""
 
 MOST_MEMORY = 1.5e9
-"""Bytes that loading and compiling ResNet-50 may take at their peak."""
+"""Bytes that loading and compiling ResNet-50 may take at their peak, worker processes included."""
 
 LIGHT = tuple(f"light:{name}" for name in light_names())
 MODELS = (*LIGHT, *(f"zoo:{name}" for name in ZOO))
@@ -162,38 +163,31 @@ def test_outputs_do_not_depend_on_undefined_padding(name: str, target: str) -> N
             assert largest_error(found, expected) <= POISON_BOUND
 
 
-def padding_families(lanes: int) -> tuple[Family, ...]:
-    return tuple(family for family in families(4, lanes) if family.lanes > 1)
+def family_of(construction: str, lanes: int) -> Family:
+    (found,) = (f for f in families(4, lanes) if f.construction.value == construction)
+    return found
 
 
-@lru_cache(maxsize=2)
-def free_plan(name: str, target: str) -> Compiled:
-    return compiled(name, target, poison=False).compiled
+@lru_cache(maxsize=1)
+def fused(name: str) -> OperatorGraph:
+    return fuse(canonicalize(import_model(model_of(name))))
 
 
-def odd_channels(name: str, target: str) -> bool:
+def odd_channels(graph: OperatorGraph, lanes: int) -> bool:
     """Whether some tensor between the nodes has channels that do not fill vectors."""
-    free = free_plan(name, target)
-    lanes = free.target.lanes()
-    return any(free.graph.values[value].shape[1] % lanes for value in inner_values(free.graph, 4))
-
-
-def padded_pins(name: str, target: str, family: Family) -> Mapping[str, Layout]:
-    free = free_plan(name, target)
-    return uniform_pins(free.graph, free.target, family)
+    return any(graph.values[value].shape[1] % lanes for value in inner_values(graph, 4))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["channels_last_padded", "blocked"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [f"zoo:{name}" for name in ZOO])
 def test_padded_layouts_are_poisoned_and_right(name: str, target: str, family: str) -> None:
     """Layouts that pad wherever the nodes have them, whatever is cheapest."""
-    (chosen,) = (f for f in padding_families(TARGETS[target]().lanes())
-                 if f.construction.value == family)  # fmt: skip
-    pins = padded_pins(name, target, chosen)
+    graph, processor = fused(name), TARGETS[target]()
+    pins = uniform_pins(graph, processor, family_of(family, processor.lanes()))
     if not any(layout.is_padded for layout in pins.values()):
-        assert name.startswith("zoo:probe:") or not odd_channels(name, target)
+        assert name.startswith("zoo:probe:") or not odd_channels(graph, processor.lanes())
         pytest.skip("no tensor between its nodes can be padded")
     executable = compiled(name, target, poison=True, layouts=pins)
     assert executable.poisoned > 0
@@ -209,11 +203,14 @@ def test_padded_layouts_are_poisoned_and_right(name: str, target: str, family: s
 @pytest.mark.slow
 def test_compiling_a_large_network_takes_moderate_memory() -> None:
     script = """
-import resource
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 import graphflow
 from graphflow.models import light, reseed
-graphflow.compile(reseed(light("resnet50"), 0), threads=2)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+workers = 2
+options = graphflow.Options(threads=2, workers=workers)
+graphflow.compile(reseed(light("resnet50"), 0), options=options)
+here, each = (getrusage(who).ru_maxrss * 1024 for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+print(here + workers * each)
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
