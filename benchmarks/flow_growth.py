@@ -1,0 +1,122 @@
+"""Seconds of each stage from import to convert, as graphs grow.
+
+    python benchmarks/flow_growth.py [--blocks N ...] [--ops N ...] [--profile STAGE]
+
+Residual blocks (Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), and two chains: `fused` is
+elementwise throughout, so that groups reach their limit; `apart` alternates pooling with sigmoid.
+Processor time of this process, which other work on the machine disturbs less than wall time; the
+integer program, where one is needed, counts in full.  The last column is the number of groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+from rich.console import Console
+from rich.table import Table
+
+from graphflow.convert import apply_plan
+from graphflow.flow import plan_layouts
+from graphflow.frontends import import_model
+from graphflow.graph import canonicalize, fuse
+from graphflow.target import Target
+
+TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+THREADS = 2
+STAGES = ("import", "canonicalize", "fuse", "flow", "convert")
+
+
+def _model(
+    nodes: list[onnx.NodeProto], shape: list[int], out: str, weights: list[onnx.TensorProto]
+) -> onnx.ModelProto:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", out)]
+    graph = helper.make_graph(nodes, "growth", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def residual(blocks: int) -> onnx.ModelProto:
+    """Residual blocks that share their weights, so that the model stays small."""
+    size = 64 * 64 * 9
+    values = [0.01 * (k % 7 - 3) for k in range(size)]
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, [64, 64, 3, 3], values)]
+    nodes, x = [], "x"
+    for k in range(blocks):
+        conv = {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
+        nodes += [
+            helper.make_node("Conv", [x, "w"], [f"a{k}"], **conv),
+            helper.make_node("Relu", [f"a{k}"], [f"b{k}"]),
+            helper.make_node("Conv", [f"b{k}", "w"], [f"c{k}"], **conv),
+            helper.make_node("Add", [f"c{k}", x], [f"d{k}"]),
+            helper.make_node("Relu", [f"d{k}"], [f"e{k}"]),
+        ]
+        x = f"e{k}"
+    return _model(nodes, [1, 64, 14, 14], x, weights)
+
+
+def chain(ops: int, cycle: list[tuple[str, dict[str, Any]]]) -> onnx.ModelProto:
+    """The operators of a cycle one after the other."""
+    nodes, x = [], "x"
+    for k in range(ops):
+        op, attributes = cycle[k % len(cycle)]
+        nodes.append(helper.make_node(op, [x], [f"v{k}"], **attributes))
+        x = f"v{k}"
+    return _model(nodes, [1, 16, 8, 8], x, [])
+
+
+FUSED: list[tuple[str, dict[str, Any]]] = [("Relu", {}), ("Sigmoid", {}), ("Tanh", {})]
+APART: list[tuple[str, dict[str, Any]]] = [
+    ("MaxPool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    ("Sigmoid", {}),
+]
+
+
+def measure(model: onnx.ModelProto, profiled: str | None) -> tuple[list[float], int]:
+    """Seconds of each stage, and the number of groups."""
+    seconds: list[float] = []
+
+    def stage(run: Callable[..., Any], *given: Any) -> Any:
+        profile = cProfile.Profile() if STAGES[len(seconds)] == profiled else None
+        start = time.process_time()
+        result = profile.runcall(run, *given) if profile else run(*given)
+        seconds.append(time.process_time() - start)
+        if profile:
+            pstats.Stats(profile).sort_stats("cumulative").print_stats(30)
+        return result
+
+    graph = stage(fuse, stage(canonicalize, stage(import_model, model)))
+    plan = stage(plan_layouts, graph, TARGET, THREADS)
+    stage(apply_plan, graph, plan)
+    return seconds, len(graph)
+
+
+def main() -> None:
+    """Measures and prints, one row a graph."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--blocks", type=int, nargs="*", default=[50, 100, 200, 400, 800, 2000])
+    parser.add_argument("--ops", type=int, nargs="*", default=[1000, 10_000])
+    parser.add_argument("--profile", choices=STAGES)
+    options = parser.parse_args()
+    graphs: list[tuple[str, Callable[[], onnx.ModelProto]]] = [
+        (f"{n} residual blocks", lambda n=n: residual(n)) for n in options.blocks
+    ]
+    for n in options.ops:
+        graphs.append((f"{n} operators, fused", lambda n=n: chain(n, FUSED)))
+        graphs.append((f"{n} operators, apart", lambda n=n: chain(n, APART)))
+    table = Table("graph", *STAGES, "groups")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, make in graphs:
+        seconds, groups = measure(make(), options.profile)
+        table.add_row(name, *(f"{s:.2f}" for s in seconds), str(groups))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
