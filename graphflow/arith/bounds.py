@@ -126,19 +126,24 @@ def _simplify_floor(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
     whole, rest = _split_multiples(numerator, c, ranges)
     if rest is not None:
         return whole
-    return _without_small_rest(numerator, c, ranges)
+    parts = _small_rest(numerator, c, ranges)
+    if parts is None:
+        return floor_div(numerator, c)
+    step, whole, _ = parts
+    return simplify(floor_div(whole, c // step), ranges)
 
 
-def _without_small_rest(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
-    """`(g·a + r) // (g·b)` with `0 <= r < g` → `a // b`, for the largest such g."""
+def _small_rest(
+    numerator: IndexExpr, c: int, ranges: Ranges
+) -> tuple[int, IndexExpr, IndexExpr] | None:
+    """`numerator = g·a + r` with `0 <= r < g` as (g, a, r), for the largest such divisor g of c."""
     terms, constant = terms_of(numerator)
     for step in sorted({gcd(c, k) for _, k in terms}, reverse=True):
         rest = linear([(atom, k) for atom, k in terms if k % step], constant)
         low, high = bounds(rest, ranges)
         if step > 1 and low is not None and high is not None and low >= 0 and high < step:
-            whole = linear([(atom, k // step) for atom, k in terms if k % step == 0])
-            return simplify(floor_div(whole, c // step), ranges)
-    return floor_div(numerator, c)
+            return step, linear([(atom, k // step) for atom, k in terms if k % step == 0]), rest
+    return None
 
 
 def _simplify_mod(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
@@ -148,7 +153,11 @@ def _simplify_mod(numerator: IndexExpr, c: int, ranges: Ranges) -> IndexExpr:
     _, rest = _split_multiples(numerator, c, ranges)
     if rest is not None:
         return rest
-    return floor_mod(numerator, c)
+    parts = _small_rest(numerator, c, ranges)
+    if parts is None:
+        return floor_mod(numerator, c)
+    step, whole, rest = parts
+    return simplify(floor_mod(whole, c // step), ranges) * step + rest
 
 
 def _split_multiples(
