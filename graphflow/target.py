@@ -11,6 +11,7 @@ class Target:
 
     `vector_bytes` is the width of one vector register, `vector_registers` how many there are.
     `fmas_per_cycle` counts multiply-adds of whole vectors, `fma_gflops` is the peak of one core.
+    A masked store is one that leaves out some lanes; only AVX-512 has cheap ones on all processors.
     Cache sizes are bytes a core (`l3_bytes` a chip); bandwidths are GB/s of one core reading from
     that level.
     """
@@ -23,6 +24,7 @@ class Target:
     fma_latency: int = 4
     fmas_per_cycle: float = 1.0
     cycles_per_vector_load: float = 1.0
+    cycles_per_masked_store: float = 1.0
     l3_bytes_per_cycle: float = 20.0
     fma_gflops: float = 100.0
     l1_bytes: int = 32 * 1024

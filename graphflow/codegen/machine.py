@@ -20,6 +20,8 @@ from graphflow.target import Target
 
 AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
 AVX2_CPUS = {"Intel": "haswell", "AMD": "znver2"}
+AVX2_MASKED_STORE = {"Intel": 2.0, "AMD": 12.0}
+"""Cycles of vmaskmovps to memory; AMD's processors execute it in microcode."""
 
 
 @lru_cache(maxsize=1)
@@ -47,6 +49,7 @@ def host_target() -> Target:
         vector_registers=32 if wide else 16,
         fmas_per_cycle=1.0 if wide else 2.0,
         cycles_per_vector_load=1.0 if wide else 0.5,
+        cycles_per_masked_store=1.0 if wide else AVX2_MASKED_STORE[_vendor(cpu)],
     )
 
 
@@ -58,7 +61,7 @@ def avx2_target() -> Target:
         f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex")) else name
         for name in host.features.split(",")
     ]
-    vendor = "AMD" if host.cpu.startswith("znver") else "Intel"
+    vendor = _vendor(host.cpu)
     return replace(
         host,
         name=f"{host.cpu}-avx2",
@@ -68,7 +71,12 @@ def avx2_target() -> Target:
         vector_registers=16,
         fmas_per_cycle=2.0,
         cycles_per_vector_load=0.5,
+        cycles_per_masked_store=AVX2_MASKED_STORE[vendor],
     )
+
+
+def _vendor(cpu: str) -> str:
+    return "AMD" if cpu.startswith("znver") else "Intel"
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,8 @@
 In: the channels and pixels of the output, the length of the reduction, the bytes of packed weights,
 and the target.  Out: the `Tiling` with the fewest estimated cycles, and that estimate.  The model
 counts, per step of the reduction, the multiply-adds, the loads of weight vectors and pixels and the
-latency of the accumulators; and per tile the instructions that fill and store it.
+latency of the accumulators; and per tile the instructions that fill and store it, of which those
+under a mask may be slow.
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
 
 def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
     row = sum(panel.count * _row_cycles(plane, panel, target) for panel in tiling.panels)
+    more = target.cycles_per_masked_store - 1  # than what is counted for every store
+    row += plane.pixels * _masked_stores(plane, tiling, target) * more
     cycles = row * plane.rows
     if not tiling.panel_outermost and plane.weight_bytes > target.l2_bytes * 3 // 4:
         # Each row streams all weights from the next cache.
@@ -133,3 +136,20 @@ def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
     if not tiling.panel_outermost and plane.rows < 16:
         cycles *= 1 + 0.5 / plane.rows  # rows are what threads share
     return cycles
+
+
+def _masked_stores(plane: Plane, tiling: Tiling, target: Target) -> int:
+    """Vectors of one pixel that are stored under a mask.
+
+    Where the last group of a panel reaches past the channels, all its groups have the mask: they
+    run the same code.
+    """
+    if plane.whole_vectors:
+        return 0
+    masked, left = 0, plane.channels
+    for panel in tiling.panels:
+        rest = min(left, panel.count * panel.width) % panel.width
+        if rest:
+            masked += panel.count * (panel.vectors - rest // panel.lanes)
+        left -= panel.count * panel.width
+    return masked
