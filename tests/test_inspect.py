@@ -111,6 +111,23 @@ def test_a_conversion_that_is_executed_is_counted_whatever_operator_it_came_from
     assert (summary["boundary_conversions"], summary["inner_conversions"]) == (1, 0)
 
 
+def test_every_executed_movement_has_a_reason() -> None:
+    """Conversions, moves that no layout spares, and those that another window hinders."""
+    b = Builder(3)
+    x = b.relu(b.conv(b.input("x", (1, 3, 12, 12)), 8, 3))
+    turned = b.node("Transpose", [x], perm=[0, 1, 3, 2])
+    every_second = b.node(
+        "Slice", [turned, *(b.constant(np.array(v)) for v in ([0], [8], [1], [2]))]
+    )
+    left, right = b.relu(b.node("Neg", [turned])), b.node("Tanh", [every_second])
+    b.output(b.node("Concat", [left, right, left], axis=1))
+    report = gf.compile(b.model(), threads=1).report()
+    reasons = [c for e in report["edges"] for c in e["conversions"]]
+    assert len(reasons) >= report["summary"]["conversions"] > 0
+    assert all(c["because"] and c["bytes"] and c["consumer"] for c in reasons)
+    assert any(c["kind"] == "move" and "no layout" in c["because"] for c in reasons)
+
+
 def test_a_report_is_the_same_each_time() -> None:
     again = gf.compile(residual_model(), threads=1)
     assert json.dumps(again.report()) == json.dumps(report())

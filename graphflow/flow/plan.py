@@ -45,7 +45,8 @@ class Conversion:
     """A copy of `value` into another label, made once for all `consumers`.
 
     `kind` is `convert`, `fill` (same layout, only padding is written) or `copy` (same layout, other
-    storage).  `because` names the two constraints that disagree.
+    storage); `move` is a node of the graph that does nothing else.  `because` names the two
+    constraints that disagree.
     """
 
     value: str
@@ -92,14 +93,16 @@ class EdgePlan:
 class LayoutPlan:
     """All decisions for one graph.
 
-    `choices` by node, `edges` by value, `conversions` in a stable order, `seconds` the estimated
-    time of a run, `next_best` the same for the best plan that differs in some form, and
-    `gap` the relative optimality gap that the solver left (0.0: proven optimal).
+    `choices` by node, `edges` by value, `conversions` in a stable order, `moves` the nodes that
+    only move elements and are no views, `seconds` the estimated time of a run, `next_best` the same
+    for the best plan that differs in some form, and `gap` the relative optimality gap that the
+    solver left (0.0: proven optimal).
     """
 
     choices: Mapping[str, Choice]
     edges: Mapping[str, EdgePlan]
     conversions: tuple[Conversion, ...]
+    moves: tuple[Conversion, ...]
     demands: Mapping[tuple[str, int], tuple[Layout, Demand]]
     cancelled: tuple[Cancelled, ...]
     refused: tuple[Refused, ...]

@@ -13,6 +13,7 @@ from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates, output_need
 from graphflow.flow.copies import Copy, directly
 from graphflow.flow.labels import memory_key, padding_regions
+from graphflow.flow.moves import executed_moves
 from graphflow.flow.plan import (
     Cancelled,
     Choice,
@@ -102,6 +103,7 @@ class _Writer:
             choices={name: self._choice(c) for name, c in chosen.items()},
             edges={name: self._edge(name, label) for name, label in self.labels.items()},
             conversions=conversions,
+            moves=tuple(executed_moves(self.graph, self.candidates, self.best, self.labels)),
             demands={
                 (c.node, n.position): (n.layout, n.demand) for c in chosen.values() for n in c.needs
             },

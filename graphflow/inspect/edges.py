@@ -125,7 +125,7 @@ def _kept(compiled: Compiled, name: str) -> EdgeType:
         consumers=tuple(dict.fromkeys(node.name for node, _ in graph.consumers(name))),
         regions=tuple(_regions(label)),
         readings=tuple(_readings(compiled, name)),
-        conversions=tuple(c for c in plan.conversions if c.value == name),
+        conversions=tuple(c for c in (*plan.conversions, *plan.moves) if c.value == name),
     )
 
 

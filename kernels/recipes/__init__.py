@@ -12,7 +12,7 @@ from graphflow.kernels.recipes.alternative import (
 )
 from graphflow.kernels.recipes.alternatives import Offers, alternatives
 from graphflow.kernels.recipes.build import Placements, build
-from graphflow.kernels.recipes.movement import flat_offset
+from graphflow.kernels.recipes.movement import flat_offset, moves_of
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "alternatives",
     "build",
     "flat_offset",
+    "moves_of",
 ]
