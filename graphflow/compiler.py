@@ -36,8 +36,8 @@ Objects: TypeAlias = "dict[str, bytes]"
 
 WORKER_MODULES = ("graphflow.lower", "graphflow.codegen")
 
-GROUPS_PER_WORKER = 12
-"""A worker process takes some 0.6 s to start, a kernel some 0.07 s to make."""
+GROUPS_PER_WORKER = 16
+"""A worker takes some 0.6 s to start, a kernel some 0.07 s to make: fewer would not be worth it."""
 
 
 @dataclass(frozen=True, slots=True)

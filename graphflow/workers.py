@@ -113,13 +113,12 @@ class Workers:
         share = _Share(function, tasks, trace)
         while share.open:
             for worker in self._workers:
-                if worker.ready and worker.call is None and share.waiting:
+                if worker.idle and share.waiting:
                     worker.send(share.waiting.popleft(), share)
             busy = any(worker.call is not None for worker in self._workers)
             heard = self._heard(None if busy else 0.0)
             for worker in heard:
                 worker.hear(share)
-            self._workers = [worker for worker in self._workers if worker.alive]
             if not busy and not heard:
                 share.do_next()
         return share.results()
@@ -141,7 +140,11 @@ class Workers:
         self.close()
 
     def _heard(self, timeout: float | None) -> list[_Worker]:
-        """The workers that have said something (or ended), after waiting for it."""
+        """The workers that have said something (or ended), after waiting for it.
+
+        Those that were ended here are forgotten.
+        """
+        self._workers = [worker for worker in self._workers if worker.alive]
         if not self._workers:
             return []
         with selectors.DefaultSelector() as selector:
@@ -252,6 +255,11 @@ class _Worker:
         self.alive = True
         self.call: str | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether it could do something."""
+        return self.alive and self.ready and self.call is None
+
     def send(self, name: str, share: _Share[Task, Result]) -> None:
         """Let the process do a task."""
         try:
@@ -296,10 +304,11 @@ class _Worker:
     def _lose(self, share: _Share[Task, Result], reason: str) -> None:
         self.end()
         reason = f"{reason}; exit status {self._process.returncode}"
-        if self.call is None:
+        lost, self.call = self.call, None
+        if lost is None:
             share.trace.notice(f"a worker process is lost: {reason}")
         else:
-            share.give_back(self.call, reason)
+            share.give_back(lost, reason)
 
 
 def _interpreter() -> list[str]:

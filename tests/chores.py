@@ -17,6 +17,10 @@ def double(task: int, trace: Trace) -> tuple[int, int]:
         return 2 * task, os.getpid()
 
 
+def twice(task: bytes, trace: Trace) -> bytes:
+    return task + task
+
+
 def refuse_odd(task: int, trace: Trace) -> int:
     if task % 2:
         time.sleep(0.5 / task)  # later errors come first

@@ -18,7 +18,7 @@ from typing import Any
 
 import onnx
 import pytest
-from chores import Away, Unreadable, double, happens, name_of, refuse_code, refuse_odd, sleep
+from chores import Away, Unreadable, double, happens, name_of, refuse_code, refuse_odd, sleep, twice
 
 import graphflow as gf
 from graphflow import compiler
@@ -158,6 +158,11 @@ def test_results_keep_the_order_of_the_tasks_and_workers_make_them(ready: None) 
     assert trace.notices == ()
 
 
+def test_messages_may_be_larger_than_a_pipe(ready: None) -> None:
+    found, trace = mapped(twice, [bytes([k]) * 3_000_000 for k in range(4)])
+    assert found == [bytes([k]) * 6_000_000 for k in range(4)] and trace.notices == ()
+
+
 def test_without_workers_everything_happens_here() -> None:
     found, trace = mapped(double, [3, 4], count=0)
     assert found == [(6, os.getpid()), (8, os.getpid())]
@@ -217,6 +222,20 @@ def test_all_workers_may_die(ready: None) -> None:
     found, trace = mapped(happens, [Away(os.getpid(), "killed") for _ in range(5)])
     assert found == ["killed"] * 5
     assert len(trace.notices) == 2
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_an_idle_worker_may_die(ready: None, sign: signal.Signals) -> None:
+    trace = Trace(Options())
+    with Workers() as workers:
+        workers.start(2, trace)
+        first = workers._workers[0]._process
+        first.send_signal(sign)
+        wait_for(lambda: not alive(first.pid))
+        found = workers.map(double, dict(zip("abcdef", range(6), strict=True)), trace)
+    assert [value for value, _ in found.values()] == [0, 2, 4, 6, 8, 10]
+    (notice,) = trace.notices
+    assert f"exit status {-sign}" in notice
 
 
 def test_tasks_that_cannot_be_sent_are_done_here(ready: None) -> None:
@@ -304,8 +323,8 @@ def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
     assert worker_count(1000, Options()) == 8
     assert worker_count(1000, Options(threads=3)) == 3
     assert worker_count(1000, Options(threads=64)) == 8
-    assert worker_count(30, Options()) == 2
-    assert worker_count(10, Options()) == 0
+    assert worker_count(40, Options()) == 2
+    assert worker_count(20, Options()) == 0
     assert worker_count(1000, Options(threads=1)) == 0
     assert worker_count(1000, Options(workers=0)) == 0
     assert worker_count(1, Options(workers=5)) == 5
