@@ -1,14 +1,15 @@
 """Kernels that only move or fill elements: from one layout into another, or a region of a box.
 
 In: layouts and a dtype.  Out: a PrimFunc whose loops are the axes of the target's box, the
-innermost loop the innermost axis; they begin and end where something is written.  What always
+innermost axis the innermost loop; they begin and end where something is written.  What always
 holds: sources are read at logical elements only; without a fill value the padding is not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from math import inf
 
 from graphflow.arith import (
     FALSE,
@@ -24,6 +25,7 @@ from graphflow.arith import (
     conjunction,
     conjuncts,
     const,
+    evaluate,
     linear,
     simplify,
     simplify_predicate,
@@ -86,9 +88,27 @@ def conversion(
     if inside != TRUE:
         rest = () if fill is None else (Store(dst, p, fill),)
         copy = (If(inside, copy, rest),)
-    nest = _nest(p, _sides(ranges[axis] for axis in p), copy)
+    order = _source_order(p, src.flat_index(place), ranges)
+    nest = _nest(order, _sides(ranges[axis] for axis in order), copy)
     params = (Param(src, Role.INPUT), Param(dst, Role.OUTPUT))
     return PrimFunc(name, params, (Block(name, nest),))
+
+
+def _source_order(
+    axes: Sequence[Var], place: IndexExpr, ranges: Mapping[Var, Interval]
+) -> list[Var]:
+    """The axes, the innermost last, the others by falling stride in the source.
+
+    Then lines of the source that an innermost loop walks across are used up by the loop around it.
+    """
+    first = {axis: ranges[axis][0] or 0 for axis in axes}
+    start = evaluate(place, first)
+
+    def stride(axis: Var) -> float:
+        moved = evaluate(place, {**first, axis: first[axis] + 1}) - start
+        return abs(moved) or inf  # an axis of one element is no loop
+
+    return [*sorted(axes[:-1], key=stride, reverse=True), *axes[-1:]]
 
 
 def fill_region(

@@ -313,6 +313,14 @@ def test_a_conversion_into_a_window_runs_over_the_window_alone():
     assert (found[..., :30] == 99.0).all() and (found[..., 35:] == 99.0).all()
 
 
+def test_a_conversion_reads_the_source_in_its_order_but_for_the_innermost_axis():
+    shape = (1, 5, 2, 3)
+    func = conversion(channels_last(shape), row_major(shape), "float32")
+    assert [loop.extent for loop in loops_of(func.body)] == [1, 2, 5, 3]
+    func = conversion(row_major(shape), channels_last(shape), "float32")
+    assert [loop.extent for loop in loops_of(func.body)] == [1, 2, 3, 5]
+
+
 def test_conversion_refuses_other_shapes_and_dtypes():
     with pytest.raises(LayoutConflict, match="logical shapes must be the same"):
         conversion(row_major((4,)), row_major((5,)), "float32")
