@@ -21,11 +21,21 @@ from placing import (
     unplace,
 )
 
+from graphflow.arith import IndexExpr, Var
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Alternative, Offers, Padding, View, alternatives
-from graphflow.layout import Constant, Equal, Fact, Layout, fact_of, output_facts, row_major
+from graphflow.layout import (
+    Constant,
+    Equal,
+    Fact,
+    IndexMap,
+    Layout,
+    fact_of,
+    output_facts,
+    row_major,
+)
 from graphflow.lower import LoweredKernel, lower_call
 from graphflow.schedule import replay
 from graphflow.target import Target
@@ -55,6 +65,16 @@ def renamed(func: PrimFunc) -> tuple[Layout, ...]:
     output = func.outputs[0]
     found = [form.layouts[output.name] for form in forms if isinstance(form.recipe, View)]
     return tuple(layout for layout in found if layout != row_major(output.shape))
+
+
+def shuffled(shape: tuple[int, ...], groups: int) -> Layout:
+    """Channels-last as a channel shuffle leaves it, where it moves nothing."""
+    each = shape[1] // groups
+
+    def place(*i: Var) -> list[IndexExpr]:
+        return [i[0], *i[2:], i[1] % groups * each + i[1] // groups]
+
+    return Layout.of(IndexMap.from_function(len(shape), place, shape), shape)
 
 
 def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -> Case:
@@ -203,6 +223,30 @@ CASES: dict[str, Case] = {
     "gemm of a flattened image, transposed": Case(
         d.gemm((1, 36), (9, 36), (9,), transpose_b=True), frozenset({"b", "c"}),
         offered=(("a", renamed(d.reshape((1, 6, 2, 3), (1, 36)))),)
+    ),
+    "depthwise of shuffled channels": Case(
+        d.convolution((2, 12, 5, 6), (12, 1, 3, 3), bias=True, groups=12, pads=(1, 1, 1, 1)),
+        frozenset({"w", "b"}), offered=(("x", (shuffled((2, 12, 5, 6), 3),)),),
+    ),
+    "depthwise strided of shuffled channels": Case(
+        d.convolution((1, 18, 7, 6), (18, 1, 3, 3), groups=18, strides=(2, 2)),
+        frozenset({"w"}), offered=(("x", (shuffled((1, 18, 7, 6), 2),)),),
+    ),
+    "grouped conv of shuffled channels": Case(
+        d.convolution((1, 24, 4, 5), (16, 12, 1, 1), bias=True, groups=2),
+        frozenset({"w", "b"}), offered=(("x", (shuffled((1, 24, 4, 5), 4),)),),
+    ),
+    "conv of shuffled channels": Case(
+        d.convolution((1, 10, 5, 6), (7, 10, 3, 3), pads=(1, 1, 1, 1)),
+        frozenset({"w"}), offered=(("x", (shuffled((1, 10, 5, 6), 5),)),),
+    ),
+    "max pool of shuffled channels": Case(
+        d.max_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+        offered=(("x", (shuffled((1, 6, 5, 6), 2),)),),
+    ),
+    "add of shuffled channels": Case(
+        d.binary(ADD, (1, 6, 3, 5), (1, 6, 3, 5)),
+        offered=(("a", (shuffled((1, 6, 3, 5), 2),)),),
     ),
     "matmul of turned matrices": Case(
         d.matmul((2, 4, 5), (5, 6)), frozenset({"b"}),

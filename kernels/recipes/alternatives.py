@@ -13,7 +13,16 @@ from functools import lru_cache
 from math import prod
 from typing import TypeAlias
 
-from graphflow.arith import FloorDiv, FloorMod, Var, evaluate, terms_of, variables
+from graphflow.arith import (
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    Var,
+    constant_value,
+    evaluate,
+    terms_of,
+    variables,
+)
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Padding,
@@ -30,6 +39,7 @@ from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import (
     Demand,
     Family,
+    IndexMap,
     Layout,
     families,
     pad_region_name,
@@ -60,6 +70,50 @@ class _Offered:
 
     name: str
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Like:
+    """The family of a layout that has the channels, in some order, innermost."""
+
+    layout: Layout
+
+    @property
+    def rank(self) -> int:
+        """The rank of its tensors."""
+        return len(self.layout.logical_shape)
+
+    def instantiate(self, shape: tuple[int, ...]) -> Layout | None:
+        """The same order for another shape; None where that has other channels."""
+        given, outputs = self.layout, self.layout.index_map.outputs
+        if len(shape) != self.rank:
+            return None
+        channel = lane_axis(given)
+        placed = {e for e in outputs[:-1] if isinstance(e, Var)}
+        for axis, var in enumerate(given.index_map.inputs):
+            kept = shape[axis] == given.logical_shape[axis]
+            if not kept and (axis == channel or var not in placed):
+                return None
+        extents = dict(zip(given.index_map.inputs, shape, strict=True))
+        box = [extents[e] for e in outputs[:-1] if isinstance(e, Var)]
+        index_map = IndexMap.from_function(self.rank, lambda *_: outputs, shape)
+        return Layout.of(index_map, shape, (*box, given.physical_shape[-1]))
+
+
+def channel_order(layout: Layout) -> IndexExpr | None:
+    """Where a channel is on the innermost axis, if that has them all, in another order than theirs.
+
+    None where the other axes are not logical ones as they are.
+    """
+    *others, last = layout.index_map.outputs
+    shape = layout.logical_shape
+    channel = variables(last)
+    if len(channel) != 1 or isinstance(last, Var) or layout.is_padded:
+        return None
+    (var,) = channel
+    whole = layout.physical_shape[-1] == shape[layout.index_map.inputs.index(var)]
+    plain = all(isinstance(e, Var) and e is not var for e in others)
+    return last if whole and plain else None
 
 
 @lru_cache(maxsize=4096)
@@ -132,10 +186,13 @@ def _as_offered(
     target: Target,
     offered: Offers,
 ) -> Iterator[Alternative]:
-    """Forms that read an operand as it is offered, and write the layout of a family."""
-    for out in families(len(roles.output.shape), target.lanes()):
-        for name, layouts in offered:
-            for layout in layouts:
+    """Forms that read an operand as it is offered, and write the layout of a family or that one."""
+    for name, layouts in offered:
+        for layout in layouts:
+            outs: list[Family | _Like] = list(families(len(roles.output.shape), target.lanes()))
+            if channel_order(layout) is not None:
+                outs.append(_Like(layout))
+            for out in outs:
                 form = _form(definition, roles, constants, out, _Offered(name, layout), target)
                 if form is not None:
                     yield from _with_demands(form, roles)
@@ -193,7 +250,7 @@ def _form(
     definition: PrimFunc,
     roles: Roles,
     constants: frozenset[str],
-    out: Family,
+    out: Family | _Like,
     data: Family | _Offered,
     target: Target,
 ) -> Alternative | None:
@@ -205,28 +262,39 @@ def _form(
         return None  # one channel has no loop that could run on over the padding
     layouts: dict[str, Layout] = {roles.output.name: output}
     packed: list[Buffer] = []
-    free = False
+    free: list[str] = []
+    group = _group(roles, lane, target)
     for buffer in definition.inputs:
-        family: Family | _Offered = out
+        family: Family | _Like | _Offered = out
         if buffer.name in constants and _is_weight(roles, buffer, lane):
             packed.append(buffer)
             continue
         if buffer.name in constants and len(buffer.shape) != len(roles.output.shape):
+            if isinstance(out, _Like) and roles.depends_on(buffer.name, lane):
+                return None  # its elements would be gathered
             layouts[buffer.name] = row_major(buffer.shape)
             continue
         # A constant is laid out as the form likes best; only data comes in several layouts.
-        if buffer.name not in constants and _is_free(roles, buffer.name, lane):
-            family, free = data, True
+        wanted = isinstance(data, _Offered) and data.name == buffer.name
+        if buffer.name not in constants and (
+            _is_free(roles, buffer.name, lane) or (wanted and group and not isinstance(out, _Like))
+        ):
+            family = data
+            free.append(buffer.name)
         layout = _operand_layout(family, out, buffer)
         if layout is None:
             return None
         layouts[buffer.name] = layout
-    if not free and data is not out:
+    if isinstance(data, _Offered):
+        if layouts.get(data.name) != data.layout:
+            return None
+    elif not free and data is not out:
         return None
-    if isinstance(data, _Offered) and layouts.get(data.name) != data.layout:
-        return None
-    group = _group(roles, lane, target)
-    if group and (output.is_padded or isinstance(output.index_map.outputs[-1], FloorMod)):
+    if group and (
+        isinstance(out, _Like)
+        or output.is_padded
+        or isinstance(output.index_map.outputs[-1], FloorMod)
+    ):
         return None  # vectors would straddle blocks
     plane = _plane(roles, output, packed, layouts, lane)
     if group:
@@ -235,11 +303,13 @@ def _form(
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in packed:
-        layouts[buffer.name] = packed_layout(roles, buffer, lane, width, layouts, group)
+        layouts[buffer.name] = packed_layout(
+            roles, buffer, lane, width, layouts, group, channel_order(output)
+        )
     cycles *= _lane_penalty(roles, layouts, lane)
     vector = len(roles.output.shape) <= 2 or lane == 1
-    innermost = _data_layout(roles, layouts, lane).index_map.outputs[-1:] if free else ()
-    if any(isinstance(e, FloorMod) for e in innermost):
+    largest = max((layouts[n] for n in free), key=lambda x: prod(x.physical_shape), default=None)
+    if largest is not None and isinstance((*largest.index_map.outputs, 0)[-1], FloorMod):
         cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
     if isinstance(output.index_map.outputs[-1], FloorMod):
         cycles *= 1.001  # each store finds its block first
@@ -251,7 +321,7 @@ def _form(
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
     return Alternative(
-        _name(roles, layouts, lane, output),
+        _name(layouts, free, output),
         layouts,
         frozenset(b.name for b in packed),
         {},
@@ -282,7 +352,7 @@ def _group(roles: Roles, lane: int, target: Target) -> int:
 
 def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
     """How much longer a step of a reduction takes because of what the lanes load."""
-    var = roles.axes[lane]
+    var, second = roles.axes[lane], _second_lane(layouts[roles.output.name], lane)
     worst = 1.0
     for name, reads in roles.reads.items():
         if not roles.reduction or name not in layouts:
@@ -290,7 +360,7 @@ def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
         for access in reads:
             flat = flat_offset(layouts[name], access.indices)
             origin = dict.fromkeys(variables(flat) | {var}, 0)
-            step = evaluate(flat, {**origin, var: 1}) - evaluate(flat, origin)
+            step = evaluate(flat, {**origin, var: second}) - evaluate(flat, origin)
             if step not in (0, 1):  # lanes never begin inside a block
                 worst = max(worst, GATHERED)
     if roles.multiply_adds and lane != 1 and len(roles.axes) > 2:
@@ -298,22 +368,19 @@ def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
     return worst
 
 
-def _name(roles: Roles, layouts: dict[str, Layout], lane: int, output: Layout) -> str:
-    """`NHWC`, or `NCHW → NHWC` where the data operand has another layout than the output."""
-    given = [
-        layouts[name].describe()
-        for name, reads in roles.reads.items()
-        if name in layouts and reads and len(layouts[name].logical_shape) == len(roles.axes)
-        and _is_free(roles, name, lane)
-    ]  # fmt: skip
+def _second_lane(output: Layout, lane: int) -> int:
+    """The channel next to channel 0 in memory."""
+    place = [0] * len(output.physical_shape)
+    place[-1] = 1 if output.physical_shape[-1] > 1 else 0
+    return constant_value(output.logical_index(place)[lane]) or 1
+
+
+def _name(layouts: dict[str, Layout], free: list[str], output: Layout) -> str:
+    """`NHWC`, or `NCHW → NHWC` where a data operand has another layout than the output."""
+    rank = len(output.logical_shape)
+    given = [layouts[n].describe() for n in free if len(layouts[n].logical_shape) == rank]
     own = output.describe()
     return own if not given or given[0] == own else f"{given[0]} → {own}"
-
-
-def _data_layout(roles: Roles, layouts: dict[str, Layout], lane: int) -> Layout:
-    """The layout of the largest operand that need not be laid out as the output is."""
-    free = [n for n in layouts if n in roles.reads and _is_free(roles, n, lane)]
-    return max((layouts[n] for n in free), key=lambda x: prod(x.physical_shape))
 
 
 def lane_axis(layout: Layout) -> int:
@@ -324,7 +391,9 @@ def lane_axis(layout: Layout) -> int:
     return next(k for k, v in enumerate(layout.index_map.inputs) if v in used)
 
 
-def _operand_layout(family: Family | _Offered, other: Family, buffer: Buffer) -> Layout | None:
+def _operand_layout(
+    family: Family | _Like | _Offered, other: Family | _Like, buffer: Buffer
+) -> Layout | None:
     if isinstance(family, _Offered):
         if family.name == buffer.name:
             return family.layout

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, terms_of, variables
+from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, substitute, terms_of, variables
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import IndexMap, Layout
 from graphflow.tir import Buffer
@@ -19,17 +19,20 @@ def packed_layout(
     width: int,
     layouts: Mapping[str, Layout],
     group: int = 0,
+    channels: IndexExpr | None = None,
 ) -> Layout:
     """The layout of a constant operand that runs along the lanes, in panels of `width`.
 
     `layouts` are those of the other operands: the reduction runs in the order of the data operand.
-    Panels do not cross from one `group` of channels into the next.
+    Panels do not cross from one `group` of channels into the next.  `channels` says where in the
+    lanes a channel is, if they are not in their order.
     """
     access = roles.reads[buffer.name][0]
     if len(access.indices) == 1:
         whole = group or buffer.shape[0]
         size = buffer.shape[0] - whole + -(-whole // width) * width
-        return Layout.of(IndexMap.identity(1), buffer.shape, (size,))
+        in_order = IndexMap.from_function(1, lambda i: (_lane(i, channels),), buffer.shape)
+        return Layout.of(in_order, buffer.shape, (size,))
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
     order = tuple(
         replace(digit, axis=axis)
@@ -37,7 +40,14 @@ def packed_layout(
         for axis, e in enumerate(access.indices)
         if e is roles.reduction[digit.axis][0] and axis != lane_of
     )
-    return packed_weights(buffer.shape, lane_of, width, order, group)
+    return packed_weights(buffer.shape, lane_of, width, order, group, channels)
+
+
+def _lane(channel: IndexExpr, channels: IndexExpr | None) -> IndexExpr:
+    """The lane of a channel: `channels` is an expression over one variable, the channel."""
+    if channels is None:
+        return channel
+    return substitute(channels, dict.fromkeys(variables(channels), channel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +110,16 @@ def packed_weights(
     width: int,
     order: tuple[Digit, ...],
     group: int = 0,
+    channels: IndexExpr | None = None,
 ) -> Layout:
     """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
 
     `order` are the digits of the other axes from the outermost in.  With a `group` the lane axis is
-    first cut into groups.
+    first cut into groups; with `channels` it is in that order.
     """
 
     def place(*i: Var) -> list[IndexExpr]:
-        within = i[lane] % group if group else i[lane]
+        within = i[lane] % group if group else _lane(i[lane], channels)
         out: list[IndexExpr] = [i[lane] // group] if group else []
         out.append(within // width)
         return [*out, *(digit.of(i[digit.axis]) for digit in order), within % width]
