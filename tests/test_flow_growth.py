@@ -240,8 +240,8 @@ def test_next_best_of_a_long_chain_costs_no_less_and_differs() -> None:
     assert any(other.candidates[n] is not c for n, c in problem.best.candidates.items())
 
 
-def test_a_value_that_all_layers_read_is_left_to_the_integer_program() -> None:
-    """Its term is too large for a table; the plan is still the cheapest."""
+def test_a_value_that_all_layers_read_becomes_a_variable() -> None:
+    """Its term is too large for a table, and each reader depends on its state alone."""
     net = Net(x=(1, 8, 4, 4))
     shared = last = net.unary("shared", "tanh", "x")
     for k in range(12):
@@ -249,9 +249,55 @@ def test_a_value_that_all_layers_read_is_left_to_the_integer_program() -> None:
     graph = net.done(last)
     candidates = enumerate_candidates(graph, SHORT, 1, {})
     problem = Problem(graph, candidates, SHORT, 1)
-    assert problem.rests
+    assert not problem.rests
+    assert len(problem.reduced.own) > len(candidates.of_node)
     whole = Problem(graph, candidates, SHORT, 1, table_limit=0)
     assert problem.best.seconds == pytest.approx(whole.best.seconds, rel=2e-6)
+
+
+def broom(rng: np.random.Generator) -> OperatorGraph:
+    """A value with many readers of different kinds, some of which would hold it in a window."""
+    count = int(rng.integers(5, 8))
+    net = Net(x=(1, 8, 3, 4), **{f"x{k}": (1, 8, 3, 4) for k in range(count)})
+    a = net.unary("a", "tanh", "x")
+    ends = []
+    for k in range(count):
+        kind = str(rng.choice(["unary", "conv", "concat", "reshape", "reduce", "sum"]))
+        if kind == "unary":
+            ends.append(net.unary(f"v{k}", "exp", a))
+        elif kind == "conv":
+            ends.append(net.conv(f"v{k}", a, 5, 1))
+        elif kind == "concat":
+            ends.append(net.concat(f"v{k}", a, f"x{k}"))
+        elif kind == "reshape":
+            ends.append(net.add(f"v{k}", d.reshape((1, 8, 3, 4), (1, 96)), a))
+        elif kind == "reduce":
+            ends.append(net.over_channels(f"v{k}", "sum", a))
+        else:
+            ends.append(net.sum(f"v{k}", a, f"x{k}"))
+    return net.done(*ends, *([a] if rng.random() < 0.3 else []))
+
+
+def test_states_of_a_value_give_what_its_table_gives() -> None:
+    split = 0
+    for seed in range(30):
+        rng = np.random.default_rng(4000 + seed)
+        graph = broom(rng)
+        candidates = some(enumerate_candidates(graph, SHORT, 1, {}), rng, 5)
+        tabled = Problem(graph, candidates, SHORT, 1, table_limit=1 << 20)
+        other = tabled.differing(tabled.best.candidates.values())
+        for limit in (800, 2500, 6000):
+            states = Problem(graph, candidates, SHORT, 1, table_limit=limit)
+            if states.rests or len(states.reduced.own) == len(candidates.of_node):
+                continue
+            split += 1
+            assert states.best.candidates == tabled.best.candidates
+            assert states.best.copies == tabled.best.copies
+            second = states.differing(states.best.candidates.values())
+            assert (second is None) == (other is None)
+            if second is not None and other is not None:
+                assert second.seconds == pytest.approx(other.seconds, rel=1e-9)
+    assert split > 20
 
 
 # Depth --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ price is carried along in second messages: exactly one of a bucket's parts has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import prod
@@ -75,6 +75,10 @@ class Reduced:
         """The messages over nothing: the prices of parts that are solved."""
         return [factor for factor in self.rest if not factor.scope]
 
+    def left(self) -> set[int]:
+        """The variables that were not eliminated."""
+        return set(range(len(self.own))) - {bucket.variable for bucket in self.buckets}
+
     def complete(self, chosen: list[int]) -> None:
         """Fills in the best options of eliminated variables, given those of the others."""
         for bucket in reversed(self.buckets):
@@ -82,8 +86,10 @@ class Reduced:
 
 
 class _Elimination:
-    def __init__(self, own: Sequence[Table], factors: Sequence[Factor], limit: int) -> None:
-        self.own, self.limit = own, limit
+    def __init__(
+        self, own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int]
+    ) -> None:
+        self.own, self.limit, self.leaves = own, limit, leaves
         self.sizes = [len(prices) for prices in own]
         self.buckets: list[Bucket] = []
         self.factors: dict[int, Factor] = {}
@@ -120,7 +126,10 @@ class _Elimination:
         """The entries of the table that eliminating a variable takes."""
         if self.blocked[variable]:
             return self.limit + 1
-        return prod(self.sizes[v] for v in self._around(variable)) * self.sizes[variable]
+        around = self._around(variable)
+        if len(around) > 1 and variable in self.leaves:
+            return self.limit + 1
+        return prod(self.sizes[v] for v in around) * self.sizes[variable]
 
     def _around(self, variable: int) -> set[int]:
         return {v for f in self.touching[variable].values() for v in f.scope if v != variable}
@@ -146,9 +155,14 @@ class _Elimination:
         return scope
 
 
-def eliminate(own: Sequence[Table], factors: Sequence[Factor], limit: int) -> Reduced:
-    """Eliminates every variable whose table has at most `limit` entries."""
-    return _Elimination(own, factors, limit).run()
+def eliminate(
+    own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int] = frozenset()
+) -> Reduced:
+    """Eliminates every variable whose table has at most `limit` entries.
+
+    Those in `leaves` only where they have one neighbour at most.
+    """
+    return _Elimination(own, factors, limit, leaves).run()
 
 
 @dataclass(eq=False)

@@ -8,10 +8,10 @@ where elimination decides.  The same input gives the same plan.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from math import fsum
+from math import fsum, prod
 
 import networkx as nx
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import Copy, copies_for
-from graphflow.flow.elimination import Detours, Factor, detours, eliminate
+from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
 from graphflow.flow.incumbent import greedy
 from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.program import Outcome, Rest, Unfinished
@@ -80,12 +80,9 @@ class Problem:
         self.terms = terms_of(graph, candidates, target, threads)
         self.prices = self._prices()
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
-        shared: dict[Pattern, Table] = {}
         self.term_of: dict[Factor, Term] = {}
-        for term in self.terms:
-            load = partial(term.table, self.prices, shared)
-            self.term_of[Factor(term.scope, load, term.pattern.compared)] = term
-        self.reduced = eliminate(self.own, list(self.term_of), table_limit)
+        self.shared: dict[Pattern, Table] = {}
+        self.reduced = self._reduced(table_limit)
         self.rests = self._rests()
         self.chosen, self.outcomes = self._solved()
         self.best = self._solution(self.chosen, self.outcomes)
@@ -96,7 +93,9 @@ class Problem:
         None if there is none, or none was found in time.
         """
         left_out = {id(candidate) for candidate in excluded}
-        found = detours(self.reduced, [self._differing(v, left_out) for v in range(len(self.own))])
+        own = [self._differing(node, left_out) for node in range(len(self.own))]
+        own += [np.full_like(prices, NEVER) for prices in self.reduced.own[len(own) :]]
+        found = detours(self.reduced, own)
         ways: list[tuple[int, int | None, int | None, Outcome | None]] = []
         for root in self.reduced.roots():
             around = found.price(root)
@@ -104,6 +103,8 @@ class Problem:
                 ways.append((int(around) - int(root.load()), root.bucket, None, None))
         ends = time.perf_counter() + TIME_LIMIT
         for number, (rest, best) in enumerate(zip(self.rests, self.outcomes, strict=True)):
+            if any(self.prices.seconds(extra) == 0 for extra, *_ in ways):
+                break  # nothing takes less time than the best plan
             outcome = _detour(rest, found, ends)
             if outcome is not None:
                 ways.append((outcome.price - best.price, outcome.inside, number, outcome))
@@ -130,11 +131,41 @@ class Problem:
         rank = len(copies) + sum(len(found) for found in self.options)
         return Prices.upto(worst, rank)
 
+    def _reduced(self, limit: int) -> Reduced:
+        """Elimination of all parts of the graph that it solves; of others their branches."""
+        reduced = self._eliminated(limit, set())
+        left = reduced.left()
+        if not left:
+            return reduced
+        # The integer program is at its best with rows of its own: messages over several nodes, and
+        # states, make it slow.
+        links = nx.Graph()
+        links.add_nodes_from(left)
+        for scope in (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest)):
+            nx.add_path(links, scope)
+        parts = [part for part in nx.connected_components(links) if not left.isdisjoint(part)]
+        return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})
+
+    def _eliminated(self, limit: int, hard: Set[int]) -> Reduced:
+        """Elimination; terms too large for a table are split, but not at `hard` nodes."""
+        self.term_of.clear()
+        own = list(self.own)
+        factors: list[Factor] = []
+        for term in self.terms:
+            large = term.scope and prod(len(self.own[node]) for node in term.scope) > limit
+            if large and hard.isdisjoint(term.scope) and term.splittable:
+                factors += term.split(len(own))
+                own.append(term.pattern.state_prices(self.prices))
+            else:
+                load = partial(term.table, self.prices, self.shared)
+                factors.append(Factor(term.scope, load, term.pattern.compared))
+                self.term_of[factors[-1]] = term
+        return eliminate(own, factors, limit, hard)
+
     def _rests(self) -> list[Rest]:
         """What is left of the graph, in parts that have nothing to do with each other."""
-        left = set(range(len(self.own))) - {bucket.variable for bucket in self.reduced.buckets}
         links = nx.Graph()
-        links.add_nodes_from((0, variable) for variable in left)
+        links.add_nodes_from((0, variable) for variable in self.reduced.left())
         for number, factor in enumerate(self.reduced.rest):
             if factor.scope or not factor.tabled:
                 links.add_node((1, number))
@@ -160,7 +191,7 @@ class Problem:
         outcomes = [_best(rest, ends) for rest in self.rests]
         if any(int(factor.load()) >= NEVER for factor in done):
             raise LayoutConflict("no plan meets the constraints of the graph; drop a pin")
-        chosen = [0] * len(self.own)
+        chosen = [0] * len(self.reduced.own)
         for outcome in outcomes:
             for node, option in outcome.options.items():
                 chosen[node] = option
@@ -170,7 +201,7 @@ class Problem:
     # Solutions -----------------------------------------------------------------------------------
 
     def _solution(self, chosen: list[int], outcomes: list[Outcome]) -> Solution:
-        picked = [options[k] for options, k in zip(self.options, chosen, strict=True)]
+        picked = [options[k] for options, k in zip(self.options, chosen, strict=False)]
         made = {value: copies for outcome in outcomes for value, copies in outcome.copies.items()}
         copies: list[tuple[tuple[int, ...], Copy]] = []
         for term in self.terms:

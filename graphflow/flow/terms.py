@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
 from graphflow.flow.copies import Copy, copies_for, directly, label_serves, relies_on_padding
+from graphflow.flow.elimination import Factor
 from graphflow.flow.labels import MemoryKey, label_key, memory_key
 from graphflow.flow.plan import Label
 from graphflow.flow.prices import NEVER, Prices, Table, plus
@@ -34,6 +35,9 @@ from graphflow.target import Target
 
 MOST_SETS = 1024
 """Sets of copies of one value that are still compared one by one."""
+
+MOST_STATES = 1024
+"""States of a value that may become a variable of its own."""
 
 Item = TypeVar("Item")
 
@@ -101,7 +105,7 @@ class Pattern:
         )
 
     @cached_property
-    def _penalties(self) -> tuple[Table, tuple[Table, ...]]:
+    def penalties(self) -> tuple[Table, tuple[Table, ...]]:
         """`NEVER` where a set of copies cannot be made or does not serve.
 
         By label and set of copies; and for each reader by label, set and class.
@@ -137,7 +141,7 @@ class Pattern:
 
         Readers that have one class have no axis.
         """
-        made, readers = self._penalties
+        made, readers = self.penalties
         costs = np.array([sum(prices.copy(self.copies[c]) for c in s) for s in self.sets], np.int64)
         start = plus(made, costs[None])
         axes = [k for k, classes in enumerate(self.readers) if len(classes) > 1]
@@ -166,14 +170,61 @@ class Pattern:
             total = total + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
         return total
 
+    @cached_property
+    def holders(self) -> tuple[tuple[int, Place] | None, ...]:
+        """Who may hold the value in a window, and how: nobody, or a reader."""
+        found: dict[tuple[int, Place] | None, None] = {None: None}
+        for k, classes in enumerate(self.readers):
+            for need in (need for needs in classes for need in needs if need.place.window):
+                found[k, need.place] = None
+        return tuple(found)
+
+    @property
+    def states(self) -> int:
+        """How many states a value has: a label, a set of copies, and a holder; in this order."""
+        return len(self.given) * len(self.sets) * len(self.holders)
+
+    def state_prices(self, prices: Prices) -> Table:
+        """The price of each state: its copies, and whether readers without a choice admit it."""
+        made, _ = self.penalties
+        costs = [sum(prices.copy(self.copies[c]) for c in chosen) for chosen in self.sets]
+        total = plus(made, np.array(costs, np.int64)[None])
+        total = np.repeat(total.reshape(-1), len(self.holders))
+        for k, classes in enumerate(self.readers):
+            if len(classes) == 1:
+                total = plus(total, self.admitted(k)[0])
+        return total
+
+    def admitted(self, reader: int) -> Table:
+        """`NEVER` where a reader is not served, by its class and state."""
+        penalty = self.penalties[1][reader]
+        found = []
+        for number, needs in enumerate(self.readers[reader]):
+            held = _penalty(np.array([_agrees(h, reader, needs) for h in self.holders], bool))
+            found.append(plus(penalty[:, :, number, None], held).reshape(-1))
+        return np.stack(found)
+
     def cheapest(self, given: int, reading: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
         """The cheapest copies for one class of the producer and of each reader."""
-        made, readers = self._penalties
+        made, readers = self.penalties
         cost = np.array([sum(prices.copy(self.copies[c]) for c in s) for s in self.sets], np.int64)
         cost = plus(cost, made[given])
         for penalty, chosen in zip(readers, reading, strict=True):
             cost = plus(cost, penalty[given, :, chosen])
         return tuple(self.copies[c] for c in self.sets[int(cost.argmin())])
+
+
+def _agrees(holder: tuple[int, Place] | None, reader: int, needs: Sequence[Need]) -> bool:
+    """Whether the places that a reader needs agree with who holds the value."""
+    windows = [need.place for need in needs if need.place.window]
+    if len(windows) > 1 or any(holder != (reader, place) for place in windows):
+        return False
+    held = any(need.place is Place.HELD_PIECE for need in needs)
+    return not (held and holder is not None and holder[1] is Place.WINDOW)
+
+
+def _factor(scope: tuple[int, int], table: Table) -> Factor:
+    return Factor(scope, lambda: table)
 
 
 def _penalty(allowed: NDArray[np.bool_]) -> Table:
@@ -227,6 +278,26 @@ class Term:
                 classes.append(reading)
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
         return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
+
+    @property
+    def splittable(self) -> bool:
+        """Whether the states of the value are few enough to be listed."""
+        return self.pattern.compared and self.pattern.states <= MOST_STATES
+
+    def split(self, variable: int) -> Iterator[Factor]:
+        """The term as factors over one node each and `variable`: the value's state.
+
+        The state is the label, the set of copies, and who may hold the value in a window; each
+        node depends on nothing else of it.  `variable` is greater than the nodes.
+        """
+        if self.producer is not None and self.giving.any():
+            labels = len(self.pattern.given)
+            given = np.repeat(np.arange(labels), self.pattern.states // labels)
+            agreeing = self.giving[:, None] == given
+            yield _factor((self.producer, variable), _penalty(agreeing))
+        for k, (node, classes) in enumerate(zip(self.readers, self.reading, strict=True)):
+            if classes.any():
+                yield _factor((node, variable), self.pattern.admitted(k)[classes])
 
     def copies(self, chosen: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
         """The copies to make where `chosen` has the candidate of each node."""
