@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from graphflow.flow.copies import Copy, clashing
-from graphflow.flow.elimination import Factor
 from graphflow.flow.prices import NEVER
 from graphflow.flow.program import Outcome, Rest
 from graphflow.flow.terms import Term
@@ -15,14 +12,14 @@ def greedy(rest: Rest) -> Outcome | None:
     """An assignment in which each variable takes what is cheapest after those before it.
 
     Readers that find no label that serves them pay for a conversion.  None where that runs into a
-    dead end: windows that exclude each other, or options that messages forbid together.
+    dead end: windows that exclude each other.
     """
     chosen: dict[int, int] = {}
     for variable in rest.variables:
-        prices = [
-            int(price) + _ahead(rest, {**chosen, variable: k}, variable)
-            for k, price in enumerate(rest.own[variable])
-        ]
+        prices: list[int] = []
+        for k, price in enumerate(rest.own[variable]):
+            chosen[variable] = k
+            prices.append(int(price) + _ahead(rest, chosen, variable))
         if min(prices) >= NEVER:
             return None
         chosen[variable] = prices.index(min(prices))
@@ -36,17 +33,11 @@ def greedy(rest: Rest) -> Outcome | None:
 
 
 def _ahead(rest: Rest, chosen: dict[int, int], variable: int) -> int:
-    """What an option costs at least in the messages and terms around it, later nodes being free."""
-    messages = sum(_least(m, chosen) for m in rest.around[variable][0])
-    made = [_copies(term, chosen, rest) for term in rest.around[variable][1]]
+    """What the conversions around a variable cost for those who are decided."""
+    made = [_copies(term, chosen, rest) for term in rest.around[variable]]
     if any(copies is None for copies in made):
         return NEVER
-    return messages + sum(rest.prices.copy(c) for copies in made for c in copies or ())
-
-
-def _least(message: Factor, chosen: dict[int, int]) -> int:
-    at = tuple(chosen.get(v, slice(None)) for v in message.scope)
-    return int(np.min(message.load()[at]))
+    return sum(rest.prices.copy(c) for copies in made for c in copies or ())
 
 
 def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] | None:

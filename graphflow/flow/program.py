@@ -1,11 +1,10 @@
-"""The integer program of what elimination leaves: choices of candidates, copies, and messages.
+"""The integer program of what elimination leaves: choices of candidates, and copies.
 
-In: variables that hang together, the terms and messages over them.  Out: `Outcome`.
-Columns: one for each option of a variable, one for each possible copy, one for each entry of a
-message over several variables.  Rows: one option a variable; a candidate that reads needs a label
-or a copy that serves it; a value lies in at most one window; a fill disturbs no other reader; the
-entry of a message agrees with the options it is for.
-Variables are in a stable order, and HiGHS is deterministic while its time lasts.
+In: nodes that hang together through terms, and what was eliminated around them.  Out: `Outcome`.
+Columns: one for each candidate of a node, one for each possible copy.  Rows: one candidate a node;
+a candidate that reads needs a label or a copy that serves it; a value lies in at most one window; a
+fill disturbs no other reader.  Messages of eliminated branches are prices of candidates.
+Columns are in a stable order, and HiGHS is deterministic while its time lasts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from graphflow.flow.candidates import Need, Place
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
 from graphflow.flow.labels import memory_key
-from graphflow.flow.prices import NEVER, Prices, Table
+from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.terms import Classes, Term
 
 RELATIVE_GAP = 1e-6
@@ -33,7 +32,7 @@ RELATIVE_GAP = 1e-6
 class Outcome:
     """Options by variable and copies by value; `bound` is a price that no assignment is below.
 
-    A detour that leads through a message is `inside` that message's bucket.
+    A detour that is made in an eliminated branch is `inside` the bucket of the branch's message.
     """
 
     options: dict[int, int]
@@ -66,12 +65,12 @@ class _Matrix:
         return len(self.costs) - 1
 
     def constrain(
-        self, plus: Iterable[int], minus: Iterable[int] = (), low: float = -np.inf,
+        self, added: Iterable[int], taken: Iterable[int] = (), low: float = -np.inf,
         high: float = np.inf,
     ) -> None:  # fmt: skip
-        """`low <= Σ plus - Σ minus <= high`; a column counts as often as it is listed."""
+        """`low <= Σ added - Σ taken <= high`; a column counts as often as it is listed."""
         row: dict[int, float] = {}
-        for columns, sign in ((plus, 1.0), (minus, -1.0)):
+        for columns, sign in ((added, 1.0), (taken, -1.0)):
             for column in columns:
                 row[column] = row.get(column, 0.0) + sign
         self.columns += row
@@ -100,7 +99,7 @@ class _Matrix:
 
 
 class Rest:
-    """Variables that hang together through `terms` and `messages`."""
+    """Variables that hang together through `terms`; each of the `messages` is over one of them."""
 
     def __init__(
         self,
@@ -110,38 +109,35 @@ class Rest:
         messages: Sequence[Factor],
         prices: Prices,
     ) -> None:
-        self.own, self.variables, self.prices = own, variables, prices
-        self.terms, self.messages = terms, messages
+        self.variables, self.terms, self.messages = variables, terms, messages
+        self.prices = prices
+        self.own: dict[int, Table] = {v: own[v] for v in variables}
+        for message in messages:
+            (v,) = message.scope
+            self.own[v] = plus(self.own[v], message.load())
         self.matrix = _Matrix()
         self.options: dict[int, list[int]] = {}
         self.copies: dict[str, list[int]] = {}
-        self.entries: list[dict[tuple[int, ...], int]] = []
         self._write()
 
     @cached_property
-    def around(self) -> dict[int, tuple[list[Factor], list[Term]]]:
-        """The messages and terms that each variable is part of."""
-        found: dict[int, tuple[list[Factor], list[Term]]] = {v: ([], []) for v in self.variables}
-        for message in self.messages:
-            for v in message.scope:
-                found[v][0].append(message)
+    def around(self) -> dict[int, list[Term]]:
+        """The terms that each variable is part of."""
+        found: dict[int, list[Term]] = {v: [] for v in self.variables}
         for term in self.terms:
             for v in term.scope:
-                found[v][1].append(term)
+                found[v].append(term)
         return found
 
     def floor(self) -> int:
         """A price that no assignment is below: everything at its cheapest by itself."""
-        own = sum(int(self.own[v].min()) for v in self.variables)
-        return own + sum(int(message.load().min()) for message in self.messages)
+        return sum(int(prices.min()) for prices in self.own.values())
 
     def outcome(
         self, options: dict[int, int], copies: dict[str, tuple[Copy, ...]], bound: int
     ) -> Outcome:
         """An assignment with its price."""
         price = sum(int(self.own[v][k]) for v, k in options.items())
-        for message in self.messages:
-            price += int(message.load()[tuple(options[v] for v in message.scope)])
         price += sum(self.prices.copy(c) for made in copies.values() for c in made)
         return Outcome(options, copies, price, min(price, bound))
 
@@ -160,15 +156,15 @@ class Rest:
             for column, price in zip(self.options[v], detours.own[v], strict=True)
             if price < NEVER
         ]
-        for message, entries in zip(self.messages, self.entries, strict=True):
-            direct, around = message.load(), detours.price(message)
+        for message in self.messages:
+            around, direct = detours.price(message), message.load()
             assert around is not None, "only messages are in the list"
-            for at, entry in entries.items():
-                if around[at] < NEVER:
-                    extra = int(around[at]) - int(direct[at])
+            assert message.bucket is not None, "messages come from buckets"
+            for k, option in enumerate(self.options[message.scope[0]]):
+                if around[k] < NEVER:
+                    extra = int(around[k]) - int(direct[k])
                     column = matrix.variable(self._cost(extra))
-                    matrix.constrain([entry], [column], low=0)
-                    assert message.bucket is not None
+                    matrix.constrain([option], [column], low=0)
                     behind[column] = message.bucket, extra
         matrix.constrain([*differing, *behind], low=1)
         taken, bound = matrix.solve(seconds)
@@ -201,35 +197,16 @@ class Rest:
     # Rows ----------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        for v in self.variables:
-            columns = [self.matrix.variable(self._cost(int(price))) for price in self.own[v]]
+        for v, prices in self.own.items():
+            possible = prices < NEVER
+            costs = np.where(possible, prices, 0)
+            columns = [self.matrix.variable(self._cost(int(cost))) for cost in costs]
             self.options[v] = columns
-            self.matrix.constrain(columns, low=1, high=1)
+            self.matrix.constrain([columns[k] for k in np.flatnonzero(possible)], low=1, high=1)
+            if not possible.all():
+                self.matrix.constrain([columns[k] for k in np.flatnonzero(~possible)], high=0)
         for term in self.terms:
             self._term(term)
-        for message in self.messages:
-            self.entries.append(self._message(message))
-
-    def _message(self, message: Factor) -> dict[tuple[int, ...], int]:
-        """A column for each entry that may be; with one variable, that of the option itself."""
-        table = message.load()
-        possible = [tuple(map(int, at)) for at in np.argwhere(table < NEVER)]
-        if len(message.scope) == 1:
-            columns = self.options[message.scope[0]]
-            for k, column in enumerate(columns):
-                if table[k] < NEVER:
-                    self.matrix.costs[column] += self._cost(int(table[k]))
-                else:
-                    self.matrix.constrain([column], high=0)
-            return {at: columns[at[0]] for at in possible}
-        entries = {at: self.matrix.variable(self._cost(int(table[at]))) for at in possible}
-        for axis, v in enumerate(message.scope):
-            agreeing: list[list[int]] = [[] for _ in self.options[v]]
-            for at, column in entries.items():
-                agreeing[at[axis]].append(column)
-            for option, columns in zip(self.options[v], agreeing, strict=True):
-                self.matrix.constrain(columns, [option], low=0, high=0)
-        return entries
 
     def _of(self, variable: int, classes: Classes, wanted: Iterable[int]) -> list[int]:
         """The options of a variable that are in one of these classes."""
