@@ -382,7 +382,7 @@ BY_LANES = {"groups that straddle blocks", "groups of ten in blocks", "groups sm
 """Whether they have a padded form depends on how many lanes the processor has."""
 
 UNPADDED = {"Concat on block boundaries"}
-"""Their layouts fill whole blocks, so there is no padding."""
+"""The pinned layouts fill whole blocks; whether others are padded is the plan's choice."""
 
 
 def built(name: str) -> tuple[onnx.ModelProto, Sequence[str], list[dict[str, Any]]]:
@@ -396,7 +396,7 @@ def built(name: str) -> tuple[onnx.ModelProto, Sequence[str], list[dict[str, Any
 @pytest.mark.parametrize("name", [name for name in TRAPS if name not in {*REFUSED, *BY_LANES}])
 def test_trap(name: str) -> None:
     model, edges, more = built(name)
-    outcomes = family_outcomes(model, edges, *more, stakes=name not in UNPADDED)
+    outcomes = family_outcomes(model, edges, *more, stakes=None if name in UNPADDED else True)
     assert outcomes == dict.fromkeys(FAMILIES, "right")
 
 
