@@ -1,26 +1,51 @@
 """The plain recipe: each stage keeps its own nest; lanes and threads where they are proven.
 
 In: a definition and placements.  Out: its schedule.  Serves kernels of several nests that depend on
-each other, and kernels that only move elements.
+each other, and kernels that only move elements.  What stands in the way of lanes is taken out of
+the innermost loops first: conditions that hold for most iterations, and quotients and remainders.
 """
 
 from __future__ import annotations
 
-from graphflow.arith import terms_of, variables
+from graphflow.arith import (
+    FloorDiv,
+    FloorMod,
+    Predicate,
+    constant_value,
+    predicate_variables,
+    terms_of,
+    variables,
+)
 from graphflow.errors import ScheduleError
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
     PadValue,
     Schedule,
+    cut_loop,
     divide_loop,
+    interior,
     mult_loops,
     parallelize_loop,
+    reorder_loops,
+    restrict_loop,
     simplify_kernel,
     transform_layout,
     vectorize_loop,
 )
 from graphflow.target import Target
-from graphflow.tir import DTYPES, Allocate, Block, For, LoopKind, PrimFunc, accesses, loops_of
+from graphflow.tir import (
+    DTYPES,
+    Allocate,
+    Block,
+    For,
+    If,
+    LoopKind,
+    PrimFunc,
+    accesses,
+    is_predicate,
+    loops_of,
+    walk,
+)
 
 
 def staged(
@@ -32,10 +57,89 @@ def staged(
         if layout != row_major(layout.logical_shape):
             s = s.apply(transform_layout, name, layout, pad)
     s = s.apply(simplify_kernel)
+    s = _digits_apart(_guards_apart(s))
     lanes = target.lanes(max(DTYPES[p.buffer.dtype].itemsize for p in definition.params))
     for loop in [stmt for stmt in loops_of(s.func.body) if _is_innermost(stmt)]:
         s = _in_lanes(s, loop, lanes)
     return _threaded(s)
+
+
+def _guards_apart(s: Schedule) -> Schedule:
+    """Loops cut where a condition on them and a loop inside holds for all of the latter.
+
+    A loop that is cut is not left outermost, where one nest is to be shared by threads.
+    """
+    for stmt in list(loops_of(s.func.body)):
+        name = stmt.var.name
+        if stmt.extent is None or not any(_mention(p, stmt, True) for p in _conditions(stmt)):
+            continue
+        inner = stmt.body[0] if len(stmt.body) == 1 else None
+        try:
+            low, high = interior(s.func, name)
+            start = constant_value(stmt.start)
+            if start is None or low >= high or (low, high) == (start, start + stmt.extent):
+                continue
+            if _is_outermost(s.func, stmt) and isinstance(inner, For) and not _is_innermost(inner):
+                s = s.apply(reorder_loops, (inner.var.name, name))
+            if high < start + stmt.extent:
+                s = s.apply(cut_loop, name, high, "_rest")
+            if low > start:
+                s = s.apply(cut_loop, name, low, "_most")
+        except ScheduleError:
+            continue
+    s = s.apply(simplify_kernel)
+    for stmt in list(loops_of(s.func.body)):
+        if any(_mention(p, stmt, False) for p in _conditions(stmt)):
+            try:
+                s = s.apply(restrict_loop, stmt.var.name)
+            except ScheduleError:
+                continue
+    return s.apply(simplify_kernel)
+
+
+def _conditions(stmt: For) -> list[Predicate]:
+    return [
+        inner.condition  # type: ignore[misc]
+        for inner in walk(stmt.body)
+        if isinstance(inner, If) and is_predicate(inner.condition)
+    ]
+
+
+def _mention(predicate: Predicate, stmt: For, inside: bool) -> bool:
+    """Whether a condition is about a loop, and as said about one `inside` it as well."""
+    about = predicate_variables(predicate)
+    inner = {loop.var for loop in loops_of(stmt.body)}
+    return stmt.var in about and bool(about & inner) is inside
+
+
+def _is_outermost(func: PrimFunc, stmt: For) -> bool:
+    return any(
+        stmt in (block.body if isinstance(block, Block) else (block,)) for block in func.body
+    )
+
+
+def _digits_apart(s: Schedule) -> Schedule:
+    """Innermost loops of which an access sees quotient and remainder become a loop for each."""
+    for stmt in [loop for loop in loops_of(s.func.body) if _is_innermost(loop)]:
+        base, name = _digit_base(stmt), stmt.var.name
+        if base is not None and stmt.extent is not None and base < stmt.extent:
+            s = s.apply(divide_loop, name, base, (name + "q", name + "r"), "cut")
+            s = s.apply(simplify_kernel)
+    return s
+
+
+def _digit_base(stmt: For) -> int | None:
+    """By what an access splits a loop variable, where the loop begins at a multiple of it."""
+    start = constant_value(stmt.start)
+    for access in accesses(stmt.body):
+        for atom, _ in terms_of(access.buffer.flat_index(access.indices))[0]:
+            if not isinstance(atom, FloorMod | FloorDiv) or start is None:
+                continue
+            terms, offset = terms_of(atom.numerator)
+            aligned = (start + offset) % atom.divisor == 0
+            if aligned and [k for a, k in terms if a is stmt.var] == [1] and len(terms) == 1:
+                return atom.divisor
+    return None
 
 
 def _is_innermost(stmt: For) -> bool:
