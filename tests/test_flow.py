@@ -461,12 +461,33 @@ def reshaped_parts_of_an_output() -> OperatorGraph:
     return net.done(net.add("c", d.concat([(1, 12, 4), (1, 4, 4)], 1), *rows))
 
 
+def shuffled_halves() -> OperatorGraph:
+    """A channel shuffle, then one half into a convolution and the other one past it."""
+    net = Net(x=(1, 16, 5, 5))
+    a, b = net.conv("a", "x", 8), net.conv("b", "x", 8)
+    joined = net.concat("c", a, b)
+    apart = net.add("r", d.reshape((1, 16, 5, 5), (1, 2, 8, 5, 5)), joined)
+    turned = net.add("t", d.transpose((1, 2, 8, 5, 5), (0, 2, 1, 3, 4)), apart)
+    mixed = net.add("s", d.reshape((1, 8, 2, 5, 5), (1, 16, 5, 5)), turned)
+    left, right = part(net, "left", mixed, range(8)), part(net, "right", mixed, range(8, 16))
+    return net.done(net.concat("y", left, net.conv("e", right, 8)))
+
+
+def every_second() -> OperatorGraph:
+    """What lies between the rows that are read belongs to another tensor."""
+    net = Net(x=(1, 4, 6, 6))
+    a = net.unary("a", "relu", "x")
+    ranges = [range(1), range(4), range(0, 6, 2), range(0, 6, 2)]
+    rows = net.add("rows", d.take_slice((1, 4, 6, 6), ranges), a)
+    return net.done(net.conv("y", rows, 5), net.unary("z", "exp", a))
+
+
 SHARED = [
     concat_twice, in_two_concats, input_in_a_concat, inputs_only, output_in_a_concat,
     concat_of_concats, concat_with_a_constant, reshape_then_concat, flatten_then_concat,
     reshape_of_a_window, reshape_of_an_input, concat_then_reshape, output_and_window,
     halves, halves_of_an_input, slice_then_concat, concat_then_slice, slice_then_reshape,
-    reshaped_twice, reshaped_parts_of_an_output,
+    reshaped_twice, reshaped_parts_of_an_output, shuffled_halves, every_second,
 ]  # fmt: skip
 
 

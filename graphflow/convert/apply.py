@@ -7,6 +7,8 @@ again before it is left out (`verify_plan`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
@@ -173,7 +175,7 @@ class _Builder:
         place = self.values[value] if index is None else self.copies[index]
         # The same memory may be read under another shape: [1, C, 1, 1] is [1, 1, 1, C].
         if memory_key(place.layout) == memory_key(layout):
-            return Placement(place.storage, layout, place.offset)
+            return replace(place, layout=layout)
         return place
 
     def _copy_out(self, value: str, target: Placement) -> None:

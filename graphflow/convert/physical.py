@@ -16,11 +16,15 @@ from graphflow.tir import PrimFunc
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: its layout in a box that begins at element `offset` of a storage."""
+    """Where a tensor lies: its layout in a box that begins at element `offset` of a storage.
+
+    `own` says that what surrounds it in the box is its padding, and no other tensor's memory.
+    """
 
     storage: str
     layout: Layout
     offset: int = 0
+    own: bool = True
 
 
 @dataclass(frozen=True)

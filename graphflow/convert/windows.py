@@ -32,9 +32,10 @@ class Inside:
         """The placement that follows from that of the other tensor."""
         if prod(outer.layout.physical_shape) == prod(self.whole.physical_shape):
             if self.link.offset is not None:
-                return Placement(outer.storage, self.part, outer.offset + self.link.offset)
+                begin = outer.offset + self.link.offset
+                return Placement(outer.storage, self.part, begin, not self.part.is_padded)
             assert self.link.window is not None, "a link has a window or an offset"
-            return Placement(outer.storage, self.link.window, outer.offset)
+            return Placement(outer.storage, self.link.window, outer.offset, False)
         steps = _moved(self.whole, outer.layout)
         if self.link.window is None or len(self.link.window.physical_shape) != len(steps):
             raise VerifyError(
@@ -42,7 +43,7 @@ class Inside:
                 f"no whole piece of {outer.storage}"
             )
         window = self.link.window.windowed(steps, outer.layout.physical_shape)
-        return Placement(outer.storage, window, outer.offset)
+        return Placement(outer.storage, window, outer.offset, False)
 
 
 def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:

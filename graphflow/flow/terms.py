@@ -76,7 +76,8 @@ class Pattern:
         if copy.kind != "fill":
             return True
         label, lies = self.given[given].label, self.given[given].lies
-        return lies is not None and memory_key(label.layout) == memory_key(copy.target.layout)
+        free = lies in (Lies.FREE, Lies.PIECE)
+        return free and memory_key(label.layout) == memory_key(copy.target.layout)
 
     @staticmethod
     def disturbs(copy: Copy, need: Need) -> bool:

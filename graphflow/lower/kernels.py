@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from graphflow.arith import TRUE, Proof, conjunction, prove, within
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
-from graphflow.layout import Demand, Equal, Layout
+from graphflow.layout import Demand, Equal
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
 from graphflow.schedule import Schedule
@@ -133,9 +133,9 @@ def placements_of(call: Call) -> Placements:
     found = []
     for param in call.definition.params:
         name = param.buffer.name
-        layout = call.placements[name].layout
+        place = call.placements[name]
         pad = call.pad_value if name in outputs else _assumed(call.form.demands.get(name))
-        found.append((name, layout, pad if _own_padding(call, name, layout) else None))
+        found.append((name, place.layout, pad if place.own and place.layout.is_padded else None))
     return tuple(found)
 
 
@@ -144,12 +144,6 @@ def _assumed(demand: Demand | None) -> float | str:
     if isinstance(demand, Equal):
         return float(demand.literal.value)
     return "undef"
-
-
-def _own_padding(call: Call, name: str, layout: Layout) -> bool:
-    """Whether what surrounds the tensor is its own padding, and not another tensor's memory."""
-    assert call.form is not None
-    return layout.is_padded and layout == call.form.layouts[name]
 
 
 def _with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:

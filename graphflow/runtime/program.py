@@ -151,7 +151,7 @@ class ProgramSpec:
             case "arena" | "constant":
                 limit = self.arena_bytes if ref.space == "arena" else constants
                 # An empty buffer may sit right behind the last byte, hence "<=".
-                fits = ref.position % ALIGNMENT == 0 and 0 <= ref.position
+                fits = ref.position % ALIGNMENT == 0 and ref.position >= 0
                 fits = fits and ref.position + ref.offset <= limit
             case "input" | "output":
                 tensors = self.inputs if ref.space == "input" else self.outputs

@@ -10,7 +10,6 @@ from graphflow.arith import (
     TRUE,
     Domain,
     IndexExpr,
-    Ranges,
     Var,
     constant_value,
     simplify,
@@ -109,19 +108,33 @@ def _renamed(
     target: Target,
     offered: Mapping[str, tuple[Layout, ...]],
 ) -> Iterator[Alternative]:
+    """The output as what it is in the memory of the input; a part of that is no whole for it."""
     source, output = load.buffer, store.buffer
-    if source.size != output.size or domain.where != TRUE:
+    if domain.where != TRUE or iterations(domain.axes) != output.size:
         return
-    known = [layout for _, layout in _unpadded(source, target)]
+    known = [layout for family, layout in _unpadded(source, target)
+             if source.size == output.size
+             or _link(source.name, (layout, load.indices),
+                      (_alike(family, output), store.indices), domain) is None]  # fmt: skip
     others = [layout for layout in offered.get(source.name, ()) if not layout.is_padded]
-    for part in (*known, *others):
-        read = _read_as(part, store, load)
-        if read is not None:
-            whole = _common(read, target)
-            layouts = {output.name: whole, source.name: part}
-            link = Link(source.name, None, 0)
-            yield _view(layouts, f"view in {whole.describe()}", View((link,)))
-            yield _view(layouts, f"view of {part.describe()}", View((link,), outward=True))
+    for given in (*known, *others):
+        read = _read_as(given, store, load)
+        if read is None:
+            continue
+        if source.size == output.size:
+            part, link = _common(_joined(read), target), Link(source.name, None, 0)
+            yield _view(
+                {output.name: part, source.name: given},
+                f"view in {part.describe()}",
+                View((link,)),
+            )
+        else:
+            part, link = read, Link(source.name, read, 0)
+        yield _view(
+            {output.name: part, source.name: given},
+            f"view of {given.describe()}",
+            View((link,), outward=True),
+        )
 
 
 def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
@@ -156,13 +169,15 @@ def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
     ranges = {v: (0, n - 1) for v, n in zip(renamed.values(), shape, strict=True)}
     try:
         index_map = IndexMap.from_function(len(shape), place, shape)
-        return _joined(Layout.of(index_map, shape, part.physical_shape), ranges)
+        return Layout.of(index_map, shape, part.physical_shape)
     except ScheduleError:
         return None
 
 
-def _joined(layout: Layout, ranges: Ranges) -> Layout:
+def _joined(layout: Layout) -> Layout:
     """The same memory with as few axes as its indices need."""
+    names = layout.index_map.inputs
+    ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
     outputs: list[IndexExpr] = []
     box: list[int] = []
     for e, extent in zip(layout.simplified, layout.physical_shape, strict=True):
