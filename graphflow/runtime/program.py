@@ -162,7 +162,8 @@ class ProgramSpec:
         fits = fits and ref.offset >= 0
         if not fits:
             raise VerifyError(
-                f"{where}: {ref.space} {ref.position} + {ref.offset} is misaligned or outside (limit {limit})"
+                f"{where}: {ref.space} {ref.position} + {ref.offset} is misaligned or outside "
+                f"(limit {limit})"
             )
 
 
