@@ -27,8 +27,7 @@ import graphflow as gf
 from graphflow.bench import Protocol, largest_error, measure
 from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.layout import families
-from graphflow.models import ZOO, light, light_names, reseed
-from graphflow.models.zoo import build
+from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
 from graphflow.models.zoo.probes import PATTERNS
 from graphflow.runtime import ProgramSpec
 from graphflow.samples import random_inputs
@@ -38,7 +37,6 @@ SUSPICIOUS = 1.05
 
 CHOSEN = "chosen"
 RANK = 4
-LIGHT, ZOO_PREFIX = "light:", "zoo:"
 
 
 @dataclass(frozen=True)
@@ -177,11 +175,7 @@ def _names(given: argparse.Namespace) -> list[str]:
 
 
 def _proto(name: str) -> onnx.ModelProto:
-    if name.startswith(ZOO_PREFIX):
-        return build(name.removeprefix(ZOO_PREFIX))
-    if name.startswith(LIGHT):
-        return reseed(light(name.removeprefix(LIGHT)), 0)
-    return onnx.load(name)
+    return named(name, 0) or onnx.load(name)
 
 
 def _channels(text: str) -> list[int]:

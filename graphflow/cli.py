@@ -28,8 +28,7 @@ from graphflow.demo import demo
 from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.executable import Executable, load
 from graphflow.inspect import draw_table
-from graphflow.models import light, reseed
-from graphflow.models.zoo import build
+from graphflow.models import LIGHT, ZOO_PREFIX, named
 from graphflow.options import Options
 from graphflow.runtime import is_container
 from graphflow.samples import random_inputs
@@ -37,9 +36,7 @@ from graphflow.samples import random_inputs
 INTERRUPTED = 130
 """What shells expect of a command that SIGINT ended."""
 
-LIGHT = "light:"
-ZOO = "zoo:"
-MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO}NAME"
+MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO_PREFIX}NAME"
 SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
 TARGETS = {"host": host_target, "avx2": avx2_target}
 
@@ -223,14 +220,13 @@ class _Bar:
 
 def _model(name: str, seed: int | None) -> Model:
     """A path, `light:NAME` for a model that the onnx package ships, `zoo:NAME` for one of ours."""
-    if name.startswith(ZOO):
-        return build(name.removeprefix(ZOO), 0 if seed is None else seed)
-    if name.startswith(LIGHT):
-        model = light(name.removeprefix(LIGHT))
-        return model if seed is None else reseed(model, seed)
+    known = named(name, seed)
+    if known is not None:
+        return known
     if seed is not None:
         raise InvalidModel(
-            f"--reseed is for models named {LIGHT}NAME or {ZOO}NAME; {name} has its own weights"
+            f"--reseed is for models named {LIGHT}NAME or {ZOO_PREFIX}NAME; {name} has weights of "
+            "its own"
         )
     if is_container(name):
         raise InvalidModel(
@@ -339,7 +335,7 @@ def _add_model(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="default: what this process may use")
     parser.add_argument(
-        "--reseed", type=int, metavar="N", help=f"weights for a {LIGHT}NAME or {ZOO}NAME"
+        "--reseed", type=int, metavar="N", help=f"weights for a {LIGHT}NAME or {ZOO_PREFIX}NAME"
     )
     parser.add_argument(
         "--shape", type=_shape, action="append", default=[], metavar="NAME=1x3x224x224"

@@ -2,6 +2,18 @@
 
 from graphflow.models.build import Builder
 from graphflow.models.light import expose, light, light_names, reseed
+from graphflow.models.names import LIGHT, ZOO_PREFIX, named
 from graphflow.models.zoo import ZOO, Entry
 
-__all__ = ["ZOO", "Builder", "Entry", "expose", "light", "light_names", "reseed"]
+__all__ = [
+    "LIGHT",
+    "ZOO",
+    "ZOO_PREFIX",
+    "Builder",
+    "Entry",
+    "expose",
+    "light",
+    "light_names",
+    "named",
+    "reseed",
+]

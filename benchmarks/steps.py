@@ -1,0 +1,106 @@
+"""Where the time of a run goes, step by step, beside what the cost model expected.
+
+    python benchmarks/steps.py MODEL [--threads N] [--top 15]
+
+MODEL is a path, `light:NAME` (with seeded weights) or `zoo:NAME`.  A step's time is that of the
+program up to and including it, less that of the program up to it, so that caches are as full as in
+a run; the shortest of several rounds counts, in which all lengths take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.compiler import Compiled
+from graphflow.convert import Call
+from graphflow.models import named
+from graphflow.runtime import Program, default_threads
+from graphflow.samples import random_inputs
+
+ROUNDS = 15
+"""How often each length of the program is timed."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One executed call: measured and estimated microseconds."""
+
+    call: Call
+    measured: float
+    estimated: float
+
+
+def step_times(compiled: Compiled, threads: int) -> list[StepTime]:
+    """Each step of a run, in order."""
+    spec = compiled.spec
+    calls = [call for call, _ in compiled.lowered.calls if not call.prepare]
+    lengths = range(len(spec.run) + 1)
+    programs = [Program(replace(spec, run=spec.run[:length]), threads) for length in lengths]
+    inputs = random_inputs(spec.inputs)
+    best = [float("inf")] * len(programs)
+    for _ in range(ROUNDS):
+        for length, program in enumerate(programs):
+            program.run(inputs)
+            start = time.perf_counter()
+            program.run(inputs)
+            best[length] = min(best[length], 1e6 * (time.perf_counter() - start))
+    return [
+        StepTime(call, best[k + 1] - best[k], _estimate(compiled, call))
+        for k, call in enumerate(calls)
+    ]
+
+
+def _estimate(compiled: Compiled, call: Call) -> float:
+    """Microseconds that the plan expected."""
+    choice = compiled.plan.choices.get(call.name)
+    if choice is not None:
+        return 1e6 * choice.seconds
+    made = (c for c in compiled.plan.conversions if call.name == f"{c.kind} {c.value}")
+    return 1e6 * sum(c.seconds for c in made)
+
+
+def steps_table(times: list[StepTime], top: int) -> Table:
+    """The steps that take longest, and the sum of all."""
+    total = sum(step.measured for step in times)
+    expected = sum(step.estimated for step in times)
+    table = Table(
+        header_style="bold",
+        caption=f"{len(times)} steps take {total:.0f} µs, {expected:.0f} expected",
+    )
+    for column in ("step", "form"):
+        table.add_column(column, overflow="fold")
+    for column in ("µs", "expected", "ratio", "share"):
+        table.add_column(column, justify="right")
+    for step in sorted(times, key=lambda step: -step.measured)[:top]:
+        form = "moves elements" if step.call.form is None else step.call.form.name
+        ratio = step.measured / step.estimated if step.estimated else 0.0
+        table.add_row(
+            step.call.name,
+            form,
+            f"{step.measured:.1f}",
+            f"{step.estimated:.1f}",
+            f"{ratio:.2f}",
+            f"{100 * step.measured / total:.1f} %",
+        )
+    return table
+
+
+def main() -> None:
+    """Prints the table of one model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--top", type=int, default=15)
+    given = parser.parse_args()
+    exe = gf.compile(named(given.model, 0) or given.model, threads=given.threads)
+    Console().print(steps_table(step_times(exe.compiled, given.threads), given.top))
+
+
+if __name__ == "__main__":
+    main()

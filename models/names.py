@@ -1,0 +1,24 @@
+"""Models by name, as the command line and the benchmarks take them."""
+
+from __future__ import annotations
+
+import onnx
+
+from graphflow.models.light import light, reseed
+from graphflow.models.zoo import build
+
+LIGHT = "light:"
+ZOO_PREFIX = "zoo:"
+
+
+def named(name: str, seed: int | None = None) -> onnx.ModelProto | None:
+    """`light:NAME`, which the onnx package ships, or `zoo:NAME`, one of ours; None for others.
+
+    With a seed a light model gets random weights; the zoo's are always random, by default from 0.
+    """
+    if name.startswith(ZOO_PREFIX):
+        return build(name.removeprefix(ZOO_PREFIX), 0 if seed is None else seed)
+    if name.startswith(LIGHT):
+        model = light(name.removeprefix(LIGHT))
+        return model if seed is None else reseed(model, seed)
+    return None
