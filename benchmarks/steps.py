@@ -4,15 +4,19 @@
 
 MODEL is a path, `light:NAME` (with seeded weights) or `zoo:NAME`.  A step's time is that of the
 program up to and including it, less that of the program up to it, so that caches are as full as in
-a run; the shortest of several rounds counts, in which all lengths take turns.
+a run.  Programs are timed one after another, for the threads of each wait spinning for its next
+run; the shortest of several runs counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +27,7 @@ from graphflow.models import named
 from graphflow.runtime import Program, default_threads
 from graphflow.samples import random_inputs
 
-ROUNDS = 15
+RUNS = 30
 """How often each length of the program is timed."""
 
 
@@ -40,20 +44,27 @@ def step_times(compiled: Compiled, threads: int) -> list[StepTime]:
     """Each step of a run, in order."""
     spec = compiled.spec
     calls = [call for call, _ in compiled.lowered.calls if not call.prepare]
-    lengths = range(len(spec.run) + 1)
-    programs = [Program(replace(spec, run=spec.run[:length]), threads) for length in lengths]
     inputs = random_inputs(spec.inputs)
-    best = [float("inf")] * len(programs)
-    for _ in range(ROUNDS):
-        for length, program in enumerate(programs):
-            program.run(inputs)
-            start = time.perf_counter()
-            program.run(inputs)
-            best[length] = min(best[length], 1e6 * (time.perf_counter() - start))
+    best = [
+        _shortest(Program(replace(spec, run=spec.run[:length]), threads), inputs)
+        for length in range(len(spec.run) + 1)
+    ]
     return [
         StepTime(call, best[k + 1] - best[k], _estimate(compiled, call))
         for k, call in enumerate(calls)
     ]
+
+
+def _shortest(program: Program, inputs: Mapping[str, NDArray[Any]]) -> float:
+    """Microseconds of the shortest run."""
+    bound = program.bind(inputs)
+    bound.run()
+    best = float("inf")
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        bound.run()
+        best = min(best, time.perf_counter() - start)
+    return 1e6 * best
 
 
 def _estimate(compiled: Compiled, call: Call) -> float:
