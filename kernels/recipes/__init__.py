@@ -10,9 +10,10 @@ from graphflow.kernels.recipes.alternative import (
     View,
     Work,
 )
-from graphflow.kernels.recipes.alternatives import Offers, alternatives
+from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.movement import flat_offset, moves_of
+from graphflow.kernels.recipes.placing import Offers
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [

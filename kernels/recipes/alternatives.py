@@ -8,17 +8,14 @@ the claims against what analysis finds in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import TypeAlias
 
 from graphflow.arith import (
     FloorDiv,
     FloorMod,
-    IndexExpr,
     Var,
-    constant_value,
     evaluate,
     terms_of,
     variables,
@@ -34,12 +31,20 @@ from graphflow.kernels.recipes.alternative import (
 from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.movement import flat_offset, view_forms
 from graphflow.kernels.recipes.packing import packed_layout
+from graphflow.kernels.recipes.placing import (
+    Like,
+    Offered,
+    Offers,
+    channel_order,
+    lane_axis,
+    operand_layout,
+    second_lane,
+)
 from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import (
     Demand,
     Family,
-    IndexMap,
     Layout,
     families,
     pad_region_name,
@@ -58,62 +63,6 @@ loaded vector serves more than one multiply-add."""
 
 SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
-
-
-Offers: TypeAlias = tuple[tuple[str, tuple[Layout, ...]], ...]
-"""Layouts of no family, by the input that has them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Offered:
-    """One layout for one operand; the others follow the family of the output."""
-
-    name: str
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class _Like:
-    """The family of a layout that has the channels, in some order, innermost."""
-
-    layout: Layout
-
-    @property
-    def rank(self) -> int:
-        """The rank of its tensors."""
-        return len(self.layout.logical_shape)
-
-    def instantiate(self, shape: tuple[int, ...]) -> Layout | None:
-        """The same order for another shape; None where that has other channels."""
-        given, outputs = self.layout, self.layout.index_map.outputs
-        if len(shape) != self.rank:
-            return None
-        channel = lane_axis(given)
-        placed = {e for e in outputs[:-1] if isinstance(e, Var)}
-        for axis, var in enumerate(given.index_map.inputs):
-            kept = shape[axis] == given.logical_shape[axis]
-            if not kept and (axis == channel or var not in placed):
-                return None
-        extents = dict(zip(given.index_map.inputs, shape, strict=True))
-        box = [extents[e] for e in outputs[:-1] if isinstance(e, Var)]
-        index_map = IndexMap.from_function(self.rank, lambda *_: outputs, shape)
-        return Layout.of(index_map, shape, (*box, given.physical_shape[-1]))
-
-
-def channel_order(layout: Layout) -> IndexExpr | None:
-    """Where a channel is on the innermost axis, if that has them all, in another order than theirs.
-
-    None where the other axes are not logical ones as they are.
-    """
-    *others, last = layout.index_map.outputs
-    shape = layout.logical_shape
-    channel = variables(last)
-    if len(channel) != 1 or isinstance(last, Var) or layout.is_padded:
-        return None
-    (var,) = channel
-    whole = layout.physical_shape[-1] == shape[layout.index_map.inputs.index(var)]
-    plain = all(isinstance(e, Var) and e is not var for e in others)
-    return last if whole and plain else None
 
 
 @lru_cache(maxsize=4096)
@@ -189,11 +138,11 @@ def _as_offered(
     """Forms that read an operand as it is offered, and write the layout of a family or that one."""
     for name, layouts in offered:
         for layout in layouts:
-            outs: list[Family | _Like] = list(families(len(roles.output.shape), target.lanes()))
+            outs: list[Family | Like] = list(families(len(roles.output.shape), target.lanes()))
             if channel_order(layout) is not None:
-                outs.append(_Like(layout))
+                outs.append(Like(layout))
             for out in outs:
-                form = _form(definition, roles, constants, out, _Offered(name, layout), target)
+                form = _form(definition, roles, constants, out, Offered(name, layout), target)
                 if form is not None:
                     yield from _with_demands(form, roles)
 
@@ -250,8 +199,8 @@ def _form(
     definition: PrimFunc,
     roles: Roles,
     constants: frozenset[str],
-    out: Family | _Like,
-    data: Family | _Offered,
+    out: Family | Like,
+    data: Family | Offered,
     target: Target,
 ) -> Alternative | None:
     output = out.instantiate(roles.output.shape)
@@ -265,33 +214,33 @@ def _form(
     free: list[str] = []
     group = _group(roles, lane, target)
     for buffer in definition.inputs:
-        family: Family | _Like | _Offered = out
+        family: Family | Like | Offered = out
         if buffer.name in constants and _is_weight(roles, buffer, lane):
             packed.append(buffer)
             continue
         if buffer.name in constants and len(buffer.shape) != len(roles.output.shape):
-            if isinstance(out, _Like) and roles.depends_on(buffer.name, lane):
+            if isinstance(out, Like) and roles.depends_on(buffer.name, lane):
                 return None  # its elements would be gathered
             layouts[buffer.name] = row_major(buffer.shape)
             continue
         # A constant is laid out as the form likes best; only data comes in several layouts.
-        wanted = isinstance(data, _Offered) and data.name == buffer.name
+        wanted = isinstance(data, Offered) and data.name == buffer.name
         if buffer.name not in constants and (
-            _is_free(roles, buffer.name, lane) or (wanted and group and not isinstance(out, _Like))
+            _is_free(roles, buffer.name, lane) or (wanted and group and not isinstance(out, Like))
         ):
             family = data
             free.append(buffer.name)
-        layout = _operand_layout(family, out, buffer)
+        layout = operand_layout(family, out, buffer)
         if layout is None:
             return None
         layouts[buffer.name] = layout
-    if isinstance(data, _Offered):
+    if isinstance(data, Offered):
         if layouts.get(data.name) != data.layout:
             return None
     elif not free and data is not out:
         return None
     if group and (
-        isinstance(out, _Like)
+        isinstance(out, Like)
         or output.is_padded
         or isinstance(output.index_map.outputs[-1], FloorMod)
     ):
@@ -352,7 +301,7 @@ def _group(roles: Roles, lane: int, target: Target) -> int:
 
 def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
     """How much longer a step of a reduction takes because of what the lanes load."""
-    var, second = roles.axes[lane], _second_lane(layouts[roles.output.name], lane)
+    var, second = roles.axes[lane], second_lane(layouts[roles.output.name], lane)
     worst = 1.0
     for name, reads in roles.reads.items():
         if not roles.reduction or name not in layouts:
@@ -368,39 +317,12 @@ def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
     return worst
 
 
-def _second_lane(output: Layout, lane: int) -> int:
-    """The channel next to channel 0 in memory."""
-    place = [0] * len(output.physical_shape)
-    place[-1] = 1 if output.physical_shape[-1] > 1 else 0
-    return constant_value(output.logical_index(place)[lane]) or 1
-
-
 def _name(layouts: dict[str, Layout], free: list[str], output: Layout) -> str:
     """`NHWC`, or `NCHW → NHWC` where a data operand has another layout than the output."""
     rank = len(output.logical_shape)
     given = [layouts[n].describe() for n in free if len(layouts[n].logical_shape) == rank]
     own = output.describe()
     return own if not given or given[0] == own else f"{given[0]} → {own}"
-
-
-def lane_axis(layout: Layout) -> int:
-    """The logical axis that runs along the innermost physical one of more than one element."""
-    axes = list(zip(layout.index_map.outputs, layout.physical_shape, strict=True))
-    last = next((e for e, n in reversed(axes) if n > 1 and variables(e)), axes[-1][0])
-    used = variables(last)
-    return next(k for k, v in enumerate(layout.index_map.inputs) if v in used)
-
-
-def _operand_layout(
-    family: Family | _Like | _Offered, other: Family | _Like, buffer: Buffer
-) -> Layout | None:
-    if isinstance(family, _Offered):
-        if family.name == buffer.name:
-            return family.layout
-        family = other
-    if len(buffer.shape) != family.rank:
-        return row_major(buffer.shape)
-    return family.instantiate(buffer.shape)
 
 
 def _is_weight(roles: Roles, buffer: Buffer, lane: int) -> bool:
