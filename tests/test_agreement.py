@@ -26,6 +26,7 @@ import graphflow as gf
 from graphflow.bench import hardly_varies, largest_error
 from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.codegen import avx2_target, host_target
+from graphflow.flow import plan_layouts
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Family, families
@@ -103,6 +104,21 @@ def outputs(name: str, target: str) -> tuple[Arrays, Arrays]:
 
 
 # Agreement --------------------------------------------------------------------------------------
+
+
+STILL = ("light:resnet50", "light:squeezenet", "light:vgg19", "zoo:resnet18", "zoo:mobilenet_v2_1.0",
+         "zoo:mobilenet_v2_0.35", "light:shufflenet")  # fmt: skip
+"""Networks inside which nothing has to move."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", STILL)
+def test_nothing_moves_inside(name: str, target: str) -> None:
+    """Plans alone, which are made in a second or two."""
+    plan = plan_layouts(fused(name), TARGETS[target](), 2)
+    outputs = set(fused(name).outputs)
+    assert not [made for made in plan.conversions if made.value not in outputs]
+    assert not plan.moves
 
 
 @pytest.mark.slow
