@@ -34,8 +34,9 @@ from graphflow.bench import (
 from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.codegen import host_target
 from graphflow.errors import GraphflowError
-from graphflow.flow import Forms, forms_of, memory_key
+from graphflow.flow import Forms, forms_of
 from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families
 from graphflow.models import Builder
 from graphflow.target import Target

@@ -23,10 +23,10 @@ from test_flow import (
 
 from graphflow.convert import PhysicalGraph, apply_plan, verify_plan
 from graphflow.errors import VerifyError
-from graphflow.flow import Label, LayoutPlan, memory_key, plan_layouts
+from graphflow.flow import Label, LayoutPlan, plan_layouts
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
-from graphflow.kernels.recipes import View, alternatives
+from graphflow.kernels.recipes import View, alternatives, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
 
 

@@ -15,7 +15,7 @@ import graphflow.flow.planner as planner
 from graphflow.convert import apply_plan
 from graphflow.cost import conversion_seconds, fill_seconds
 from graphflow.errors import LayoutConflict
-from graphflow.flow import Label, LayoutPlan, label_of, memory_key, plan_layouts
+from graphflow.flow import Label, LayoutPlan, label_of, plan_layouts
 from graphflow.flow.candidates import (
     Candidate,
     Candidates,
@@ -28,7 +28,7 @@ from graphflow.flow.solve import solve
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
 from graphflow.kernels import definitions as d
-from graphflow.kernels.recipes import View
+from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import (
     Equal,
     Undefined,

@@ -15,10 +15,10 @@ from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSp
 from graphflow.convert.verify import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.errors import VerifyError
-from graphflow.flow import Conversion, LayoutPlan, memory_key
+from graphflow.flow import Conversion, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
-from graphflow.kernels.recipes import View
+from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, Undefined, row_major
 from graphflow.tir import Literal
 
@@ -85,7 +85,7 @@ class _Builder:
         """Storages of the outputs; what lies in no other tensor is computed there at once."""
         for value in self.graph.outputs:
             layout = row_major(self.graph.values[value].shape)
-            index = self._conversion_for("", -1, value)
+            index = self.plan.conversion_for("", -1, value)
             storage = f"output:{value}"
             if index is not None:
                 self.copies[index] = self._own(storage, value, layout, "output")
@@ -118,7 +118,7 @@ class _Builder:
                 continue
             for position, value in enumerate(node.inputs):
                 inside = inner_place(node, choice.alternative, position)
-                index = self._conversion_for(name, position, value)
+                index = self.plan.conversion_for(name, position, value)
                 if index is not None:
                     self.copies[index] = inside.placed(self.values[inside.outer])
                 elif self.graph.is_constant(value):
@@ -135,12 +135,6 @@ class _Builder:
         placements = {"src": source, "dst": place}
         because = f"a constant lies in a window of {node.name}"
         return Call(f"copy {value}", definition, placements, None, None, True, False, because)
-
-    def _conversion_for(self, node: str, position: int, value: str) -> int | None:
-        for index, made in enumerate(self.plan.conversions):
-            if made.value == value and (node, position) in made.consumers:
-                return index
-        return None
 
     # Calls ---------------------------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ class _Builder:
         layout = form.layouts[node.func.inputs[position].name]
         if self.graph.is_constant(value):
             return self._constant(value, layout)
-        index = self._conversion_for(node.name, position, value)
+        index = self.plan.conversion_for(node.name, position, value)
         place = self.values[value] if index is None else self.copies[index]
         # The same memory may be read under another shape: [1, C, 1, 1] is [1, 1, 1, C].
         if memory_key(place.layout) == memory_key(layout):

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from graphflow.convert.windows import placed_inside
 from graphflow.errors import VerifyError
-from graphflow.flow import Conversion, Label, LayoutPlan, memory_key, padding_regions
+from graphflow.flow import Label, LayoutPlan, padding_regions
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Padding
+from graphflow.kernels.recipes import Padding, memory_key
 from graphflow.layout import (
     Constant,
     Fact,
@@ -90,12 +90,6 @@ def _outputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:
             )
 
 
-def _conversion(plan: LayoutPlan, node: str, position: int, value: str) -> Conversion | None:
-    return next(
-        (c for c in plan.conversions if c.value == value and (node, position) in c.consumers), None
-    )
-
-
 def _inputs(
     graph: OperatorGraph, plan: LayoutPlan, node: Node, facts: Mapping[str, dict[str, Fact]]
 ) -> dict[tuple[str, str], Fact]:
@@ -130,9 +124,10 @@ def _actual(
     plan: LayoutPlan, node: Node, position: int, value: str, produced: Mapping[str, Fact]
 ) -> Mapping[str, Fact]:
     """What a conversion wrote, or what the producer left; fills of one value write each other's."""
-    made = _conversion(plan, node.name, position, value)
-    if made is None:
+    number = plan.conversion_for(node.name, position, value)
+    if number is None:
         return produced
+    made = plan.conversions[number]
     if made.kind == "fill":
         return _filled(plan, value, dict(made.target.facts))
     return dict(made.target.facts)

@@ -54,10 +54,7 @@ def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
         if not isinstance(view, View):
             continue
         for position, value in enumerate(node.inputs):
-            copied = any(
-                made.value == value and (name, position) in made.consumers
-                for made in plan.conversions
-            )
+            copied = plan.conversion_for(name, position, value) is not None
             inner = node.outputs[0] if view.outward else value
             if not view.outward and (copied or graph.is_constant(value)):
                 continue

@@ -1,7 +1,7 @@
 """Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
 
 from graphflow.flow.candidates import Forms, forms_of
-from graphflow.flow.labels import accepts, label_of, memory_key, padding_regions
+from graphflow.flow.labels import accepts, label_of, padding_regions
 from graphflow.flow.plan import (
     Cancelled,
     Choice,
@@ -25,7 +25,6 @@ __all__ = [
     "accepts",
     "forms_of",
     "label_of",
-    "memory_key",
     "padding_regions",
     "plan_layouts",
 ]

@@ -18,10 +18,18 @@ import numpy as np
 
 from graphflow.cost import kernel_seconds
 from graphflow.errors import LayoutConflict
-from graphflow.flow.labels import MemoryKey, label_key, label_of, memory_key, padding_regions
+from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
 from graphflow.graph import Node, OperatorGraph, Value
-from graphflow.kernels.recipes import Alternative, Offers, Padding, View, alternatives
+from graphflow.kernels.recipes import (
+    Alternative,
+    MemoryKey,
+    Offers,
+    Padding,
+    View,
+    alternatives,
+    memory_key,
+)
 from graphflow.layout import (
     Constant,
     Demand,

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, simplify
 from graphflow.flow.plan import Label
-from graphflow.kernels.recipes import flat_offset
-from graphflow.layout import LOGICAL, Demand, Fact, Layout, Undefined, logical_vars, serves
-
-MemoryKey: TypeAlias = "tuple[IndexExpr, int]"
-
-
-@lru_cache(maxsize=100_000)
-def memory_key(layout: Layout) -> MemoryKey:
-    """Equal for layouts that put every element at the same position of equally large memory.
-
-    A row-major `[1, C, 1, 1]` and a channels-last one are the same bytes; nothing has to move
-    between them.
-    """
-    names = logical_vars(len(layout.logical_shape))
-    ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
-    size = 1
-    for extent in layout.physical_shape:
-        size *= extent
-    return simplify(flat_offset(layout, names), ranges), size
+from graphflow.kernels.recipes import MemoryKey, memory_key
+from graphflow.layout import LOGICAL, Demand, Fact, Layout, Undefined, serves
 
 
 @lru_cache(maxsize=100_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from graphflow.arith import Proof
 from graphflow.kernels.recipes import Alternative
@@ -110,9 +111,22 @@ class LayoutPlan:
     next_best: float | None
     gap: float
 
+    def conversion_for(self, node: str, position: int, value: str) -> int | None:
+        """The number of the conversion that input `position` of `node` reads; None: the value.
+
+        The caller, who reads graph outputs, is node "" with position -1.
+        """
+        return self._by_reader.get((node, position, value))
+
     def source(self, node: str, position: int, value: str) -> Label:
         """The label in which input `position` of `node` is read: a conversion's, or the value's."""
-        for conversion in self.conversions:
-            if conversion.value == value and (node, position) in conversion.consumers:
-                return conversion.target
-        return self.edges[value].label
+        number = self.conversion_for(node, position, value)
+        return self.edges[value].label if number is None else self.conversions[number].target
+
+    @cached_property
+    def _by_reader(self) -> dict[tuple[str, int, str], int]:
+        return {
+            (node, position, made.value): number
+            for number, made in reversed(list(enumerate(self.conversions)))
+            for node, position in made.consumers
+        }

@@ -12,7 +12,7 @@ from graphflow.arith import Proof, Verdict
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates, output_need
 from graphflow.flow.copies import Copy, directly
-from graphflow.flow.labels import memory_key, padding_regions
+from graphflow.flow.labels import padding_regions
 from graphflow.flow.moves import executed_moves
 from graphflow.flow.plan import (
     Cancelled,
@@ -25,7 +25,7 @@ from graphflow.flow.plan import (
 )
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import Padding
+from graphflow.kernels.recipes import Padding, memory_key
 from graphflow.layout import (
     Demand,
     Fact,

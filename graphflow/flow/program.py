@@ -20,9 +20,9 @@ from scipy.sparse import csr_array
 from graphflow.flow.candidates import Need, Place
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
-from graphflow.flow.labels import memory_key
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.terms import Classes, Term
+from graphflow.kernels.recipes import memory_key
 
 RELATIVE_GAP = 1e-6
 """How much cheaper, relatively, a plan may be that the solver does not look for."""

@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
 from graphflow.flow.copies import Copy, copies_for, directly, label_serves, relies_on_padding
 from graphflow.flow.elimination import Factor
-from graphflow.flow.labels import MemoryKey, label_key, memory_key
+from graphflow.flow.labels import label_key
 from graphflow.flow.plan import Label
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
+from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout
 from graphflow.target import Target
 

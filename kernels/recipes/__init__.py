@@ -12,13 +12,14 @@ from graphflow.kernels.recipes.alternative import (
 )
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
-from graphflow.kernels.recipes.movement import flat_offset, moves_of
+from graphflow.kernels.recipes.movement import MemoryKey, flat_offset, memory_key, moves_of
 from graphflow.kernels.recipes.placing import Offers
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
     "Alternative",
     "Link",
+    "MemoryKey",
     "Offers",
     "Padding",
     "Panel",
@@ -32,5 +33,6 @@ __all__ = [
     "alternatives",
     "build",
     "flat_offset",
+    "memory_key",
     "moves_of",
 ]

@@ -29,7 +29,7 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
-from graphflow.kernels.recipes.movement import flat_offset, view_forms
+from graphflow.kernels.recipes.movement import flat_offset, offered_views, view_forms
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import (
     Like,
@@ -78,24 +78,32 @@ def alternatives(
 
     Besides the layouts of families, inputs are read in those that are `offered`.
     """
-    roles = roles_of(definition)
-    forms = list(view_forms(definition, target, dict(offered)))
-    # One element has no lanes, and none at all no loops.
-    if (
-        roles is None
-        or prod(roles.output.shape) == 1
-        or any(p.buffer.size == 0 for p in definition.params)
-    ):
-        forms.append(_staged(definition))
+    roles = _tileable(definition)
+    if offered:
+        forms = [*alternatives(definition, constants, target, finite)]
+        forms += offered_views(definition, target, dict(offered))
+        if roles is not None:
+            forms += _as_offered(definition, roles, constants, target, offered)
     else:
-        forms += _tiled(definition, roles, constants, target, finite)
-        forms += _as_offered(definition, roles, constants, target, offered)
+        forms = [*view_forms(definition, target)]
+        if roles is None:
+            forms.append(_staged(definition))
+        else:
+            forms += _tiled(definition, roles, constants, target, finite)
     distinct: dict[tuple[object, ...], Alternative] = {}
     for form in forms:
         kind = isinstance(form.recipe, View) and form.recipe.outward
         claims = (type(form.recipe), kind, tuple(form.layouts.items()), tuple(form.demands.items()))
         distinct.setdefault(claims, form)
     return tuple(distinct.values())
+
+
+@lru_cache(maxsize=4096)
+def _tileable(definition: PrimFunc) -> Roles | None:
+    """The roles, where they permit tiles: one element has no lanes, and none at all no loops."""
+    roles = roles_of(definition)
+    empty = any(p.buffer.size == 0 for p in definition.params)
+    return None if roles is None or empty or prod(roles.output.shape) == 1 else roles
 
 
 def _staged(definition: PrimFunc) -> Alternative:

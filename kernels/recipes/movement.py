@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from math import prod
 from typing import TypeAlias
 
@@ -39,6 +40,24 @@ def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
     return layout.buffer("_", "float32").flat_index(layout.physical_index(indices))
 
 
+MemoryKey: TypeAlias = "tuple[IndexExpr, int]"
+
+
+@lru_cache(maxsize=100_000)
+def memory_key(layout: Layout) -> MemoryKey:
+    """Equal for layouts that put every element at the same position of equally large memory.
+
+    A row-major `[1, C, 1, 1]` and a channels-last one are the same bytes; nothing has to move
+    between them.
+    """
+    names = logical_vars(len(layout.logical_shape))
+    ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
+    size = 1
+    for extent in layout.physical_shape:
+        size *= extent
+    return simplify(flat_offset(layout, names), ranges), size
+
+
 Move: TypeAlias = tuple[Store, Load, Domain]
 """A store, the bare load that it stores, and its domain."""
 
@@ -60,21 +79,48 @@ def moves_of(definition: PrimFunc) -> list[Move] | None:
     return found
 
 
-def view_forms(
-    definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
-) -> Iterator[Alternative]:
+def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
     """The forms in which nothing moves: inputs lie inside the output, or the output in its input.
 
     Both are in layouts of one family, or the output is the memory of the only input under another
-    shape, in whatever layout it then has; the input may come in a layout that is `offered`.
+    shape, in whatever layout it then has.
     """
-    moves = moves_of(definition)
-    if not moves or len(definition.outputs) != 1 or len({m[1].buffer for m in moves}) < len(moves):
-        return
-    yield from _in_output(definition.outputs[0], moves, target)
+    moves = _views_of(definition)
+    if moves:
+        yield from _in_output(definition.outputs[0], moves, target)
     if len(moves) == 1:
         yield from _in_input(*moves[0], target)
-        yield from _renamed(*moves[0], target, offered)
+        yield from _renamed(*moves[0], _not_boxed(*moves[0], target), target)
+
+
+def offered_views(
+    definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
+) -> Iterator[Alternative]:
+    """The forms in which the output is the memory of the only input, as that is `offered`."""
+    moves = _views_of(definition)
+    if len(moves) == 1:
+        yield from _renamed(*moves[0], offered.get(moves[0][1].buffer.name, ()), target)
+
+
+def _views_of(definition: PrimFunc) -> list[Move]:
+    """What a kernel moves, where it has one output and reads each input once; else nothing."""
+    moves = moves_of(definition) or []
+    once = len({load.buffer for _, load, _ in moves}) == len(moves)
+    return moves if once and len(definition.outputs) == 1 else []
+
+
+def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list[Layout]:
+    """Layouts of families in which the output is all of the input, or no box inside it."""
+    source, output = load.buffer, store.buffer
+    return [
+        layout
+        for family, layout in _unpadded(source, target)
+        if source.size == output.size
+        or _link(
+            source.name, (layout, load.indices), (_alike(family, output), store.indices), domain
+        )
+        is None
+    ]
 
 
 def _in_output(output: Buffer, moves: list[Move], target: Target) -> Iterator[Alternative]:
@@ -102,39 +148,24 @@ def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Itera
 
 
 def _renamed(
-    store: Store,
-    load: Load,
-    domain: Domain,
-    target: Target,
-    offered: Mapping[str, tuple[Layout, ...]],
+    store: Store, load: Load, domain: Domain, layouts: Iterable[Layout], target: Target
 ) -> Iterator[Alternative]:
     """The output as what it is in the memory of the input; a part of that is no whole for it."""
     source, output = load.buffer, store.buffer
     if domain.where != TRUE or iterations(domain.axes) != output.size:
         return
-    known = [layout for family, layout in _unpadded(source, target)
-             if source.size == output.size
-             or _link(source.name, (layout, load.indices),
-                      (_alike(family, output), store.indices), domain) is None]  # fmt: skip
-    others = [layout for layout in offered.get(source.name, ()) if not layout.is_padded]
-    for given in (*known, *others):
-        read = _read_as(given, store, load)
+    for given in layouts:
+        read = None if given.is_padded else _read_as(given, store, load)
         if read is None:
             continue
         if source.size == output.size:
             part, link = _common(_joined(read), target), Link(source.name, None, 0)
-            yield _view(
-                {output.name: part, source.name: given},
-                f"view in {part.describe()}",
-                View((link,)),
-            )
+            placed = {output.name: part, source.name: given}
+            yield _view(placed, f"view in {part.describe()}", View((link,)))
         else:
             part, link = read, Link(source.name, read, 0)
-        yield _view(
-            {output.name: part, source.name: given},
-            f"view of {given.describe()}",
-            View((link,), outward=True),
-        )
+            placed = {output.name: part, source.name: given}
+        yield _view(placed, f"view of {given.describe()}", View((link,), outward=True))
 
 
 def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
@@ -194,14 +225,10 @@ def _joined(layout: Layout) -> Layout:
 
 def _common(layout: Layout, target: Target) -> Layout:
     """The layout of a family that is the same memory, where there is one."""
-    indices = logical_vars(len(layout.logical_shape))
-    ranges = {v: (0, n - 1) for v, n in zip(indices, layout.logical_shape, strict=True)}
     for family in families(len(layout.logical_shape), target.lanes()):
         named = family.instantiate(layout.logical_shape)
-        if named is not None and not named.is_padded:
-            apart = flat_offset(named, indices) - flat_offset(layout, indices)
-            if constant_value(simplify(apart, ranges)) == 0:
-                return named
+        if named is not None and memory_key(named) == memory_key(layout):
+            return named
     return layout
 
 
