@@ -108,6 +108,19 @@ def conv(x: tuple[int, ...], w: tuple[int, ...], target: Target = SHORT, **optio
     return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}), target)
 
 
+def reading(
+    func: PrimFunc,
+    sources: list[tuple[int, ...]],
+    segments: list[d.Segment],
+    target: Target = SHORT,
+) -> Case:
+    """`func` with its first operand read as segments of `sources`."""
+    made = d.reduced_through(func, func.inputs[0].name, sources, segments)
+    assert isinstance(made, d.ReadThrough)
+    bound = zip(made.func.inputs, made.inputs, strict=True)
+    return Case(made.func, frozenset(b.name for b, v in bound if not isinstance(v, int)), target)
+
+
 RELU, ADD, MUL = "relu", "add", "mul"
 CASES: dict[str, Case] = {
     "conv 1 to 3": conv((1, 1, 4, 5), (3, 1, 3, 3), pads=(1, 1, 1, 1), bias=True),
@@ -128,6 +141,30 @@ CASES: dict[str, Case] = {
     "conv 3 to 58": conv((1, 3, 3, 4), (58, 3, 2, 2), LONG, pads=(1, 0, 0, 1)),
     "conv with weights that vary": Case(
         d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    ),
+    "conv of two segments": reading(
+        d.convolution((1, 11, 4, 5), (7, 11, 1, 1), bias=True), [(1, 6, 4, 5), (1, 5, 4, 5)],
+        [d.Segment(0, 0, 1, 0, 1, 6), d.Segment(1, 6, 1, 0, 1, 5)],
+    ),
+    "conv of interleaved segments": reading(
+        d.convolution((1, 7, 12, 13), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        [(1, 9, 12, 13), (1, 4, 12, 13)],
+        [d.Segment(0, 0, 2, 3, 1, 3), d.Segment(1, 1, 2, 3, -1, 3), d.Segment(0, 6, 1, 0, 1, 1)],
+    ),
+    "conv of segments 17 to 18": reading(
+        d.convolution((1, 17, 3, 9), (18, 17, 1, 1)), [(1, 15, 3, 9), (1, 20, 3, 9)],
+        [d.Segment(1, 0, 1, 11, 1, 9), d.Segment(0, 9, 1, 0, 2, 8)], LONG,
+    ),
+    "gemm of two segments": reading(
+        d.gemm((3, 10), (10, 7), (7,)), [(3, 6), (3, 5)],
+        [d.Segment(0, 0, 1, 0, 1, 6), d.Segment(1, 6, 1, 1, 1, 4)],
+    ),
+    "segments": Case(
+        d.copied(
+            [(1, 9, 3, 5), (1, 4, 3, 5)],
+            [d.Segment(0, 0, 2, 3, 1, 3), d.Segment(1, 1, 2, 1, 1, 3), d.Segment(0, 6, 1, 0, 1, 1)],
+            "float32",
+        )
     ),
     "conv in double": conv((1, 3, 3, 4), (5, 3, 2, 2), pads=(1, 0, 0, 1), dtype="float64"),
     "depthwise": conv((1, 6, 5, 6), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6, bias=True),

@@ -38,6 +38,13 @@ from graphflow.kernels.definitions.reduction import (
     softmax,
 )
 from graphflow.kernels.definitions.resize import Coordinates, resize_linear, resize_nearest
+from graphflow.kernels.definitions.segments import (
+    ReadThrough,
+    Segment,
+    Weight,
+    copied,
+    reduced_through,
+)
 from graphflow.kernels.definitions.selection import (
     depth_to_space,
     expand,
@@ -55,7 +62,10 @@ __all__ = [
     "REDUCTIONS",
     "UNARY_VALUES",
     "Coordinates",
+    "ReadThrough",
+    "Segment",
     "Shape",
+    "Weight",
     "Window",
     "arg_reduce",
     "average_pool",
@@ -65,6 +75,7 @@ __all__ = [
     "clip",
     "concat",
     "convolution",
+    "copied",
     "copy",
     "depth_to_space",
     "elementwise",
@@ -87,6 +98,7 @@ __all__ = [
     "power",
     "prelu",
     "reduce",
+    "reduced_through",
     "reshape",
     "resize_linear",
     "resize_nearest",

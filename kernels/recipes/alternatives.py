@@ -368,12 +368,12 @@ def _plane(
     ]
     inner = [k for k in order if k != lane and roles.output.shape[k] > 1]
     pixels = roles.output.shape[inner[-1]] if inner else 1
-    steps = prod(n for _, n in roles.reduction)
     return Plane(
         channels=channels,
         pixels=pixels,
         rows=max(1, prod(others) // pixels),
-        steps=max(1, steps),
+        steps=max(1, roles.steps),
+        nests=max(1, len(roles.nests)),
         weight_bytes=sum(b.bytes for b in packed),
         pixel_bytes=_pixel_bytes(roles, layouts, inner[-1]) if inner else 0,
         whole_vectors=padded or output.is_padded,

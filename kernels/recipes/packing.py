@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -34,11 +34,12 @@ def packed_layout(
         in_order = IndexMap.from_function(1, lambda i: (_lane(i, channels),), buffer.shape)
         return Layout.of(in_order, buffer.shape, (size,))
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
+    loops = [var for var, _ in roles.nest_of(access)]
     order = tuple(
         replace(digit, axis=axis)
-        for digit in _reduction_order(roles, layouts)
+        for digit in _reduction_order(roles, loops, layouts)
         for axis, e in enumerate(access.indices)
-        if e is roles.reduction[digit.axis][0] and axis != lane_of
+        if e is loops[digit.axis] and axis != lane_of
     )
     return packed_weights(buffer.shape, lane_of, width, order, group, channels)
 
@@ -64,20 +65,21 @@ class Digit:
         return above % self.base if self.base else above
 
 
-def _reduction_order(roles: Roles, layouts: Mapping[str, Layout]) -> list[Digit]:
-    """Digits of the reduction variables (by their number) by falling stride in the data operand.
+def _reduction_order(
+    roles: Roles, loops: Sequence[Var], layouts: Mapping[str, Layout]
+) -> list[Digit]:
+    """Digits of the loops of a reduction (by number) by falling stride in its data operand.
 
     Where that operand splits a variable, its digits are apart.
     """
-    loops = [v for v, _ in roles.reduction]
-    data = next((n for n in layouts if n in roles.reads and roles.reads[n]
-                 and any(v in variables(e) for v in loops
-                         for e in roles.reads[n][0].indices)), None)  # fmt: skip
-    if data is None:
+    access = next(
+        (a for name in layouts for a in roles.reads.get(name, ())
+         if any(v in variables(e) for v in loops for e in a.indices)), None)  # fmt: skip
+    if access is None:
         return [Digit(number) for number in range(len(loops))]
-    access, layout = roles.reads[data][0], layouts[data]
+    layout = layouts[access.buffer.name]
     strides: dict[Digit, int] = {}
-    steps = layout.buffer(data, "float32").strides
+    steps = layout.buffer(access.buffer.name, "float32").strides
     for e, step in zip(layout.physical_index(access.indices), steps, strict=True):
         for atom, k in terms_of(e)[0]:
             for number, var in enumerate(loops):

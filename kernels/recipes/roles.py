@@ -23,6 +23,7 @@ from graphflow.tir import (
     PrimFunc,
     Reduce,
     ReduceOp,
+    Stmt,
     Store,
     accesses,
     loops_of,
@@ -36,20 +37,35 @@ from graphflow.tir import (
 class Roles:
     """A kernel as one nest over the axes of its output, with reductions inside.
 
-    `axes` are the loop variables of the output's axes; `reduction` the loops inside them with their
-    extents; `reads` the accesses of each input.
+    `axes` are the loop variables of the output's axes; `nests` the loops inside them with their
+    extents, for each reduction into the output; `reads` the accesses of each input.
     """
 
     output: Buffer
     axes: tuple[Var, ...]
     extents: tuple[int, ...]
-    reduction: tuple[tuple[Var, int], ...]
+    nests: tuple[tuple[tuple[Var, int], ...], ...]
     reads: dict[str, tuple[Access, ...]]
     multiply_adds: int
     bare: ReduceOp | None
     """The operator, where the only reduction takes bare elements of an input."""
     factors: frozenset[str]
     """The inputs of the only reduction, where it sums products of two elements, from 0.0 on."""
+
+    @property
+    def reduction(self) -> tuple[tuple[Var, int], ...]:
+        """The loops of all reductions."""
+        return tuple(loop for nest in self.nests for loop in nest)
+
+    @property
+    def steps(self) -> int:
+        """How many terms are reduced into one element of the output."""
+        return sum(prod(extent for _, extent in nest) for nest in self.nests)
+
+    def nest_of(self, access: Access) -> tuple[tuple[Var, int], ...]:
+        """The loops of the reduction that an access is part of; none for one outside them."""
+        used = {v for e in access.indices for v in variables(e)}
+        return next((nest for nest in self.nests if any(v in used for v, _ in nest)), ())
 
     def depends_on(self, name: str, axis: int) -> bool:
         """Whether any access to the input `name` uses the variable of the output `axis`."""
@@ -75,19 +91,19 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         nest.append(body[0])
         body = body[0].body
     axes = tuple(loop.var for loop in nest)
-    if not _one_reduction(body) or not _kept_to_element(merged):
+    nests = _reductions(body)
+    if nests is None or not _kept_to_element(merged):
         return None
     writes = [a for a in accesses(merged.body) if a.buffer == output and a.kind != "read"]
     if any(a.indices != axes for a in writes):
         return None
     found = {b.name: tuple(a for a in accesses(merged.body) if a.buffer == b)
              for b in merged.inputs}  # fmt: skip
-    reduction = tuple((s.var, s.extent or 0) for s in loops_of(body))
     return Roles(
         output,
         axes,
         output.shape,
-        reduction,
+        nests,
         found,
         multiply_adds(merged),
         _bare(merged),
@@ -95,15 +111,26 @@ def roles_of(definition: PrimFunc) -> Roles | None:
     )
 
 
-def _one_reduction(body: Body) -> bool:
-    """Whether at most one statement has loops, and those are a perfect nest around one update."""
-    looped = [stmt for stmt in body if any(True for _ in loops_of((stmt,)))]
-    if not looped:
-        return True
-    inner: Body = (looped[0],)
+def _reductions(body: Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
+    """The loops of each statement that has some; None unless these stand next to each other, each a
+    perfect nest around one update, all into one element by one operator."""
+    looped = [place for place, stmt in enumerate(body) if any(True for _ in loops_of((stmt,)))]
+    if looped and looped[-1] - looped[0] + 1 != len(looped):
+        return None
+    updates = [_only_update(body[place]) for place in looped]
+    if any(found is None for found in updates):
+        return None
+    if len({(found.buffer, found.indices, found.op) for found in updates if found}) > 1:
+        return None
+    nests = (loops_of((body[place],)) for place in looped)
+    return tuple(tuple((loop.var, loop.extent or 0) for loop in nest) for nest in nests)
+
+
+def _only_update(stmt: Stmt) -> Reduce | None:
+    inner: Body = (stmt,)
     while len(inner) == 1 and isinstance(inner[0], For | If):
         inner = inner[0].body if isinstance(inner[0], For) else inner[0].then
-    return len(looped) == 1 and len(inner) == 1 and isinstance(inner[0], Reduce)
+    return inner[0] if len(inner) == 1 and isinstance(inner[0], Reduce) else None
 
 
 def _kept_to_element(func: PrimFunc) -> bool:

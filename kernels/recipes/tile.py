@@ -199,8 +199,10 @@ def _tile(
             nests.append(out)
     present = tuple(r for r in reduction if find_loop(s.func, r) is not None)
     if present:
-        s, nests = _parted(s, nest, nests, present)
-        s = _update_nest(s, nests[1], present)
+        s, nests, updates = _parted(s, nest, nests)
+        for update in updates:
+            inside = {loop.var.name for loop in loops_of((_loop(s.func, update[0]),))}
+            s = _update_nest(s, update, tuple(r for r in present if r in inside))
     for number, names in enumerate(nests):
         s = _vectorized(s, names, masked=present != () and number == len(nests) - 1, tiling=tiling)
     return s
@@ -223,29 +225,32 @@ def _private(func: PrimFunc, scope: str, nest: tuple[str, ...]) -> list[Buffer]:
 
 
 def _parted(
-    s: Schedule, nest: tuple[str, ...], nests: list[tuple[str, ...]], reduction: tuple[str, ...]
-) -> tuple[Schedule, list[tuple[str, ...]]]:
-    """Splits `init; reductions; tail` into a nest each."""
+    s: Schedule, nest: tuple[str, ...], nests: list[tuple[str, ...]]
+) -> tuple[Schedule, list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Splits `init; reductions; tail` into a nest each; the last result are those that reduce."""
     parts = _loop(s.func, nest[-1]).body
     while len(parts) == 1 and isinstance(only := parts[0], If):
         parts = only.then
-    kinds = [any(isinstance(x, For) for x in walk((stmt,))) for stmt in parts]
+    kinds = [any(isinstance(x, For | Reduce) for x in walk((stmt,))) for stmt in parts]
     first, last = kinds.index(True), len(kinds) - 1 - kinds[::-1].index(True)
     levels = len(nest)
     s = s.apply(fission, nest[-1], first, "_u", levels)
-    update = tuple(name + "_u" for name in nest)
-    split = [nest, update]
+    updates = [tuple(name + "_u" for name in nest)]
+    tail = []
     if last + 1 < len(kinds):
-        s = s.apply(fission, update[-1], last + 1 - first, "_t", levels)
-        split.append(tuple(name + "_t" for name in update))
-    return s, [*split, *nests[1:]]
+        s = s.apply(fission, updates[0][-1], last + 1 - first, "_t", levels)
+        tail = [tuple(name + "_t" for name in updates[0])]
+    for _ in range(last - first):
+        s = s.apply(fission, updates[-1][-1], 1, "_u", levels)
+        updates.append(tuple(name + "_u" for name in updates[-1]))
+    return s, [nest, *updates, *tail, *nests[1:]], updates
 
 
 def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...]) -> Schedule:
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, (*reduction, *nest))
-    if any(isinstance(stmt, If) for stmt in walk(_loop(s.func, reduction[0]).body)):
+    if reduction and any(isinstance(stmt, If) for stmt in walk(_loop(s.func, reduction[0]).body)):
         s = s.apply(lift_conditions, reduction[0])
     for name in reduction:
         if _restrictable(s.func, name):
@@ -357,7 +362,7 @@ def _unrolled_border(s: Schedule, around: str, reduction: tuple[str, ...]) -> Sc
     """Unrolls what the conditions left inside mention: the emitter decides them then."""
     mentioned = {
         v.name
-        for place in reduction[:1]
+        for place in reduction
         if find_loop(s.func, place) is not None
         for p in _conditions(s.func, place)
         for v in predicate_variables(p)

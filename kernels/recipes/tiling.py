@@ -22,6 +22,9 @@ CONFLICT_CYCLES = 3.0
 TILE_OVERHEAD = 16.0
 """Cycles to enter and leave a tile, besides filling and storing its registers."""
 
+NEST_OVERHEAD = 8.0
+"""Cycles to leave one reduction of a tile and enter the next."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plane:
@@ -37,6 +40,8 @@ class Plane:
     """Distance in memory between neighbouring pixels of the operand that is broadcast."""
     whole_vectors: bool
     """Whether the last vector covers padding anyhow, so that a narrow one gains nothing."""
+    nests: int = 1
+    """How many loops the steps are in, one behind the other."""
 
 
 @lru_cache(maxsize=10_000)
@@ -108,7 +113,8 @@ def _tile_cycles(plane: Plane, vectors: int, lanes: int, pixels: int, target: Ta
     each = 0.5 if _fits_sets(plane.pixel_bytes, pixels, target) else CONFLICT_CYCLES
     loads = vectors * share * target.cycles_per_vector_load + pixels * each
     step = max(multiply_adds, loads, target.fma_latency)
-    return plane.steps * step + pixels * vectors * 2 * share + TILE_OVERHEAD
+    entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
+    return plane.steps * step + pixels * vectors * 2 * share + entering
 
 
 def _fits_sets(stride: int, pixels: int, target: Target) -> bool:

@@ -1,0 +1,232 @@
+"""Reading through kernels that only move: a tensor's channels as channels of several others.
+
+In: a kernel, one of its operands, and the `Segment`s that the operand's channels (axis 1) are.
+Out: the kernel that reads the other tensors instead.  A reduction over the channels becomes one
+reduction for each segment, with weights of its own; a copy becomes one store for each segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from graphflow.arith import Var, const, predicate_variables, variables
+from graphflow.kernels.definitions.stages import (
+    Shape,
+    indices_of,
+    kernel,
+    loops_over,
+    store_stage,
+)
+from graphflow.tir import (
+    Body,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    Param,
+    PrimFunc,
+    Reduce,
+    Role,
+    Stmt,
+    accesses,
+    is_predicate,
+    loads_in,
+    loops_of,
+    map_body,
+    map_expressions,
+    substitute_body,
+    walk,
+)
+
+CHANNELS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Channel `at + k·stride` is channel `begin + k·step` of tensor `source`, for k below `count`.
+
+    Tensors are numbers in a list that goes with the segments.
+    """
+
+    source: int
+    at: int
+    stride: int
+    begin: int
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """An operand of a segment: the elements of the old operand `name` whose index along `axis` is
+    a channel of the segment."""
+
+    name: str
+    axis: int
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ReadThrough:
+    """A kernel that reads segments; `inputs` says what is bound to each of its inputs: the number
+    of a source, a part of an old operand, or an old operand by name."""
+
+    func: PrimFunc
+    inputs: tuple[int | Weight | str, ...]
+
+
+def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) -> PrimFunc:
+    """The tensor that has these segments; a stage writes each.  Channels are covered once."""
+    total = sum(segment.count for segment in segments)
+    y = Buffer("y", (sources[0][0], total, *sources[0][CHANNELS + 1 :]), dtype)
+    operands = [Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(sources)]
+    stages = []
+    for k, segment in enumerate(segments):
+        loops = loops_over(f"i{k}_", (*y.shape[:CHANNELS], segment.count, *y.shape[CHANNELS + 1 :]))
+        before, (channel, *behind) = indices_of(loops[:CHANNELS]), indices_of(loops[CHANNELS:])
+        target = (*before, segment.at + segment.stride * channel, *behind)
+        origin = (*before, segment.begin + segment.step * channel, *behind)
+        value = Load(operands[segment.source], origin)
+        stages.append(store_stage(f"segment{k}", y, loops, target, value))
+    return kernel("segments", operands, (y,), stages)
+
+
+def reduced_through(
+    func: PrimFunc, operand: str, sources: Sequence[Shape], segments: Sequence[Segment]
+) -> ReadThrough | str:
+    """`func` with its reduction over the channels of `operand` taken segment by segment.
+
+    Before: `for c: y ⊕= f(operand[…, c, …], w[…, c, …])`.  After: such a loop for each segment,
+    where `operand` is a source and `w` a part of itself.  A text says why that cannot be.
+    """
+    data = func.param(operand)
+    found = _reduction_over(func, data)
+    if isinstance(found, str):
+        return found
+    nest, channel = found
+    weights = _weights(nest, data, channel)
+    if isinstance(weights, str):
+        return weights
+    taken = {p.buffer.name for p in func.params}
+    operands = [
+        Buffer(_fresh(f"{operand}{k}", taken), shape, data.dtype) for k, shape in enumerate(sources)
+    ]
+    parts: dict[tuple[Buffer, int], Buffer] = {}
+    body: list[Stmt] = []
+    for number, segment in enumerate(segments):
+        for weight, axis in weights.items():
+            shape = (*weight.shape[:axis], segment.count, *weight.shape[axis + 1 :])
+            name = _fresh(f"{weight.name}{number}", taken)
+            parts[weight, number] = Buffer(name, shape, weight.dtype)
+        exchanged = {weight: parts[weight, number] for weight in weights}
+        source = operands[segment.source]
+        body += _one_segment(nest, channel, number, segment, data, source, exchanged)
+    written = map_body(func.body, lambda stmt: tuple(body) if stmt is nest else stmt)
+    bound: list[tuple[Buffer, int | Weight | str]] = []
+    for buffer in func.inputs:
+        if buffer == data:
+            bound += [(made, k) for k, made in enumerate(operands)]
+        elif buffer in weights:
+            bound += [
+                (parts[buffer, k], Weight(buffer.name, weights[buffer], segment))
+                for k, segment in enumerate(segments)
+            ]
+        else:
+            bound.append((buffer, buffer.name))
+    params = [Param(buffer, Role.INPUT) for buffer, _ in bound]
+    params += [Param(buffer, Role.OUTPUT) for buffer in func.outputs]
+    return ReadThrough(
+        PrimFunc(func.name, tuple(params), written), tuple(what for _, what in bound)
+    )
+
+
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name = wanted
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _reduction_over(func: PrimFunc, data: Buffer) -> tuple[For, Var] | str:
+    """The nest that reduces over the channels of `data`, and the variable that counts them."""
+    reads = [a for a in accesses(func.body) if a.buffer == data]
+    if len(reads) != 1 or len(data.shape) <= CHANNELS:
+        return f"{data.name} is read in {len(reads)} places of {func.name}, and not in one"
+    channel = reads[0].indices[CHANNELS]
+    if not isinstance(channel, Var):
+        return f"{func.name} does not count the channels of {data.name} by one loop"
+    for nest in loops_of(func.body):
+        updates = [s for s in walk(nest.body) if isinstance(s, Reduce)]
+        inside = {loop.var for loop in (nest, *loops_of(nest.body))}
+        if len(updates) != 1 or channel not in inside or not any(_reads(updates[0], data)):
+            continue
+        target = {v for e in updates[0].indices for v in variables(e)}
+        if not inside & target:
+            return nest, channel
+    return f"{func.name} does not reduce over the channels of {data.name}"
+
+
+def _reads(update: Reduce, data: Buffer) -> Iterator[bool]:
+    return (load.buffer == data for load in loads_in((update,)))
+
+
+def _weights(nest: For, data: Buffer, channel: Var) -> dict[Buffer, int] | str:
+    """The other operands that depend on the channel, and the axis along which it counts them."""
+    for stmt in walk((nest,)):
+        if isinstance(stmt, If) and (
+            not is_predicate(stmt.condition) or channel in predicate_variables(stmt.condition)  # type: ignore[arg-type]
+        ):
+            return f"a condition inside the reduction over {data.name} depends on its channels"
+    found: dict[Buffer, int] = {}
+    for load in loads_in((nest,)):
+        axes = [k for k, e in enumerate(load.indices) if channel in variables(e)]
+        if load.buffer == data or not axes:
+            continue
+        again = found.get(load.buffer, axes[0]) != axes[0]
+        if len(axes) != 1 or load.indices[axes[0]] is not channel or again:
+            return f"{load.buffer.name} is indexed by more than the channels of {data.name}"
+        found[load.buffer] = axes[0]
+    return found
+
+
+def _one_segment(
+    nest: For,
+    channel: Var,
+    number: int,
+    segment: Segment,
+    data: Buffer,
+    source: Buffer,
+    weights: dict[Buffer, Buffer],
+) -> Body:
+    """The nest over the channels of one segment; the loops of later segments get new names."""
+
+    def exchanged(expr: Expr) -> Expr:
+        if not isinstance(expr, Load):
+            return expr
+        if expr.buffer in weights:
+            return Load(weights[expr.buffer], expr.indices)
+        if expr.buffer != data:
+            return expr
+        place = list(expr.indices)
+        place[CHANNELS] = segment.begin + segment.step * channel
+        return Load(source, tuple(place))
+
+    body = map_expressions((nest,), exchanged)
+
+    def counted(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.var is channel:
+            return replace(stmt, start=const(0), stop=const(segment.count))
+        return stmt
+
+    body = map_body(body, counted)
+    if not number:
+        return body
+    names = {loop.var: Var(f"{loop.var.name}_s{number}") for loop in loops_of(body)}
+
+    def renamed(stmt: Stmt) -> Stmt:
+        return replace(stmt, var=names[stmt.var]) if isinstance(stmt, For) else stmt
+
+    return map_body(substitute_body(body, dict(names)), renamed)
