@@ -17,6 +17,7 @@ import onnx
 
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
+from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError, UnsupportedOp
 from graphflow.flow import LayoutPlan, plan_layouts
@@ -137,7 +138,12 @@ STAGES: tuple[Stage, ...] = (
         "fuse", ("canonical", "options", "trace", "workers"), "graph", fuse_and_staff, graph_text
     ),
     Stage(
-        "flow", ("graph", "target", "threads", "pins"), "plan", plan_layouts, plan_text, PLAN_LEVEL
+        "flow",
+        ("graph", "target", "threads", "pins", "timings"),
+        "plan",
+        plan_layouts,
+        plan_text,
+        PLAN_LEVEL,
     ),
     Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
     Stage("poison", ("graph", "plan", "physical", "options"), "executed", poisoned),
@@ -179,6 +185,7 @@ def compile_graph(
         "trace": trace,
         "options": chosen,
     }
+    known["timings"] = _timings(chosen, known["target"], known["threads"])
     start = time.perf_counter()
     with Workers(*WORKER_MODULES) as known["workers"]:
         for stage in STAGES:
@@ -197,6 +204,13 @@ def compile_graph(
         notices=trace.notices,
         **{field: known[field] for field in fields},
     )
+
+
+def _timings(options: Options, target: Target, threads: int) -> Timings:
+    """What was measured for this processor, if the options name a table."""
+    if options.timings is None:
+        return NO_TIMINGS
+    return TimingTable(options.timings, target, threads).timings()
 
 
 def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:

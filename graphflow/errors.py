@@ -27,6 +27,10 @@ class VerifyError(GraphflowError):
     """An invariant of the compiler does not hold; always a bug or a damaged input."""
 
 
+class InvalidTimings(GraphflowError):
+    """A timing table cannot be used: it is damaged, or has nothing for this processor."""
+
+
 class CodegenError(GraphflowError):
     """A kernel cannot be turned into native code for the target."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from graphflow.errors import GraphflowError
 
 DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
+CACHE_VARIABLE = "XDG_CACHE_HOME"
 MOST_DEBUG = 4
 
 
@@ -27,7 +28,8 @@ class Options:
     `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
     denormal floats count as zero.  `workers` is how many processes besides this one make kernels,
     0 to make them in this process; None starts as many as `threads` and the processors allow if
-    there are many kernels.
+    there are many kernels.  `timings` is the path of a table of measured times that `tune` filled,
+    by which layouts are then chosen; with None all prices are estimated.
     """
 
     threads: int | None = None
@@ -37,6 +39,7 @@ class Options:
     check_assumes: bool = False
     flush_denormals: bool = False
     workers: int | None = None
+    timings: str | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -64,3 +67,11 @@ class Options:
                 f"the environment sets {DEBUG_VARIABLE}={text}; it must be 0 to {MOST_DEBUG}"
             )
         return Options(debug=int(text))
+
+
+def default_timings() -> str:
+    """The timing table of this user: `graphflow/timings.jsonl` in the folder for caches."""
+    folder = os.environ.get(CACHE_VARIABLE, "")
+    if not os.path.isabs(folder):  # as the standard of that variable has it
+        folder = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(folder, "graphflow", "timings.jsonl")

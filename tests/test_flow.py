@@ -13,7 +13,14 @@ from placing import interpret_physical
 
 import graphflow.flow.planner as planner
 from graphflow.convert import apply_plan
-from graphflow.cost import conversion_seconds, fill_seconds
+from graphflow.cost import (
+    NO_TIMINGS,
+    Timings,
+    conversion_key,
+    conversion_seconds,
+    fill_key,
+    fill_seconds,
+)
 from graphflow.errors import LayoutConflict
 from graphflow.flow import Label, LayoutPlan, label_of, plan_layouts
 from graphflow.flow.candidates import (
@@ -24,12 +31,13 @@ from graphflow.flow.candidates import (
     Place,
     enumerate_candidates,
 )
-from graphflow.flow.solve import solve
+from graphflow.flow.solve import TABLE_LIMIT, solve
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import (
+    Constant,
     Equal,
     Undefined,
     Unused,
@@ -604,8 +612,15 @@ Made: TypeAlias = "tuple[Label, str, bool]"
 class Search:
     """All plans of a small graph, priced as the plan is: a copy once per value and label."""
 
-    def __init__(self, graph: OperatorGraph, candidates: Candidates, threads: int) -> None:
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        candidates: Candidates,
+        threads: int,
+        timings: Timings = NO_TIMINGS,
+    ) -> None:
         self.graph, self.candidates, self.threads = graph, candidates, threads
+        self.timings = timings
 
     def cheapest(self) -> float:
         nodes = list(self.candidates.of_node)
@@ -677,7 +692,7 @@ class Search:
                 if self._disturbed(copies, needs):
                     continue
                 if all(any(self._may_take(c, n) for c in copies) for n in open_needs):
-                    best = min(best, sum(self._price_of(value, *c) for c in copies))
+                    best = min(best, sum(self._price_of(value, label, *c) for c in copies))
         return best
 
     @staticmethod
@@ -716,8 +731,15 @@ class Search:
         fills = [target for target, kind, _ in copies if kind == "fill"]
         return any(not self._serves(target, need) for target in fills for need in picky)
 
-    def _price_of(self, value: str, target: Label, kind: str, window: bool) -> float:
+    def _price_of(self, value: str, source: Label, target: Label, kind: str, window: bool) -> float:
         tensor = self.graph.values[value]
+        if self.timings.known:
+            constants = [f.literal for _, f in target.facts if isinstance(f, Constant)]
+            if kind == "fill":
+                return self.timings.known[fill_key(target.layout, tensor.dtype, constants[0])]
+            fill = constants[0] if constants else None
+            key = conversion_key(source.layout, target.layout, tensor.dtype, fill)
+            return self.timings.known[key]
         size = DTYPES[tensor.dtype].itemsize
         if kind == "fill":
             return fill_seconds(target.layout.padding_elements * size, SHORT, self.threads)
@@ -787,6 +809,31 @@ def test_no_plan_is_cheaper(seed: int) -> None:
     if other is not None:
         assert other.seconds >= best.seconds * (1 - 1e-6)
         assert any(other.candidates[n] is not c for n, c in best.candidates.items())
+
+
+class AnyTimings(dict[str, float]):
+    """A time for whatever is asked for, the same whenever it is asked for."""
+
+    def __missing__(self, key: str) -> float:
+        return float(np.random.default_rng(int(key, 16)).uniform(0.1e-6, 1.5e-6))
+
+    def get(self, key: str, default: object = None) -> float:  # type: ignore[override]
+        return self[key]
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("limit", [TABLE_LIMIT, 0], ids=["elimination", "integers"])
+def test_no_plan_is_cheaper_where_copies_cost_by_their_source(seed: int, limit: int) -> None:
+    rng = np.random.default_rng(3000 + seed)
+    graph, timings = random_graph(rng), Timings(AnyTimings())
+    candidates = some(enumerate_candidates(graph, SHORT, 1, {}, timings), rng, 4)
+    best = solve(graph, candidates, SHORT, 1, table_limit=limit, timings=timings)
+    assert best is not None
+    cheapest = Search(graph, candidates, 1, timings).cheapest()
+    assert best.seconds == pytest.approx(cheapest, rel=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(30))

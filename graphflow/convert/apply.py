@@ -19,7 +19,7 @@ from graphflow.flow import Conversion, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import View, memory_key
-from graphflow.layout import LOGICAL, Constant, Layout, Undefined, row_major
+from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.tir import Literal
 
 
@@ -190,8 +190,9 @@ class _Builder:
                 self._fill(made, source, index)
                 continue
             target = self.copies[index]
-            fill = _fill_value(made)
-            definition = conversion(source.layout, target.layout, self._dtype(value), fill)
+            definition = conversion(
+                source.layout, target.layout, self._dtype(value), made.target.constant
+            )
             placements = {"src": source, "dst": target}
             name = f"{made.kind} {value}"
             self.calls.append(
@@ -201,7 +202,7 @@ class _Builder:
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:
         """Only the padding is written, in place."""
         self.copies[index] = source
-        fill = _fill_value(made)
+        fill = made.target.constant
         assert fill is not None, "a fill writes a constant"
         for region in source.layout.regions():
             if region.name == LOGICAL:
@@ -258,15 +259,6 @@ class _Builder:
             )
         self.prepare.append(Call(node.name, node.func, placements, None, None, False, True))
         return placements[node.func.outputs[0].name]
-
-
-def _fill_value(made: Conversion) -> Literal | None:
-    """The constant that the target's padding must hold, if it must hold one."""
-    for _, fact in made.target.facts:
-        if isinstance(fact, Constant):
-            return fact.literal
-        assert fact == Undefined()
-    return None
 
 
 def _zero(dtype: str) -> Literal:

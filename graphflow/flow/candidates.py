@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from graphflow.cost import kernel_seconds
+from graphflow.cost import NO_TIMINGS, FormPrices, Timings
 from graphflow.errors import LayoutConflict
 from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
@@ -44,9 +44,6 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.target import Target
-
-WRITE_PAD = 1.01
-"""How much longer a kernel takes whose epilogue also selects the value of the padding."""
 
 
 class Place(Enum):
@@ -119,6 +116,7 @@ class Candidate:
     pad_value: float | None
     seconds: float
     lies: Lies = Lies.FREE
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,8 +201,9 @@ def enumerate_candidates(
     target: Target,
     threads: int,
     pins: Mapping[str, Layout],
+    timings: Timings = NO_TIMINGS,
 ) -> Candidates:
-    """All candidates, nodes in topological order.
+    """All candidates, nodes in topological order; prices are measured ones where `timings` has any.
 
     LayoutConflict where pins leave a node without any.
     """
@@ -222,10 +221,11 @@ def enumerate_candidates(
         options = forms.of_node[node.name]
         if offered:
             options = _alternatives(graph, node, target, offered)
+        prices = FormPrices(node.func, options, wanted, target, threads, timings)
         for form in options:
             if not _respects(node, form, pins):
                 continue
-            for candidate in _of_form(graph, node, form, labels, wanted, target, threads):
+            for candidate in _of_form(graph, node, form, labels, wanted, prices):
                 key = (
                     candidate.lies,
                     tuple((n.position, memory_key(n.layout), n.facts, n.demand, n.place)
@@ -272,10 +272,8 @@ def _of_form(
     form: Alternative,
     labels: Mapping[str, tuple[Label, ...]],
     wanted: tuple[float, ...],
-    target: Target,
-    threads: int,
+    prices: FormPrices,
 ) -> list[Candidate]:
-    seconds = kernel_seconds(form.work, target, threads)
     needs = [
         Need(k, value, form.layouts[b.name], form.demands.get(b.name, Unused()))
         for k, (b, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True))
@@ -284,10 +282,10 @@ def _of_form(
     output, value = node.func.outputs[0], node.outputs[0]
     layout = form.layouts[output.name]
     if isinstance(form.recipe, View):
-        label = label_of(layout)
+        label, free = label_of(layout), prices.price(form, None)
         return [
             Candidate(node.name, form, tuple(replace(n, place=place) for n in needs),
-                      ((value, label),), None, seconds, lies)
+                      ((value, label),), None, free.seconds, lies)
             for place, lies in _view_places(form.recipe)
         ]  # fmt: skip
     regions = padding_regions(layout)
@@ -296,8 +294,10 @@ def _of_form(
         facts: Mapping[str, Fact], using: tuple[Need, ...], pad: float | None
     ) -> Candidate:
         label = Label(layout, tuple((r, facts[r]) for r in regions))
-        time = seconds if pad is None else seconds * WRITE_PAD
-        return Candidate(node.name, form, using, ((value, label),), pad, time)
+        price = prices.price(form, pad)
+        return Candidate(
+            node.name, form, using, ((value, label),), pad, price.seconds, measured=price.measured
+        )
 
     undefined: dict[str, Fact] = dict.fromkeys(regions, Undefined())
     found = [candidate(undefined, tuple(needs), None)]

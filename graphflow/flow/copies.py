@@ -1,20 +1,21 @@
 """Copies of values: which ones a reader could want, whom they serve, and what they cost.
 
 A conversion gives another tensor; a fill writes constants to the padding of the value itself, so it
-starts from a label with the same layout.
+starts from a label with the same layout.  What a conversion costs may depend on the layout that it
+starts from: so it is where it was measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from graphflow.cost import conversion_seconds, fill_seconds
+from graphflow.cost import CopyPrices, Timings, moved_bytes
 from graphflow.flow.candidates import Lies, Need, Place
 from graphflow.flow.labels import accepts, label_of
 from graphflow.flow.plan import Label
 from graphflow.graph import Value
-from graphflow.layout import Equal, Undefined, fact_of, serves
+from graphflow.layout import Equal, Layout, Undefined, fact_of, serves
 from graphflow.target import Target
 from graphflow.tir import DTYPES
 
@@ -24,14 +25,16 @@ class Copy:
     """A possible copy of `value`; a fill starts from a label with the same layout.
 
     A copy in a `window` lies inside another tensor: anyone may read it there, but it is no output.
+    Its price is known when it is known of what it is made: see `priced`.
     """
 
     value: str
     target: Label
     kind: str
-    seconds: float
     bytes: int
     window: bool = False
+    seconds: float = 0.0
+    measured: bool = False
 
     def serves(self, need: Need) -> bool:
         """Whether a reader may take this copy."""
@@ -84,14 +87,40 @@ def relies_on_padding(need: Need) -> bool:
     return not label_serves(label_of(need.layout), need)
 
 
-def copies_for(tensor: Value, need: Need, target: Target, threads: int) -> Iterator[Copy]:
+def copies_for(tensor: Value, need: Need) -> Iterator[Copy]:
     """The copies that this reader alone would want: a conversion, and a fill if that can help."""
     if need.place.held:
         return
-    label = _wanted_label(need)
-    yield _priced(tensor, label, "convert", need.place.window, target, threads)
+    label, window = _wanted_label(need), need.place.window
+    yield Copy(tensor.name, label, "convert", moved_bytes(label.layout, tensor.dtype), window)
     if label.facts and not serves(Undefined(), need.demand):
-        yield _priced(tensor, label, "fill", need.place.window, target, threads)
+        written = label.layout.padding_elements * DTYPES[tensor.dtype].itemsize
+        yield Copy(tensor.name, label, "fill", written, window)
+
+
+def priced(
+    tensor: Value,
+    copies: Sequence[Copy],
+    sources: Sequence[Label],
+    target: Target,
+    threads: int,
+    timings: Timings,
+) -> tuple[tuple[Copy, ...], ...]:
+    """For each label that a value is given in, the copies with their prices if made of it."""
+    wanted = [(copy.target.layout, copy.target.constant) for copy in copies]
+    layouts = [label.layout for label in sources]
+    prices = CopyPrices(tensor.dtype, layouts, wanted, target, threads, timings)
+    return tuple(tuple(_priced(copy, source, prices) for copy in copies) for source in layouts)
+
+
+def _priced(copy: Copy, source: Layout, prices: CopyPrices) -> Copy:
+    layout, constant = copy.target.layout, copy.target.constant
+    if copy.kind == "fill":
+        assert constant is not None, "a fill writes a constant"
+        price = prices.fill(layout, constant)
+    else:
+        price = prices.conversion(source, layout, constant)
+    return replace(copy, seconds=price.seconds, measured=price.measured)
 
 
 def _wanted_label(need: Need) -> Label:
@@ -101,16 +130,3 @@ def _wanted_label(need: Need) -> Label:
         literal = need.demand.literal
         return label_of(need.layout, fact_of(literal.value, literal.dtype))
     return label_of(need.layout)
-
-
-def _priced(
-    tensor: Value, label: Label, kind: str, window: bool, target: Target, threads: int
-) -> Copy:
-    size = DTYPES[tensor.dtype].itemsize
-    if kind == "fill":
-        moved = label.layout.padding_elements * size
-        seconds = fill_seconds(moved, target, threads)
-    else:
-        moved = label.layout.buffer(tensor.name, tensor.dtype).bytes + tensor.size * size
-        seconds = conversion_seconds(moved, target, threads)
-    return Copy(tensor.name, label, kind, seconds, moved, window)

@@ -43,9 +43,7 @@ def _ahead(rest: Rest, chosen: dict[int, int], variable: int) -> int:
 def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] | None:
     """Conversions for all readers that are decided and not served; None if that is forbidden."""
     pattern = term.pattern
-    given = 0
-    if term.producer is not None and term.giving.any():
-        given = int(term.giving[chosen[term.producer]])
+    given = term.given(chosen)
     needs = list(pattern.output)
     for reader, classes, wanted in zip(term.readers, term.reading, pattern.readers, strict=True):
         if reader in chosen or not classes.any():
@@ -56,7 +54,7 @@ def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] 
     for need in needs:
         if pattern.direct(given, need) or any(copy.serves(need) for copy in made):
             continue
-        serving = [c for c in pattern.copies if c.kind == "convert" and c.serves(need)]
+        serving = [c for c in pattern.made[given] if c.kind == "convert" and c.serves(need)]
         if not serving:
             return None
         made[min(serving, key=rest.prices.copy)] = None

@@ -41,6 +41,7 @@ def executed_moves(
             seconds=taken.seconds,
             bytes=work.read + work.written,
             because=_because(graph, node, taken, views, solution, labels),
+            measured=taken.measured,
         )
 
 

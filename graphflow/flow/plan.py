@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graphflow.arith import Proof
-from graphflow.kernels.recipes import Alternative
-from graphflow.layout import Demand, Fact, Layout
+from graphflow.kernels.recipes import Alternative, View
+from graphflow.layout import Constant, Demand, Fact, Layout
+from graphflow.tir import Literal
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Label:
 
     layout: Layout
     facts: tuple[tuple[str, Fact], ...] = ()
+
+    @property
+    def constant(self) -> Literal | None:
+        """The constant that some padding region holds, if one does."""
+        return next((fact.literal for _, fact in self.facts if isinstance(fact, Constant)), None)
 
     def describe(self) -> str:
         """Layout and facts as text."""
@@ -30,7 +36,7 @@ class Choice:
 
     `pad_value` is the constant that its epilogue writes to the padding of the output, or None.
     `because` says in words why this form and not another; `others` are the remaining forms with the
-    seconds they would cost alone.
+    seconds they would cost alone.  The price is `measured`, or else estimated.
     """
 
     node: str
@@ -39,6 +45,7 @@ class Choice:
     seconds: float
     because: str
     others: tuple[tuple[str, float], ...]
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Conversion:
 
     `kind` is `convert`, `fill` (same layout, only padding is written) or `copy` (same layout, other
     storage); `move` is a node of the graph that does nothing else.  `because` names the two
-    constraints that disagree.
+    constraints that disagree.  The price is `measured`, or else estimated.
     """
 
     value: str
@@ -58,6 +65,7 @@ class Conversion:
     seconds: float
     bytes: int
     because: str
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,22 @@ class LayoutPlan:
     seconds: float
     next_best: float | None
     gap: float
+
+    @property
+    def measured_prices(self) -> int:
+        """How many of the prices of what a run executes were measured."""
+        return sum(self._executed)
+
+    @property
+    def estimated_prices(self) -> int:
+        """How many of the prices of what a run executes were estimated."""
+        return len(self._executed) - self.measured_prices
+
+    @cached_property
+    def _executed(self) -> tuple[bool, ...]:
+        """For each executed form and each conversion, whether its price was measured."""
+        chosen = (c for c in self.choices.values() if not isinstance(c.alternative.recipe, View))
+        return (*(c.measured for c in chosen), *(made.measured for made in self.conversions))
 
     def conversion_for(self, node: str, position: int, value: str) -> int | None:
         """The number of the conversion that input `position` of `node` reads; None: the value.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphflow.arith import Proof, Verdict
+from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Need, enumerate_candidates, output_need
 from graphflow.flow.copies import Copy, directly
@@ -44,14 +45,17 @@ def plan_layouts(
     target: Target,
     threads: int,
     pins: Mapping[str, Layout | str] | None = None,
+    timings: Timings = NO_TIMINGS,
 ) -> LayoutPlan:
     """The cheapest plan for `graph`; `pins` names a layout, or its description, for some values.
+
+    Prices are estimated where `timings` has none.
 
     LayoutConflict says which constraints clash where there is none.
     """
     pinned = {name: _pin(graph, name, pin, target) for name, pin in (pins or {}).items()}
-    candidates = enumerate_candidates(graph, target, threads, pinned)
-    problem = Problem(graph, candidates, target, threads)
+    candidates = enumerate_candidates(graph, target, threads, pinned, timings)
+    problem = Problem(graph, candidates, target, threads, timings=timings)
     other = problem.differing(problem.best.candidates.values())
     return _Writer(graph, candidates, problem.best, other).plan()
 
@@ -127,6 +131,7 @@ class _Writer:
         else:
             extra = (candidate.seconds - cheapest) * 1e6
             because = f"{extra:.1f} µs more than its cheapest form, saved on the edges around it"
+        because += ", as measured" if candidate.measured else ", as estimated"
         return Choice(
             candidate.node,
             candidate.alternative,
@@ -134,6 +139,7 @@ class _Writer:
             candidate.seconds,
             because,
             tuple(sorted(others.items(), key=lambda item: (item[1], item[0]))),
+            candidate.measured,
         )
 
     def _edge(self, value: str, label: Label) -> EdgePlan:
@@ -194,8 +200,9 @@ class _Writer:
             f"{origin} gives {source.describe()}; {', '.join(wants)} wants {copy.target.describe()}"
         )
         return Conversion(
-            copy.value, source, copy.target, consumers, kind, copy.seconds, copy.bytes, because
-        )
+            copy.value, source, copy.target, consumers, kind, copy.seconds, copy.bytes, because,
+            copy.measured,
+        )  # fmt: skip
 
     def _refusals(self, candidate: Candidate) -> list[Refused]:
         """Pairs that a form of this node could have met without repair, had the facts allowed."""

@@ -187,7 +187,9 @@ class Rest:
         copies = {
             t.value: tuple(
                 copy
-                for copy, column in zip(t.pattern.copies, self.copies[t.value], strict=True)
+                for copy, column in zip(
+                    t.pattern.made[t.given(options)], self.copies[t.value], strict=True
+                )
                 if taken[column]
             )
             for t in self.terms
@@ -214,7 +216,7 @@ class Rest:
 
     def _term(self, term: Term) -> None:
         pattern, matrix = term.pattern, self.matrix
-        copies = [matrix.variable(self._cost(self.prices.copy(c))) for c in pattern.copies]
+        copies = [self._copy(term, made) for made in zip(*pattern.made, strict=True)]
         self.copies[term.value] = copies
         for copy, column in zip(pattern.copies, copies, strict=True):
             if copy.kind == "fill":
@@ -234,6 +236,22 @@ class Rest:
                     if pattern.disturbs(copy, need):
                         matrix.constrain([*readers, column], high=1 - fixed)
         self._apart(term)
+
+    def _copy(self, term: Term, made: Sequence[Copy]) -> int:
+        """The column of one copy, with its price by label.
+
+        It costs what it does of the label that is best for it; of each other label the rest of its
+        price is paid by a column that is taken where both the copy is and the label is given.
+        """
+        prices = [self.prices.copy(copy) for copy in made]
+        least = min(prices)
+        copy = self.matrix.variable(self._cost(least))
+        for price in sorted(set(prices) - {least}):
+            labels = [g for g, p in enumerate(prices) if p == price]
+            givers, always = self._givers(term, labels)
+            extra = self.matrix.variable(self._cost(price - least))
+            self.matrix.constrain([extra], [copy, *givers], low=always - 1)
+        return copy
 
     def _apart(self, term: Term) -> None:
         """At most one window, and no window that is no piece beside a reader that needs one."""

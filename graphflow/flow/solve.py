@@ -16,6 +16,7 @@ from math import fsum, prod
 import networkx as nx
 import numpy as np
 
+from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import Copy, copies_for
@@ -54,12 +55,13 @@ def solve(
     threads: int,
     excluded: Iterable[Candidate] = (),
     table_limit: int = TABLE_LIMIT,
+    timings: Timings = NO_TIMINGS,
 ) -> Solution | None:
     """The cheapest plan, or the cheapest that differs from the `excluded` candidates; None if none.
 
     LayoutConflict if there is no plan at all, or none was found in time.
     """
-    problem = Problem(graph, candidates, target, threads, table_limit)
+    problem = Problem(graph, candidates, target, threads, table_limit, timings)
     left_out = tuple(excluded)
     return problem.differing(left_out) if left_out else problem.best
 
@@ -74,10 +76,11 @@ class Problem:
         target: Target,
         threads: int,
         table_limit: int = TABLE_LIMIT,
+        timings: Timings = NO_TIMINGS,
     ) -> None:
-        self.graph, self.target, self.threads = graph, target, threads
+        self.graph = graph
         self.options = list(candidates.of_node.values())
-        self.terms = terms_of(graph, candidates, target, threads)
+        self.terms = terms_of(graph, candidates, target, threads, timings)
         self.prices = self._prices()
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
         self.term_of: dict[Factor, Term] = {}
@@ -126,7 +129,11 @@ class Problem:
 
     def _prices(self) -> Prices:
         """Prices for which no plan, however bad, is too expensive to be exact."""
-        copies = [c.seconds for term in self.terms for c in term.pattern.copies]
+        copies = [
+            max(c.seconds for c in made)
+            for term in self.terms
+            for made in zip(*term.pattern.made, strict=True)
+        ]
         worst = fsum([*copies, *(max(c.seconds for c in found) for found in self.options)])
         rank = len(copies) + sum(len(found) for found in self.options)
         return Prices.upto(worst, rank)
@@ -230,7 +237,7 @@ class Problem:
         for need in term.pattern.output if wanted else ():
             needs.append(((len(self.options), self.graph.outputs.index(term.value), 0), need))
         for place, need in needs:
-            for copy in copies_for(tensor, need, self.target, self.threads):
+            for copy in copies_for(tensor, need):
                 first = wanted.pop(copy_key(copy), None)
                 if first is not None:
                     found.append((place, first))

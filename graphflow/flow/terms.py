@@ -13,7 +13,7 @@ lies in at most one window, and in one piece where a view needs that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -23,8 +23,16 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
-from graphflow.flow.copies import Copy, copies_for, directly, label_serves, relies_on_padding
+from graphflow.flow.copies import (
+    Copy,
+    copies_for,
+    directly,
+    label_serves,
+    priced,
+    relies_on_padding,
+)
 from graphflow.flow.elimination import Factor
 from graphflow.flow.labels import label_key
 from graphflow.flow.plan import Label
@@ -59,13 +67,15 @@ class Pattern:
     """How values are given and read: `readers` has, for each reader, the needs of each class.
 
     `given` are the labels of the classes of the producer; a graph input has one.  `output` is what
-    the caller needs, if anything.
+    the caller needs, if anything.  `copies` have no prices yet; `made` has, for each label, the
+    same copies as they are made of it.
     """
 
     given: tuple[Given, ...]
     readers: tuple[tuple[tuple[Need, ...], ...], ...]
     output: tuple[Need, ...]
     copies: tuple[Copy, ...]
+    made: tuple[tuple[Copy, ...], ...]
 
     def direct(self, given: int, need: Need) -> bool:
         """Whether the value serves a need without a copy."""
@@ -138,14 +148,19 @@ class Pattern:
             served &= ~member[spoiling].any(axis=0)[None]
         return served
 
+    def costs(self, prices: Prices) -> Table:
+        """The price of each set of copies, by label; `NEVER` where one cannot be made."""
+        alone = [[prices.copy(copy) for copy in made] for made in self.made]
+        total = [[sum(of[c] for c in chosen) for chosen in self.sets] for of in alone]
+        return plus(np.array(total, np.int64), self.penalties[0])
+
     def table(self, prices: Prices) -> Table:
         """The cost of the cheapest copies, by label and by the class of each reader.
 
         Readers that have one class have no axis.
         """
-        made, readers = self.penalties
-        costs = np.array([sum(prices.copy(self.copies[c]) for c in s) for s in self.sets], np.int64)
-        start = plus(made, costs[None])
+        _, readers = self.penalties
+        start = self.costs(prices)
         axes = [k for k, classes in enumerate(self.readers) if len(classes) > 1]
         for k, penalty in enumerate(readers):
             if k not in axes:
@@ -188,10 +203,7 @@ class Pattern:
 
     def state_prices(self, prices: Prices) -> Table:
         """The price of each state: its copies, and whether readers without a choice admit it."""
-        made, _ = self.penalties
-        costs = [sum(prices.copy(self.copies[c]) for c in chosen) for chosen in self.sets]
-        total = plus(made, np.array(costs, np.int64)[None])
-        total = np.repeat(total.reshape(-1), len(self.holders))
+        total = np.repeat(self.costs(prices).reshape(-1), len(self.holders))
         for k, classes in enumerate(self.readers):
             if len(classes) == 1:
                 total = plus(total, self.admitted(k)[0])
@@ -208,12 +220,10 @@ class Pattern:
 
     def cheapest(self, given: int, reading: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
         """The cheapest copies for one class of the producer and of each reader."""
-        made, readers = self.penalties
-        cost = np.array([sum(prices.copy(self.copies[c]) for c in s) for s in self.sets], np.int64)
-        cost = plus(cost, made[given])
-        for penalty, chosen in zip(readers, reading, strict=True):
+        cost = self.costs(prices)[given]
+        for penalty, chosen in zip(self.penalties[1], reading, strict=True):
             cost = plus(cost, penalty[given, :, chosen])
-        return tuple(self.copies[c] for c in self.sets[int(cost.argmin())])
+        return tuple(self.made[given][c] for c in self.sets[int(cost.argmin())])
 
 
 def _agrees(holder: tuple[int, Place] | None, reader: int, needs: Sequence[Need]) -> bool:
@@ -301,28 +311,46 @@ class Term:
             if classes.any():
                 yield _factor((node, variable), self.pattern.admitted(k)[classes])
 
+    def given(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
+        """The class of the label that the value has where `chosen` has the candidate of each node.
+
+        The producer need not be among them if its candidates all give the same.
+        """
+        if self.producer is None or not self.giving.any():
+            return 0
+        return int(self.giving[chosen[self.producer]])
+
     def copies(self, chosen: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
         """The copies to make where `chosen` has the candidate of each node."""
-        given = 0 if self.producer is None else int(self.giving[chosen[self.producer]])
+        given = self.given(chosen)
         classes = [int(c[chosen[k]]) for k, c in zip(self.readers, self.reading, strict=True)]
         return self.pattern.cheapest(given, classes, prices)
 
 
 def terms_of(
-    graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
+    graph: OperatorGraph,
+    candidates: Candidates,
+    target: Target,
+    threads: int,
+    timings: Timings = NO_TIMINGS,
 ) -> list[Term]:
     """The terms of all values that somebody reads, in the order of their first readers."""
-    return list(_Terms(graph, candidates, target, threads).terms())
+    return list(_Terms(graph, candidates, target, threads, timings).terms())
 
 
 class _Terms:
     """Sorts candidates into classes; equal patterns are made once."""
 
     def __init__(
-        self, graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
+        self,
+        graph: OperatorGraph,
+        candidates: Candidates,
+        target: Target,
+        threads: int,
+        timings: Timings,
     ) -> None:
         self.graph, self.candidates = graph, candidates
-        self.target, self.threads = target, threads
+        self.target, self.threads, self.timings = target, threads, timings
         self._patterns: dict[object, Pattern] = {}
         self._memory: dict[int, MemoryKey] = {}
         self._numbers: dict[MemoryKey, int] = {}
@@ -401,16 +429,19 @@ class _Terms:
             if output:
                 wanted = (output_need(tensor),)
             every = [need for classes in readers for needs in classes for need in needs]
-            copies = self._copies(tensor, [*every, *wanted])
-            found = self._patterns[key] = Pattern(given, readers, wanted, copies)
+            copies = _copies(tensor, [*every, *wanted])
+            labels = [g.label for g in given]
+            made = priced(tensor, copies, labels, self.target, self.threads, self.timings)
+            found = self._patterns[key] = Pattern(given, readers, wanted, copies, made)
         return found
 
-    def _copies(self, tensor: Value, needs: list[Need]) -> tuple[Copy, ...]:
-        found: dict[object, Copy] = {}
-        for need in needs:
-            for copy in copies_for(tensor, need, self.target, self.threads):
-                found.setdefault(copy_key(copy), copy)
-        return tuple(found.values())
+
+def _copies(tensor: Value, needs: list[Need]) -> tuple[Copy, ...]:
+    found: dict[object, Copy] = {}
+    for need in needs:
+        for copy in copies_for(tensor, need):
+            found.setdefault(copy_key(copy), copy)
+    return tuple(found.values())
 
 
 def copy_key(copy: Copy) -> object:

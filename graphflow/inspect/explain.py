@@ -65,7 +65,8 @@ def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
     for made in edge.conversions:
         yield (
             f"  {made.kind:9} for {readers_text(made)}: {made.source.describe()} -> "
-            f"{made.target.describe()}, {made.bytes} bytes, because {made.because}"
+            f"{made.target.describe()}, {made.bytes} bytes, {1e6 * made.seconds:.1f} µs "
+            f"{'measured' if made.measured else 'estimated'}, because {made.because}"
         )
     for gone in compiled.plan.cancelled:
         if gone.value == edge.name:

@@ -84,6 +84,8 @@ def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]
         "folded_constants": moves.folded,
         "vector_form_share": vector_form_share(compiled),
         "poisoned_elements": compiled.physical.poisoned,
+        "measured_prices": compiled.plan.measured_prices,
+        "estimated_prices": compiled.plan.estimated_prices,
     }
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from graphflow.compiler import Compiled
 from graphflow.decisions import COLUMNS, Decisions
+from graphflow.flow import LayoutPlan
 from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
 
@@ -66,5 +67,12 @@ def summary_line(compiled: Compiled) -> str:
         f"({counts['boundary_conversions']} at the boundary, {counts['inner_conversions']} inside) "
         f"and {counts['fills']} fills; {counts['cancelled_pairs']} crop/pad pairs cancelled, "
         f"{len(compiled.plan.refused)} refused; {100 * counts['vector_form_share']:.0f} % of the "
-        f"multiply-adds run in lanes; estimated {1e3 * compiled.plan.seconds:.3f} ms a run"
+        f"multiply-adds run in lanes; {_seconds(compiled.plan)}"
     )
+
+
+def _seconds(plan: LayoutPlan) -> str:
+    """What a run should take, and how many of the prices in that were measured."""
+    measured = plan.measured_prices
+    source = f" ({measured} of {measured + plan.estimated_prices} prices measured)"
+    return f"estimated {1e3 * plan.seconds:.3f} ms a run{source if measured else ''}"

@@ -1,0 +1,65 @@
+"""What is timed, as a text that is the same in every process: the structure of a kernel or a copy.
+
+In: a definition with a form of it, or the layouts of a copy.  Out: a key, the digest of a text of
+everything that decides about the machine code, except for the processor and the names of nodes.
+What always holds: calls that run the same kernel have the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import lru_cache
+
+from graphflow.kernels.recipes import Alternative, memory_key
+from graphflow.layout import Layout
+from graphflow.tir import Literal, PrimFunc, to_text
+
+_DIGITS = 32
+
+
+def definition_key(definition: PrimFunc) -> str:
+    """The part of a kernel's key that its forms have in common."""
+    return digest(to_text(replace(definition, name="kernel")))
+
+
+def form_key(definition: str, form: Alternative, pad: float | None) -> str:
+    """The kernel that a form makes of a definition, given by its key.
+
+    `pad` is the constant that is written to the padding of the output, None for anything.
+    """
+    placed = (
+        f"{name}: {_layout(layout)} {form.demands.get(name, '')}"
+        for name, layout in sorted(form.layouts.items())
+    )
+    return digest("\n".join(("kernel", definition, repr(form.recipe), repr(pad), *placed)))
+
+
+def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | None) -> str:
+    """The conversion between two layouts; `fill` is written to the padding of the target.
+
+    Layouts that are the same memory are the same, as everywhere in a plan's edges.
+    """
+    return digest("\n".join(("convert", dtype, str(fill), _memory(source), _memory(target))))
+
+
+def fill_key(layout: Layout, dtype: str, value: Literal) -> str:
+    """Writing a constant to the padding of a layout."""
+    return digest("\n".join(("fill", dtype, str(value), _memory(layout))))
+
+
+@lru_cache(maxsize=100_000)
+def _layout(layout: Layout) -> str:
+    places = ", ".join(map(str, layout.simplified))
+    return f"{list(layout.logical_shape)} at [{places}] in {list(layout.physical_shape)}"
+
+
+@lru_cache(maxsize=100_000)
+def _memory(layout: Layout) -> str:
+    place, size = memory_key(layout)
+    return f"{list(layout.logical_shape)} at {place} in {size}"
+
+
+def digest(text: str) -> str:
+    """A short stand-in for a text, the same in every process."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
