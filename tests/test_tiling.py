@@ -37,3 +37,16 @@ def test_the_last_channels_pay_where_they_do_not_fill_a_vector() -> None:
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
     more = choose_tiling(odd, slow)[1] - choose_tiling(odd, EIGHT_LANES)[1]
     assert 0 < more <= 2 * 11 * odd.pixels * odd.rows
+
+
+def test_a_mask_known_beforehand_costs_its_pieces() -> None:
+    """Twenty channels are three vectors, the last one half full, not two and a narrow one."""
+    slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
+    plane = replace(PLANE, channels=20, pixels=128, steps=180, weight_bytes=0, pixel_bytes=80)
+    (panel,) = choose_tiling(plane, slow)[0].panels
+    assert (panel.count, panel.vectors, panel.lanes) == (1, 3, 8)
+
+
+def test_weights_that_leave_the_first_cache_are_used_for_more_pixels() -> None:
+    plane = replace(PLANE, channels=80, pixels=32, rows=32, steps=720, pixel_bytes=320)
+    assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].pixels > 2

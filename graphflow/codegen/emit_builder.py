@@ -177,6 +177,14 @@ class Builder:
             return vector
         return self.emit(f"extractelement {vector.type} {vector.text}, i64 {lane}", vector.element)
 
+    def part(self, vector: Value, start: int, lanes: int) -> Value:
+        """So many lanes of a vector from `start` on."""
+        if lanes == 1:
+            return self.extract(vector, start)
+        wanted = ", ".join(f"i32 {start + k}" for k in range(lanes))
+        text = f"shufflevector {vector.type} {vector.text}, {vector.type} poison, "
+        return self.emit(f"{text}<{lanes} x i32> <{wanted}>", vector.element, lanes)
+
     def gathered(self, items: list[Value], lanes: int) -> Value:
         """A vector whose first lanes are these scalars, the others poison."""
         element = items[0].element

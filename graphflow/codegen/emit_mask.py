@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from graphflow.codegen.emit_builder import Builder, Value, boolean, lanes_of
 from graphflow.codegen.emit_index import Decision
@@ -42,6 +43,17 @@ class Mask:
     def lanes(self) -> Iterator[int]:
         """The lanes that may run, in order."""
         return (i for i, active in enumerate(self.active) if active)
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """The lanes that may run as (first lane, number) of pieces as long as a power of two."""
+        start = 0
+        for active, run in groupby(self.active):
+            left = sum(1 for _ in run)
+            while left:
+                lanes = 1 << (left.bit_length() - 1)
+                if active:
+                    yield start, lanes
+                start, left = start + lanes, left - lanes
 
 
 def mask_value(builder: Builder, mask: Mask) -> Value:

@@ -9,7 +9,7 @@ loaded whole from them and, where its idle lanes fall into the padding, stored w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
 
@@ -301,6 +301,10 @@ class Memory:
             )
             blended = self.builder.select(mask_value(self.builder, mask), raw, old)
             self._store_raw(pointer, alignment, blended)
+        elif mask.dynamic is None and self.target.cycles_per_masked_store > 1:
+            for start, lanes in mask.pieces():
+                piece = replace(address, constant=address.constant + start)
+                self._store_at(piece, self.builder.part(raw, start, lanes))
         else:
             name = f"llvm.masked.store.{mangled(place.element, mask.width)}.p0"
             truth = mask_value(self.builder, mask)

@@ -9,6 +9,7 @@ under a mask may be slow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -24,6 +25,12 @@ TILE_OVERHEAD = 16.0
 
 NEST_OVERHEAD = 8.0
 """Cycles to leave one reduction of a tile and enter the next."""
+
+LATENCY = 1.05
+"""How much longer than its latency an accumulator waits, where there are just enough of them."""
+
+L2_BYTES_PER_CYCLE = 28.0
+"""How fast the weights of a group come where they do not stay in the first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,7 @@ def choose_tiling(plane: Plane, target: Target) -> tuple[Tiling, float]:
     best: tuple[float, int, Tiling] | None = None
     vectors = -(-plane.channels // target.lanes())
     for count in range(1, min(vectors, 8) + 1):
-        for outermost in (False, True):
-            tiling = _tiling(plane, count, outermost, target)
-            if tiling is None:
-                continue
+        for tiling in _tilings(plane, count, target):
             cost = _cycles(plane, tiling, target)
             if best is None or (cost, -count) < best[:2]:
                 best = (cost, -count, tiling)
@@ -61,20 +65,29 @@ def choose_tiling(plane: Plane, target: Target) -> tuple[Tiling, float]:
     return best[2], best[0]
 
 
-def _tiling(plane: Plane, vectors: int, outermost: bool, target: Target) -> Tiling | None:
+def _tilings(plane: Plane, vectors: int, target: Target) -> Iterator[Tiling]:
+    """The tilings into groups of so many vectors."""
+    lanes = target.lanes()
+    narrow = plane.channels % lanes
+    yield _in_panels(plane, vectors, target, True)
+    if 0 < narrow <= lanes // 2 and not plane.whole_vectors:
+        yield _in_panels(plane, vectors, target, False)
+    groups = -(-plane.channels // (vectors * lanes))
+    if groups > 1 and not (plane.whole_vectors and -(-plane.channels // lanes) % vectors):
+        # Else the last group would reach past the padding that may be written.
+        pixels = _best_pixels(plane, vectors, lanes, target)
+        yield Tiling((Panel(groups, vectors, lanes, pixels),), panel_outermost=True)
+
+
+def _in_panels(plane: Plane, vectors: int, target: Target, whole_lanes: bool) -> Tiling:
+    """Equal groups, then a narrower one, then a few lanes unless those are to be a whole vector."""
     lanes = target.lanes()
     whole, rest = divmod(plane.channels, vectors * lanes)
-    if outermost:
-        count = whole + (1 if rest else 0)
-        if count < 2 or (plane.whole_vectors and -(-plane.channels // lanes) % vectors):
-            return None  # the last group must not reach past the padding that may be written
-        pixels = _best_pixels(plane, vectors, lanes, target)
-        return Tiling((Panel(count, vectors, lanes, pixels),), panel_outermost=True)
     panels = []
     if whole:
         panels.append(Panel(whole, vectors, lanes, _best_pixels(plane, vectors, lanes, target)))
     full, narrow = divmod(rest, lanes)
-    if narrow and (plane.whole_vectors or narrow > lanes // 2):
+    if narrow and whole_lanes:
         full, narrow = full + 1, 0
     if full:
         panels.append(Panel(1, full, lanes, _best_pixels(plane, full, lanes, target)))
@@ -112,7 +125,9 @@ def _tile_cycles(plane: Plane, vectors: int, lanes: int, pixels: int, target: Ta
     multiply_adds = pixels * vectors * share / target.fmas_per_cycle
     each = 0.5 if _fits_sets(plane.pixel_bytes, pixels, target) else CONFLICT_CYCLES
     loads = vectors * share * target.cycles_per_vector_load + pixels * each
-    step = max(multiply_adds, loads, target.fma_latency)
+    step = max(multiply_adds, loads, target.fma_latency * LATENCY)
+    if plane.steps * vectors * lanes * 4 > target.l1_bytes * 3 // 2:
+        step = max(step, vectors * lanes * 4 / L2_BYTES_PER_CYCLE)
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     return plane.steps * step + pixels * vectors * 2 * share + entering
 
@@ -130,8 +145,7 @@ def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
 
 def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
     row = sum(panel.count * _row_cycles(plane, panel, target) for panel in tiling.panels)
-    more = target.cycles_per_masked_store - 1  # than what is counted for every store
-    row += plane.pixels * _masked_stores(plane, tiling, target) * more
+    row += plane.pixels * _mask_cycles(plane, tiling, target)
     cycles = row * plane.rows
     if not tiling.panel_outermost and plane.weight_bytes > target.l2_bytes * 3 // 4:
         # Each row streams all weights from the next cache.
@@ -144,18 +158,21 @@ def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
     return cycles
 
 
-def _masked_stores(plane: Plane, tiling: Tiling, target: Target) -> int:
-    """Vectors of one pixel that are stored under a mask.
+def _mask_cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
+    """What the stores of one pixel take under masks, beyond what is counted for every store.
 
-    Where the last group of a panel reaches past the channels, all its groups have the mask: they
-    run the same code.
+    A mask known beforehand becomes stores of one, two, four … lanes.  Where the last of several
+    groups reaches past the channels, all have the mask, for they run the same code.
     """
     if plane.whole_vectors:
-        return 0
-    masked, left = 0, plane.channels
+        return 0.0
+    more = target.cycles_per_masked_store - 1
+    cycles, left = 0.0, plane.channels
     for panel in tiling.panels:
         rest = min(left, panel.count * panel.width) % panel.width
-        if rest:
-            masked += panel.count * (panel.vectors - rest // panel.lanes)
+        if rest and panel.count > 1:
+            cycles += panel.count * (panel.vectors - rest // panel.lanes) * more
+        elif rest:
+            cycles += min(more, 2.0 * ((rest % panel.lanes).bit_count() - 1))
         left -= panel.count * panel.width
-    return masked
+    return cycles
