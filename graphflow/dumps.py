@@ -49,13 +49,21 @@ def _plan_lines(plan: LayoutPlan) -> Iterator[str]:
     yield f"estimate {1e6 * plan.seconds:.1f} µs, optimality gap {100 * plan.gap:.2f} %"
     if plan.next_best is not None:
         yield f"next best plan {1e6 * plan.next_best:.1f} µs"
+        for other in plan.differences:
+            yield f"    {other.node}: {other.instead} instead of {other.form}"
+    for pin in plan.pinned:
+        cost = "" if pin.cost is None else f"costs {1e6 * pin.cost:.1f} µs: "
+        yield f"pinned {pin.value} to {pin.layout.describe()}: {cost}{pin.because}"
     for name, choice in plan.choices.items():
         pad = "" if choice.pad_value is None else f", writes {choice.pad_value} to the padding"
         yield f"form {name}: {choice.alternative.name}{pad}: {choice.because}"
-        for other, seconds in choice.others:
-            yield f"    not {other}: {1e6 * seconds:.1f} µs instead of {1e6 * choice.seconds:.1f}"
+        for not_taken in choice.others:
+            alone = f"{1e6 * not_taken.seconds:.1f} µs instead of {1e6 * choice.seconds:.1f}"
+            yield f"    not {not_taken.form}: {alone}; {not_taken.price()}"
     for name, edge in plan.edges.items():
         yield f"edge {name}: {edge.label.describe()}: {edge.reason} ({edge.decided_by})"
+        for not_taken in edge.others:
+            yield f"    not {not_taken.label.describe()}: {not_taken.price()}"
     for move in plan.conversions:
         readers = ", ".join(f"{node}[{position}]" for node, position in move.consumers)
         yield (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class GraphflowError(Exception):
     """Base of every error that graphflow raises on purpose."""
@@ -20,7 +22,15 @@ class ScheduleError(GraphflowError):
 
 
 class LayoutConflict(GraphflowError):
-    """The layout constraints of a graph cannot be met together; the message lists their origins."""
+    """The layout constraints of a graph cannot be met together; the message lists their origins.
+
+    `clashes` are sets of pinned tensors that cannot be met together, though what is left of a set
+    can if any one of them is not pinned.  No tensor is in two of them.
+    """
+
+    def __init__(self, message: str, clashes: Iterable[tuple[str, ...]] = ()) -> None:
+        super().__init__(message)
+        self.clashes = tuple(clashes)
 
 
 class VerifyError(GraphflowError):

@@ -371,7 +371,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "Softmax over channels": ("Softmax", "c pinned"),
     "Concat off block boundaries": ("Concat", "y pinned"),
     "Concat of padded inputs": ("Concat", "a pinned", "b pinned"),
-    "Concat that ends in padding": ("Concat", "a pinned", "y pinned"),
+    "Concat that ends in padding": ("Concat", "b pinned", "y pinned"),
     "Flatten": ("Flatten", "c pinned"),
     "Squeeze": ("Squeeze", "c pinned"),
     "one pixel": ("ReduceSum", "e pinned"),

@@ -1,14 +1,17 @@
 """Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
 
 from graphflow.flow.candidates import Forms, forms_of
-from graphflow.flow.labels import accepts, label_of, padding_regions
+from graphflow.flow.labels import accepts, label_of, padding_regions, serving
 from graphflow.flow.plan import (
     Cancelled,
     Choice,
     Conversion,
+    Difference,
     EdgePlan,
     Label,
     LayoutPlan,
+    Other,
+    Pinned,
     Refused,
 )
 from graphflow.flow.planner import plan_layouts
@@ -17,14 +20,18 @@ __all__ = [
     "Cancelled",
     "Choice",
     "Conversion",
+    "Difference",
     "EdgePlan",
     "Forms",
     "Label",
     "LayoutPlan",
+    "Other",
+    "Pinned",
     "Refused",
     "accepts",
     "forms_of",
     "label_of",
     "padding_regions",
     "plan_layouts",
+    "serving",
 ]

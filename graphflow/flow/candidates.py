@@ -8,7 +8,7 @@ padding of the inputs; a constant that some reader demands can also be written b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -44,6 +44,10 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.target import Target
+
+
+class Unsatisfiable(LayoutConflict):
+    """It was shown that no plan meets the constraints."""
 
 
 class Place(Enum):
@@ -202,10 +206,13 @@ def enumerate_candidates(
     threads: int,
     pins: Mapping[str, Layout],
     timings: Timings = NO_TIMINGS,
+    relaxed: Set[str] = frozenset(),
 ) -> Candidates:
     """All candidates, nodes in topological order; prices are measured ones where `timings` has any.
 
-    LayoutConflict where pins leave a node without any.
+    Those of `relaxed` nodes ignore the pins.
+
+    Unsatisfiable where pins leave a node without any.
     """
     forms = forms_of(graph, target)
     wanted = forms.demanded()
@@ -223,7 +230,7 @@ def enumerate_candidates(
             options = _alternatives(graph, node, target, offered)
         prices = FormPrices(node.func, options, wanted, target, threads, timings)
         for form in options:
-            if not _respects(node, form, pins):
+            if node.name not in relaxed and not _respects(node, form, pins):
                 continue
             for candidate in _of_form(graph, node, form, labels, wanted, prices):
                 key = (
@@ -236,7 +243,7 @@ def enumerate_candidates(
                 if kept is None or candidate.seconds < kept.seconds:
                     candidates[key] = candidate
         if not candidates:
-            _conflict(node, options, pins)
+            raise Unsatisfiable(f"{node.name} ({node.op}) has no form with the pins around it")
         found[node.name] = tuple(candidates.values())
         for value in node.outputs:
             given = [label for c in found[node.name] for v, label in c.gives if v == value]
@@ -253,16 +260,6 @@ def _respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool
         memory_key(form.layouts[buffer.name]) == memory_key(pins[value])
         for buffer, value in bound
         if value in pins
-    )
-
-
-def _conflict(node: Node, forms: tuple[Alternative, ...], pins: Mapping[str, Layout]) -> None:
-    touched = [v for v in (*node.inputs, *node.outputs) if v in pins]
-    stated = ", ".join(f"{v} pinned to {pins[v].describe()}" for v in touched)
-    offered = "; ".join(form.name for form in forms)
-    raise LayoutConflict(
-        f"{node.name} ({node.op}) has no form with {stated}; its forms are: {offered}. "
-        "Drop one of these pins or choose a layout that the node offers."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from graphflow.arith import Proof, Verdict
 from graphflow.flow.plan import Label
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import LOGICAL, Demand, Fact, Layout, Undefined, serves
@@ -33,3 +34,17 @@ def accepts(label: Label, layout: Layout, demand: Demand) -> bool:
 def label_key(label: Label) -> tuple[MemoryKey, tuple[tuple[str, Fact], ...]]:
     """What tells labels apart."""
     return memory_key(label.layout), label.facts
+
+
+def serving(label: Label, layout: Layout, demand: Demand) -> tuple[Proof, ...]:
+    """Why a reader that `accepts` a label may read it: places, then each region of the padding."""
+    place = Proof(
+        Verdict.PROVEN,
+        f"{label.layout.describe()} and {layout.describe()} place every element alike",
+        "equal index maps and boxes",
+    )
+    facts = tuple(
+        Proof(Verdict.PROVEN, f"{region} holds {fact}, needed {demand}", "fact and demand")
+        for region, fact in label.facts
+    )
+    return place, *(facts or (Proof(Verdict.PROVEN, "there is no padding", "structure"),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from graphflow.arith import Proof
 from graphflow.kernels.recipes import Alternative, View
@@ -31,20 +32,44 @@ class Label:
 
 
 @dataclass(frozen=True)
+class Other:
+    """What was not chosen: a form, the label that it would give, the seconds it would take alone.
+
+    `extra` is by how many seconds the best plan that has it takes longer than the one that was
+    chosen: infinite where no plan has it, None where the integer program decided and this is not
+    known.
+    """
+
+    form: str
+    label: Label
+    seconds: float
+    extra: float | None
+
+    def price(self) -> str:
+        """What the best plan with it costs, in words."""
+        if self.extra is None:
+            return "what a plan with it costs is not computed, as the integer program decided"
+        if self.extra == inf:
+            return "no plan has it"
+        return f"the best plan with it takes {1e6 * self.extra:.1f} µs more"
+
+
+@dataclass(frozen=True)
 class Choice:
     """The form chosen for one node.
 
-    `pad_value` is the constant that its epilogue writes to the padding of the output, or None.
-    `because` says in words why this form and not another; `others` are the remaining forms with the
-    seconds they would cost alone.  The price is `measured`, or else estimated.
+    `form` is its name, with what the epilogue writes to padding; `pad_value` is that constant, or
+    None.  `because` says in words why this form and not another; `others` are the remaining forms,
+    the cheapest by themselves first.  The price is `measured`, or else estimated.
     """
 
     node: str
     alternative: Alternative
+    form: str
     pad_value: float | None
     seconds: float
     because: str
-    others: tuple[tuple[str, float], ...]
+    others: tuple[Other, ...]
     measured: bool = False
 
 
@@ -90,12 +115,39 @@ class Refused:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """What was decided for one value: the label its producer gives, and who decided it."""
+    """What was decided for one value: the label its producer gives, and who decided it.
+
+    `others` are the labels that it could have had, those of the cheapest plans first.
+    """
 
     value: str
     label: Label
     decided_by: str
     reason: str
+    others: tuple[Other, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A layout that the user asked for, and what it costs.
+
+    `cost` is by how many seconds the best plan without this pin, and with all others, is faster;
+    None where that was not computed, and `because` says why.
+    """
+
+    value: str
+    layout: Layout
+    cost: float | None
+    because: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A node that has another form in the next best plan."""
+
+    node: str
+    form: str
+    instead: str
 
 
 @dataclass(frozen=True)
@@ -104,8 +156,9 @@ class LayoutPlan:
 
     `choices` by node, `edges` by value, `conversions` in a stable order, `moves` the nodes that
     only move elements and are no views, `seconds` the estimated time of a run, `next_best` the same
-    for the best plan that differs in some form, and `gap` the relative optimality gap that the
-    solver left (0.0: proven optimal).
+    for the best plan that differs in some form, `differences` the nodes where it does, and `gap`
+    the relative optimality gap that the solver left (0.0: proven optimal).  `unpinned` is the time
+    of the best plan without pins, None where there are none or it was not computed.
     """
 
     choices: Mapping[str, Choice]
@@ -117,7 +170,10 @@ class LayoutPlan:
     refused: tuple[Refused, ...]
     seconds: float
     next_best: float | None
+    differences: tuple[Difference, ...]
     gap: float
+    pinned: tuple[Pinned, ...] = ()
+    unpinned: float | None = None
 
     @property
     def measured_prices(self) -> int:

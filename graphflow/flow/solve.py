@@ -11,17 +11,18 @@ import time
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from math import fsum, prod
+from math import fsum, inf, prod
 
 import networkx as nx
 import numpy as np
 
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.errors import LayoutConflict
-from graphflow.flow.candidates import Candidate, Candidates
+from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
 from graphflow.flow.incumbent import greedy
+from graphflow.flow.marginals import extras
 from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.program import Outcome, Rest, Unfinished
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
@@ -59,7 +60,7 @@ def solve(
 ) -> Solution | None:
     """The cheapest plan, or the cheapest that differs from the `excluded` candidates; None if none.
 
-    LayoutConflict if there is no plan at all, or none was found in time.
+    Unsatisfiable if there is no plan at all, LayoutConflict if none was found in time.
     """
     problem = Problem(graph, candidates, target, threads, table_limit, timings)
     left_out = tuple(excluded)
@@ -67,7 +68,10 @@ def solve(
 
 
 class Problem:
-    """The plans of one graph: what elimination and the integer program found is kept."""
+    """The plans of one graph: what elimination and the integer program found is kept.
+
+    With `eliminated_only`, `Unfinished` where the integer program would be needed.
+    """
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Problem:
         threads: int,
         table_limit: int = TABLE_LIMIT,
         timings: Timings = NO_TIMINGS,
+        eliminated_only: bool = False,
     ) -> None:
         self.graph = graph
         self.options = list(candidates.of_node.values())
@@ -87,6 +92,8 @@ class Problem:
         self.shared: dict[Pattern, Table] = {}
         self.reduced = self._reduced(table_limit)
         self.rests = self._rests()
+        if self.rests and eliminated_only:
+            raise Unfinished
         self.chosen, self.outcomes = self._solved()
         self.best = self._solution(self.chosen, self.outcomes)
 
@@ -121,6 +128,21 @@ class Problem:
                 chosen[node] = option
         found.complete(chosen, inside)
         return self._solution(chosen, outcomes)
+
+    def extras(self) -> dict[str, tuple[float, ...]]:
+        """For each candidate of a node, how much longer the best plan that has it takes.
+
+        Seconds, infinite where no plan has it.  Nodes that the integer program decided, and those
+        that depend on such, are missing.
+        """
+        found = extras(self.reduced)
+        return {
+            options[0].node: tuple(
+                self.prices.seconds(int(extra)) if extra < NEVER else inf for extra in found[number]
+            )
+            for number, options in enumerate(self.options)
+            if number in found
+        }
 
     def _differing(self, node: int, left_out: set[int]) -> Table:
         """The prices of candidates that are not left out, of a node where one is."""
@@ -197,7 +219,7 @@ class Problem:
         done = [f for f in self.reduced.rest if not f.scope and f.tabled]
         outcomes = [_best(rest, ends) for rest in self.rests]
         if any(int(factor.load()) >= NEVER for factor in done):
-            raise LayoutConflict("no plan meets the constraints of the graph; drop a pin")
+            raise Unsatisfiable("no plan meets the constraints of the graph; drop a pin")
         chosen = [0] * len(self.reduced.own)
         for outcome in outcomes:
             for node, option in outcome.options.items():
@@ -256,7 +278,7 @@ def _best(rest: Rest, ends: float) -> Outcome:
                 "pin layouts to make the search smaller"
             ) from None
     if found is None:
-        raise LayoutConflict("no plan meets the constraints of the graph; drop a pin")
+        raise Unsatisfiable("no plan meets the constraints of the graph; drop a pin")
     return found
 
 

@@ -57,8 +57,8 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     yield f"  form      {choice.alternative.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
     if choice.pad_value is not None:
         yield f"  epilogue  writes {choice.pad_value} to the padding"
-    for other, seconds in choice.others:
-        yield f"  not       {other}, {1e6 * seconds:.1f} µs alone"
+    for other in choice.others:
+        yield f"  not       {other.form}, {1e6 * other.seconds:.1f} µs alone; {other.price()}"
 
 
 def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:

@@ -1,0 +1,142 @@
+"""Which pins cannot be met together, and at which nodes: no more than it takes.
+
+In: a graph and pins that no plan meets.  Out: a `LayoutConflict` with sets of pins that clash, and
+no longer do if any one pin of a set goes; and for each a set of nodes, as small in the same sense,
+whose forms cannot take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TypeVar
+
+from graphflow.errors import LayoutConflict
+from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
+from graphflow.flow.solve import Problem
+from graphflow.graph import Node, OperatorGraph
+from graphflow.layout import Layout
+from graphflow.target import Target
+
+MOST_CLASHES = 4
+"""Sets of pins that are looked for; further ones are found when these are gone."""
+
+Item = TypeVar("Item")
+
+
+def conflict(
+    graph: OperatorGraph, target: Target, threads: int, pins: Mapping[str, Layout]
+) -> LayoutConflict:
+    """The error for pins that no plan meets."""
+    return _Conflict(graph, target, threads, pins).error()
+
+
+class _Conflict:
+    def __init__(
+        self, graph: OperatorGraph, target: Target, threads: int, pins: Mapping[str, Layout]
+    ) -> None:
+        self.graph, self.target, self.threads, self.pins = graph, target, threads, pins
+
+    def error(self) -> LayoutConflict:
+        """What clashes, and what to do."""
+        left, found = [*self.pins], list[tuple[str, ...]]()
+        while len(found) < MOST_CLASHES and self._clash(left):
+            found.append(tuple(minimal(left, self._clash)))
+            if not found[-1]:
+                return LayoutConflict(
+                    "no plan meets the constraints of the graph, pins or no pins; this is a bug of "
+                    "graphflow, please report it with the model"
+                )
+            left = [name for name in left if name not in found[-1]]
+        rules = ". ".join(map(self._rule, found))
+        drop = "one of these pins" if len(found) == 1 else "a pin of each"
+        return LayoutConflict(
+            f"{rules}. Drop {drop} or choose a layout that the node offers.", found
+        )
+
+    def _rule(self, clash: Sequence[str]) -> str:
+        """Which pins of a clash meet at which nodes, and the forms that these have without pins."""
+        pins = {name: self.pins[name] for name in clash}
+        around = [node for node in self.graph.nodes if _touched(node, pins)]
+        every = _names(around)
+        nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
+        found = enumerate_candidates(
+            self.graph, self.target, self.threads, pins, relaxed=every
+        ).of_node
+        stated = [f"{node.name} ({node.op})" for node in nodes]
+        forms = ["; ".join({c.alternative.name: None for c in found[n.name]}) for n in nodes]
+        if len(nodes) == 1:
+            return (
+                f"{stated[0]} has no form with {_pinned(nodes[0], pins)}; its forms are: {forms[0]}"
+            )
+        together = " and ".join(
+            f"{name} with {_pinned(node, pins)}" for name, node in zip(stated, nodes, strict=True)
+        )
+        offered = "; ".join(f"{name}: {some}" for name, some in zip(stated, forms, strict=True))
+        return f"no plan has {together}; their forms are: {offered}"
+
+    def _clash(self, some: Sequence[str], relaxed: Set[str] = frozenset()) -> bool:
+        """Whether it can be shown that no plan meets these pins where nodes are not relaxed."""
+        pins = {name: self.pins[name] for name in some}
+        try:
+            found = enumerate_candidates(
+                self.graph, self.target, self.threads, pins, relaxed=relaxed
+            )
+            Problem(self.graph, found, self.target, self.threads)
+        except Unsatisfiable:
+            return True
+        except LayoutConflict:  # none was found in time, which shows nothing
+            return False
+        return False
+
+
+def minimal(items: Sequence[Item], clash: Callable[[Sequence[Item]], bool]) -> list[Item]:
+    """Of items that clash, some that still do, while they do not if any one of them is left out.
+
+    Nothing where even no items clash.  Halves are tried first, so that of many items few that clash
+    take few trials.  `clash` holds for more items if it holds for some.
+    """
+    if clash([]):
+        return []
+    return sorted(_needed([], False, list(items), clash), key=list(items).index)
+
+
+def _needed(
+    kept: list[Item],
+    changed: bool,
+    items: list[Item],
+    clash: Callable[[Sequence[Item]], bool],
+) -> list[Item]:
+    """Those of `items` that it takes to make `kept` clash; `changed`: this was not tried yet."""
+    if changed and clash(kept):
+        return []
+    if len(items) == 1:
+        return items
+    half = len(items) // 2
+    first, second = items[:half], items[half:]
+    behind = _needed(kept + first, True, second, clash)
+    before = _needed(kept + behind, bool(behind), first, clash)
+    return before + behind
+
+
+def _touched(node: Node, pins: Mapping[str, Layout]) -> list[tuple[str, str, str]]:
+    """The pinned values that a node reads or writes, as what, and the name of the buffer."""
+    return [
+        (value, kind, buffer.name)
+        for kind, buffers, values in (
+            ("input", node.func.inputs, node.inputs),
+            ("output", node.func.outputs, node.outputs),
+        )
+        for buffer, value in zip(buffers, values, strict=True)
+        if value in pins
+    ]
+
+
+def _pinned(node: Node, pins: Mapping[str, Layout]) -> str:
+    return ", ".join(
+        f"{value} pinned to {pins[value].describe()} ({kind} {buffer})"
+        for value, kind, buffer in _touched(node, pins)
+    )
+
+
+def _names(nodes: Sequence[Node]) -> frozenset[str]:
+    return frozenset(node.name for node in nodes)

@@ -1,0 +1,139 @@
+"""Pins: layouts that a user asks for, and what they cost.
+
+In: values of a graph and layouts, or their names.  Out: layouts; and, once the plan with them is
+known, how much less the best plan without each takes.  Each such plan is found anew, so of many
+pins only the cost of all together is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.errors import LayoutConflict
+from graphflow.flow.candidates import Candidate, enumerate_candidates
+from graphflow.flow.plan import Pinned
+from graphflow.flow.program import Unfinished
+from graphflow.flow.solve import Problem, Solution
+from graphflow.graph import OperatorGraph
+from graphflow.layout import Layout, families
+from graphflow.target import Target
+
+MOST_PRICED = 8
+"""Pins that are still priced one by one."""
+
+NO_COST = 1e-9
+"""Differences between plans, relatively, that are left of rounding prices."""
+
+FREE = "no plan without it is faster"
+
+
+def read_pins(
+    graph: OperatorGraph, pins: Mapping[str, Layout | str], target: Target
+) -> dict[str, Layout]:
+    """The layouts that are pinned; LayoutConflict for an unknown value, name or shape."""
+    return {name: _read(graph, name, pin, target) for name, pin in pins.items()}
+
+
+def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) -> Layout:
+    value = graph.values.get(name)
+    if value is None:
+        known = ", ".join(list(graph.values)[:8])
+        raise LayoutConflict(f"cannot pin {name}: no such edge after fusion; there are {known} …")
+    if isinstance(pin, Layout):
+        if pin.logical_shape != value.shape:
+            raise LayoutConflict(
+                f"the layout pinned to {name} is for shape {list(pin.logical_shape)}, and the "
+                f"tensor has {list(value.shape)}"
+            )
+        return pin
+    offered: dict[str, Layout] = {}
+    for family in families(len(value.shape), target.lanes()):
+        layout = family.instantiate(value.shape)
+        if layout is not None:
+            offered |= {family.name: layout, family.construction.value: layout}
+            offered.setdefault(layout.describe(), layout)
+    if pin not in offered:
+        raise LayoutConflict(f"cannot pin {name} to {pin!r}; it can be one of {sorted(offered)}")
+    return offered[pin]
+
+
+def price_pins(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    pins: Mapping[str, Layout],
+    best: Solution,
+    timings: Timings = NO_TIMINGS,
+) -> tuple[tuple[Pinned, ...], float | None]:
+    """What each pin costs beside the others, and the seconds of the best plan without any.
+
+    `best` is the plan with all of them.  None where that would take the integer program.
+    """
+
+    def without(*dropped: str) -> Solution | None:
+        left = {name: layout for name, layout in pins.items() if name not in dropped}
+        candidates = enumerate_candidates(graph, target, threads, left, timings)
+        try:
+            return Problem(
+                graph, candidates, target, threads, timings=timings, eliminated_only=True
+            ).best
+        except Unfinished:
+            return None
+
+    free = without(*pins)
+    found = []
+    for name, layout in pins.items():
+        if free is not None and not _costs(best, free):  # nor does any other plan without some pins
+            found.append(Pinned(name, layout, 0.0, FREE))
+        elif len(pins) > MOST_PRICED:
+            because = f"one of {len(pins)} pins: only what all cost together was computed"
+            found.append(Pinned(name, layout, None, because))
+        else:
+            other = free if len(pins) == 1 else without(name)
+            found.append(_priced(graph, name, layout, best, other))
+    return tuple(found), None if free is None else free.seconds
+
+
+def _costs(best: Solution, other: Solution) -> bool:
+    """Whether the plan with the pins takes longer than another."""
+    return best.seconds - other.seconds > NO_COST * best.seconds
+
+
+def _priced(
+    graph: OperatorGraph, name: str, layout: Layout, best: Solution, other: Solution | None
+) -> Pinned:
+    if other is None:
+        because = "not computed: the best plan without it would take the integer program"
+        return Pinned(name, layout, None, because)
+    if not _costs(best, other):
+        return Pinned(name, layout, 0.0, FREE)
+    cost = best.seconds - other.seconds
+    changed = [
+        n for n, taken in best.candidates.items() if _form(taken) != _form(other.candidates[n])
+    ]
+    because = f"without it {_given(graph, name, other)}"
+    copies = len(best.copies) - len(other.copies)
+    if copies:
+        because += f", with {abs(copies)} {'fewer' if copies > 0 else 'more'} copies in all"
+    if changed:
+        because += f"; other forms of {', '.join(changed[:4])}{' …' if changed[4:] else ''}"
+    return Pinned(name, layout, cost, because)
+
+
+def _given(graph: OperatorGraph, name: str, plan: Solution) -> str:
+    """In which label a plan has a value."""
+    maker = graph.producer(name)
+    if maker is None or maker.name not in plan.candidates:
+        read = {
+            need.layout.describe(): None
+            for candidate in plan.candidates.values()
+            for need in candidate.needs
+            if need.value == name
+        }
+        return f"{name} is read as {' and '.join(read) or 'its nodes like it'}"
+    return f"{name} is {dict(plan.candidates[maker.name].gives)[name].describe()}"
+
+
+def _form(candidate: Candidate) -> tuple[str, float | None]:
+    return candidate.alternative.name, candidate.pad_value
