@@ -31,6 +31,7 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.models import Builder
+from graphflow.schedule import Schedule
 from graphflow.target import Target
 from graphflow.tir import PrimFunc
 
@@ -217,16 +218,29 @@ def test_pin_of_a_graph_input_or_output() -> None:
     assert [c.target.layout.describe() for c in plan.conversions if c.value == "x"] == ["NHWC"]
 
 
-def test_a_pin_that_nobody_offers() -> None:
+def test_a_pin_that_is_no_familys_is_taken() -> None:
     graph = chain()
     odd_box = channels_last_padded((1, 32, 14, 14), 24)
+    plan = plan_layouts(graph, TARGET, 2, {middle(graph): odd_box})
+    assert plan.edges[middle(graph)].label.layout == odd_box
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(graph.values["x"].shape).astype(np.float32)
+    got = interpret_physical(graph, apply_plan(graph, plan), TARGET, {"x": x})
+    for name, array in interpret_graph(graph, {"x": x}).items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pin_that_nobody_offers() -> None:
+    graph = chain()
+    node, odd_box = graph.nodes[0], channels_last_padded((1, 32, 14, 14), 24)
+    graph.offer(node.name, Schedule.of(node.func), only=True)
     with pytest.raises(LayoutConflict) as error:
         plan_layouts(graph, TARGET, 2, {middle(graph): odd_box})
     text = str(error.value)
-    assert graph.nodes[0].name in text
+    assert node.name in text
     assert f"{middle(graph)} pinned to NHWC padded to 48" in text
     assert "its forms are" in text
-    assert "NHWC" in text
+    assert "row-major" in text
     assert "Drop one of these pins" in text
 
 

@@ -12,14 +12,13 @@ from graphflow.convert.windows import placed_inside
 from graphflow.errors import VerifyError
 from graphflow.flow import Label, LayoutPlan, padding_regions
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Padding, memory_key
+from graphflow.kernels.recipes import Padding, left_facts, memory_key
 from graphflow.layout import (
     Constant,
     Fact,
     Undefined,
     Unused,
     fact_of,
-    output_facts,
     row_major,
     serves,
 )
@@ -98,8 +97,14 @@ def _inputs(
     for position, (buffer, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True)):
         layout = form.layouts[buffer.name]
         if graph.is_constant(value):
+            zero = fact_of(0, buffer.dtype)  # packing writes that
+            demanded = form.demands.get(buffer.name, Unused())
+            if not serves(zero, demanded):
+                raise VerifyError(
+                    f"{node.name} ({node.op}) needs the padding of the constant {value} {demanded}"
+                )
             for region in padding_regions(layout):
-                found[buffer.name, region] = Undefined()
+                found[buffer.name, region] = zero
             continue
         source = plan.source(node.name, position, value)
         if memory_key(source.layout) != memory_key(layout):
@@ -146,7 +151,7 @@ def _outputs(
         return dict.fromkeys(regions, fact_of(choice.pad_value, output.dtype))
     if choice.alternative.padding is not Padding.EVALUATED:
         return dict.fromkeys(regions, Undefined())
-    left = output_facts(node.func, choice.alternative.layouts, given)
+    left = left_facts(node.func, choice.alternative, given)
     return {region: left.get((output.name, region), Undefined()) for region in regions}
 
 

@@ -1,6 +1,6 @@
 """Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
 
-from graphflow.flow.candidates import Forms, forms_of
+from graphflow.flow.forms import Forms, forms_of
 from graphflow.flow.labels import accepts, label_of, padding_regions, serving
 from graphflow.flow.plan import (
     Cancelled,

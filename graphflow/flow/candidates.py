@@ -11,23 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
 from itertools import product
-
-import numpy as np
 
 from graphflow.cost import NO_TIMINGS, FormPrices, Timings
 from graphflow.errors import LayoutConflict
+from graphflow.flow.forms import forms_of, forms_with, user_layouts
 from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.recipes import (
     Alternative,
-    MemoryKey,
-    Offers,
     Padding,
+    Scheduled,
     View,
-    alternatives,
+    left_facts,
     memory_key,
 )
 from graphflow.layout import (
@@ -36,14 +33,15 @@ from graphflow.layout import (
     Equal,
     Fact,
     Layout,
+    Number,
     Undefined,
     Unused,
+    dtype_limits,
     fact_of,
-    families,
-    output_facts,
     row_major,
 )
 from graphflow.target import Target
+from graphflow.tir import FLOATS
 
 
 class Unsatisfiable(LayoutConflict):
@@ -131,75 +129,6 @@ class Candidates:
     labels: Mapping[str, tuple[Label, ...]]
 
 
-@dataclass(frozen=True)
-class Forms:
-    """The alternatives of every node, before labels are followed."""
-
-    of_node: Mapping[str, tuple[Alternative, ...]]
-
-    def demanded(self) -> tuple[float, ...]:
-        """The constants that some form demands in a padding."""
-        found = {
-            float(demand.literal.value)
-            for forms in self.of_node.values()
-            for form in forms
-            for demand in form.demands.values()
-            if isinstance(demand, Equal)
-        }
-        return tuple(sorted(found))
-
-
-def forms_of(graph: OperatorGraph, target: Target) -> Forms:
-    """The alternatives of every node that runs (constants are made beforehand)."""
-    found: dict[str, tuple[Alternative, ...]] = {}
-    for node in graph.nodes:
-        if not all(graph.is_constant(value) for value in node.outputs):
-            found[node.name] = _alternatives(graph, node, target)
-    return Forms(found)
-
-
-def _alternatives(
-    graph: OperatorGraph, node: Node, target: Target, offered: Offers = ()
-) -> tuple[Alternative, ...]:
-    constants = constant_inputs(graph, node)
-    finite = frozenset(b for b in constants if _is_finite(graph, node, b))
-    return alternatives(node.func, constants, target, finite, offered)
-
-
-def _offers(
-    graph: OperatorGraph, node: Node, labels: Mapping[str, tuple[Label, ...]], target: Target
-) -> Offers:
-    """The layouts of no family in which inputs of a node can be had."""
-    found: dict[str, tuple[Layout, ...]] = {}
-    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
-        if not graph.is_constant(value):
-            usual = _of_families(buffer.shape, target)
-            given = {memory_key(label.layout): label.layout for label in labels[value]}
-            unusual = tuple(layout for key, layout in given.items() if key not in usual)
-            if unusual:
-                found[buffer.name] = unusual
-    return tuple(found.items())
-
-
-@lru_cache(maxsize=4096)
-def _of_families(shape: tuple[int, ...], target: Target) -> frozenset[MemoryKey]:
-    made = (family.instantiate(shape) for family in families(len(shape), target.lanes()))
-    return frozenset(memory_key(layout) for layout in made if layout is not None)
-
-
-def _is_finite(graph: OperatorGraph, node: Node, buffer: str) -> bool:
-    """Whether an initializer bound to this parameter holds neither NaN nor infinity."""
-    position = [b.name for b in node.func.inputs].index(buffer)
-    array = graph.initializers.get(node.inputs[position])
-    return array is not None and array.dtype.kind == "f" and bool(np.isfinite(array).all())
-
-
-def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
-    """The parameters of `node` that are bound to constants."""
-    bound = zip(node.func.inputs, node.inputs, strict=True)
-    return frozenset(buffer.name for buffer, value in bound if graph.is_constant(value))
-
-
 def enumerate_candidates(
     graph: OperatorGraph,
     target: Target,
@@ -219,15 +148,13 @@ def enumerate_candidates(
     labels: dict[str, tuple[Label, ...]] = {
         name: (label_of(row_major(graph.values[name].shape)),) for name in graph.inputs
     }
+    layouts = user_layouts(forms, pins, target)
     found: dict[str, tuple[Candidate, ...]] = {}
     for node in graph.nodes:
         if node.name not in forms.of_node:
             continue
         candidates: dict[object, Candidate] = {}
-        offered = _offers(graph, node, labels, target)
-        options = forms.of_node[node.name]
-        if offered:
-            options = _alternatives(graph, node, target, offered)
+        options = forms_with(graph, node, forms, labels, pins, layouts, target)
         prices = FormPrices(node.func, options, wanted, target, threads, timings)
         for form in options:
             if node.name not in relaxed and not _respects(node, form, pins):
@@ -268,7 +195,7 @@ def _of_form(
     node: Node,
     form: Alternative,
     labels: Mapping[str, tuple[Label, ...]],
-    wanted: tuple[float, ...],
+    wanted: tuple[Number, ...],
     prices: FormPrices,
 ) -> list[Candidate]:
     needs = [
@@ -292,19 +219,21 @@ def _of_form(
     ) -> Candidate:
         label = Label(layout, tuple((r, facts[r]) for r in regions))
         price = prices.price(form, pad)
+        by_user = isinstance(form.recipe, Scheduled)
+        lies = Lies.PIECE if by_user and layout.is_padded else Lies.FREE
         return Candidate(
-            node.name, form, using, ((value, label),), pad, price.seconds, measured=price.measured
+            node.name, form, using, ((value, label),), pad, price.seconds, lies, price.measured
         )
 
-    undefined: dict[str, Fact] = dict.fromkeys(regions, Undefined())
-    found = [candidate(undefined, tuple(needs), None)]
+    left: dict[str, Fact] = dict.fromkeys(regions, Undefined())
+    if form.padding is Padding.EVALUATED and any(isinstance(n.demand, Equal) for n in needs):
+        left = _evaluated(node, form, {n.position: _least(n) for n in needs})
+    found = [candidate(left, tuple(needs), None)]
     if not regions:
         return found
-    dtype = output.dtype
-    for constant in wanted:
-        found.append(
-            candidate(dict.fromkeys(regions, fact_of(constant, dtype)), tuple(needs), constant)
-        )
+    for constant in filter(None, (_held(value, output.dtype) for value in wanted)):
+        literal = constant.literal.value
+        found.append(candidate(dict.fromkeys(regions, constant), tuple(needs), literal))
     if form.padding is Padding.EVALUATED:
         for known in _known_inputs(needs, labels):
             facts = _evaluated(node, form, known)
@@ -315,6 +244,18 @@ def _of_form(
                 )
                 found.append(candidate(facts, using, None))
     return found
+
+
+def _held(value: Number, dtype: str) -> Constant | None:
+    """The constant as a dtype has it; None where it has no such number."""
+    if dtype not in FLOATS:
+        low, high = dtype_limits(dtype)
+        if not low <= value <= high or value != int(value):
+            return None
+        value = bool(value) if dtype == "bool" else int(value)
+    else:
+        value = float(value)
+    return fact_of(value, dtype)
 
 
 def _view_places(view: View) -> Iterator[tuple[Place, Lies]]:
@@ -332,6 +273,9 @@ def _known_inputs(
     """Every combination of labels in which the inputs may already be in the wanted layouts."""
     options: list[list[tuple[int, Label]]] = []
     for need in needs:
+        if isinstance(need.demand, Equal):
+            options.append([(need.position, _least(need))])
+            continue
         fitting = [
             label
             for label in labels[need.value]
@@ -343,6 +287,14 @@ def _known_inputs(
     return [dict(chosen) for chosen in product(*options)]
 
 
+def _least(need: Need) -> Label:
+    """What is certain of an input: what is demanded of it."""
+    if isinstance(need.demand, Equal):
+        literal = need.demand.literal
+        return label_of(need.layout, fact_of(literal.value, literal.dtype))
+    return label_of(need.layout)
+
+
 def _evaluated(node: Node, form: Alternative, known: Mapping[int, Label]) -> dict[str, Fact]:
     """What the body leaves in the padding of its output, for these facts of its inputs."""
     facts: dict[tuple[str, str], Fact] = {}
@@ -352,7 +304,7 @@ def _evaluated(node: Node, form: Alternative, known: Mapping[int, Label]) -> dic
         for region in padding_regions(layout):
             facts[buffer.name, region] = given.get(region, Undefined())
     output = node.func.outputs[0]
-    result = output_facts(node.func, form.layouts, facts)
+    result = left_facts(node.func, form, facts)
     return {
         region: _settled(result.get((output.name, region), Undefined()))
         for region in padding_regions(form.layouts[output.name])

@@ -248,10 +248,25 @@ class _Writer:
         for option in self.candidates.of_node[node.name]:
             same = memory_key(option.gives[0][1].layout) == memory_key(layout)
             evaluated = option.alternative.padding is Padding.EVALUATED
-            if option.pad_value is None and same and evaluated and option.gives[0][1].facts:
-                facts = list(option.gives[0][1].facts)
+            own = option.alternative.recipe == chosen.alternative.recipe and same and evaluated
+            if own and option.pad_value is None and self._rests_on_what_is(option):
+                stronger = any(fact != Undefined() for _, fact in option.gives[0][1].facts)
+                facts = list(option.gives[0][1].facts) if stronger or not facts else facts
         known: list[tuple[str, Fact]] = [(r, Undefined()) for r in padding_regions(layout)]
         return Label(layout, tuple(facts or known))
+
+    def _rests_on_what_is(self, option: Candidate) -> bool:
+        """Whether the facts that a candidate's claims rest on hold where its node reads now."""
+        reading = {need.position: need for need in self.best.candidates[option.node].needs}
+        for need in option.needs:
+            chosen = reading[need.position]
+            source = self.labels[need.value]
+            if not self._direct(chosen):
+                source = self.best.copies[self._copy_for(chosen)].target
+            known = dict(source.facts)
+            if any(f != Undefined() and known.get(region) != f for region, f in need.facts):
+                return False
+        return True
 
     def _repair(self, candidate: Candidate, need: Need) -> str:
         node = self.graph.producer(need.value)

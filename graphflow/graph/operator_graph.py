@@ -10,7 +10,7 @@ visible outside this module.  The order is kept until the next edit; nothing rec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -18,7 +18,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import InvalidModel, VerifyError
+from graphflow.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.schedule import Schedule
 from graphflow.tir import Buffer, PrimFunc
 
 Array: TypeAlias = NDArray[np.generic]
@@ -52,6 +53,10 @@ class Node:
     """The ONNX nodes that this node does the work of, in order."""
     inner: tuple[tuple[str, str], ...] = ()
     """Tensors that a fused kernel keeps to itself: (value name, buffer name in `func`)."""
+    offered: tuple[PrimFunc, ...] = ()
+    """Scheduled kernels that do the same as `func`, each a form this node can take."""
+    only_offered: bool = False
+    """Whether nothing but the offered kernels may be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +230,30 @@ class OperatorGraph:
         self.remove(name)
         for node in nodes:
             self._insert(node, place)
+
+    def offer(self, name: str, *schedules: Schedule, only: bool = False) -> None:
+        """Offer schedules of a node's kernel as forms that it can take, besides those it has.
+
+        Stages marked `preproc` and `postproc` are lifted out of them, so that the graph may cancel
+        them against those of neighbours.  With `only`, one of what was offered is taken.  A node
+        with offers is not fused.  ScheduleError where a schedule is not one of the node's kernel.
+        """
+        node = self._nodes[name]
+        for schedule in schedules:
+            if schedule.definition != node.func:
+                raise ScheduleError(
+                    f"what is offered to {name} is a schedule of {schedule.definition.name}, and "
+                    f"the node's kernel is another one: begin with Schedule.of(graph.node({name!r})"
+                    ".func)"
+                )
+            if schedule.func.params != node.func.params:
+                raise ScheduleError(
+                    f"the schedule of {node.func.name} that is offered to {name} changes the "
+                    "parameters; cache them (cache_read, cache_write) and transform the caches"
+                )
+        kernels = (*node.offered, *(schedule.func for schedule in schedules))
+        distinct = tuple(dict.fromkeys(kernels))
+        self.replace(name, replace(node, offered=distinct, only_offered=only or node.only_offered))
 
     def _insert(self, node: Node, place: int) -> None:
         if node.name in self._nodes:

@@ -9,6 +9,7 @@ from graphflow.layout.facts import (
     Fact,
     InRange,
     NoAccess,
+    Number,
     Range,
     Readable,
     Undefined,
@@ -25,7 +26,7 @@ from graphflow.layout.families import Construction, Family, families
 from graphflow.layout.folding import EXACT_POINTS
 from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars
 from graphflow.layout.inversion import solve
-from graphflow.layout.kernel_facts import RegionFacts, output_facts
+from graphflow.layout.kernel_facts import RegionFacts, output_facts, packed_facts
 from graphflow.layout.layout import (
     Layout,
     blocked,
@@ -61,6 +62,7 @@ __all__ = [
     "IndexMap",
     "Layout",
     "NoAccess",
+    "Number",
     "Owner",
     "Range",
     "Readable",
@@ -82,6 +84,7 @@ __all__ = [
     "logical_vars",
     "order_key",
     "output_facts",
+    "packed_facts",
     "pad_region_name",
     "physical_vars",
     "reduction_demand",

@@ -79,8 +79,29 @@ def output_facts(
                 f"{func.name}: {param.buffer.name} has the logical shape "
                 f"{list(param.buffer.shape)}, its layout is one of {list(logical)}"
             )
-    kernel = _Kernel(placed, facts, _writers(func))
+    return _facts(func, _Kernel(placed, facts, _writers(func)))
+
+
+def packed_facts(
+    func: PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
+) -> dict[tuple[str, str], Fact]:
+    """The same for a kernel whose parameters are the boxes of their layouts already.
+
+    What the kernel leaves in a region is what it stores there; NoAccess where that is not known.
+    """
+    for param in func.params:
+        box = layouts[param.buffer.name].physical_shape
+        if box != param.buffer.shape:
+            raise ScheduleError(
+                f"{func.name}: {param.buffer.name} is {list(param.buffer.shape)}, the box of its "
+                f"layout {list(box)}"
+            )
+    return _facts(func, _Kernel(layouts, facts, _writers(func), packed=True))
+
+
+def _facts(func: PrimFunc, kernel: _Kernel) -> dict[tuple[str, str], Fact]:
     found: dict[tuple[str, str], Fact] = {}
+    placed = kernel.layouts
     for buffer in func.outputs:
         for region in placed[buffer.name].regions():
             found[buffer.name, region.name] = _Query(kernel, buffer, region).fact()
@@ -110,6 +131,10 @@ class _Writer:
                 return None
         complete = loops == set(values) and len(values) + len(conditions) == len(indices)
         return (values, conjunction(conditions)) if complete else None
+
+    def shares_loops(self, other: _Writer) -> bool:
+        """Whether iterations of the two alternate."""
+        return bool({a.var for a in self.domain.axes} & {a.var for a in other.domain.axes})
 
     def extent(self, values: Mapping[Var, IndexExpr]) -> Predicate:
         """Whether the loops as they are written reach these values."""
@@ -152,6 +177,16 @@ class _Kernel:
     layouts: Mapping[str, Layout]
     facts: RegionFacts
     writers: Mapping[Buffer, tuple[_Writer, ...] | None]
+    packed: bool = False
+
+    def logical(self, layout: Layout) -> tuple[IndexExpr, ...]:
+        """How the kernel names the element at each place of the box of a parameter."""
+        axes = layout.physical_axes
+        return axes if self.packed else layout.logical_index(axes)
+
+    def physical(self, layout: Layout, indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+        """The place of what the kernel calls `indices`."""
+        return indices if self.packed else layout.physical_index(indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,29 +207,34 @@ class _Query:
         if self.region.name == LOGICAL:
             return _joined(self.run(w, {}, w.domain) for w in writers)
         layout = self.kernel.layouts[self.output.name]
-        index = layout.logical_index(layout.physical_axes)
+        index = self.kernel.logical(layout)
         inner = _Query(self.kernel, self.output, self.region, index)
-        return inner.written(self.output, index, self.region.domain())
+        return inner.written(self.output, index, self.region.domain(), final=True)
 
-    def written(self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain) -> Fact:
-        """What `buffer` holds at `indices`, over the points of `domain`."""
+    def written(
+        self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain, final: bool = False
+    ) -> Fact:
+        """What `buffer` holds at `indices`, over the points of `domain`; or `final`ly holds."""
         writers = self.kernel.writers.get(buffer)
         if not writers:
             return NoAccess() if writers is None else Undefined()
         parts: list[Fact] = []
         reached: list[Predicate] = []
-        for writer in writers:
+        for number, writer in reversed(list(enumerate(writers))):
             place = writer.place(indices)
             if place is None:
                 return NoAccess()
             values, condition = place
-            # One writer may run on beyond its loops; several keep to their own parts.
-            if len(writers) > 1 or writer.domain.where != TRUE:
+            # One writer of a definition may run on beyond its loops; several keep to their parts.
+            if self.kernel.packed or len(writers) > 1 or writer.domain.where != TRUE:
                 condition = conjunction((condition, writer.extent(values)))
             if _never(condition, domain):
                 continue
             reached.append(condition)
             parts.append(self.run(writer, values, domain.given(condition)))
+            apart = not any(writer.shares_loops(earlier) for earlier in writers[:number])
+            if final and apart and prove(condition, domain).proven:
+                break  # this overwrites all that was there
         if not prove(disjunction(reached), domain).proven:
             return NoAccess()
         return _joined(parts)
@@ -267,7 +307,7 @@ class _Query:
     def found(self, load: Load, layout: Layout, domain: Domain) -> Fact:
         """The facts of all regions of the operand that the load may touch."""
         ranges = domain.ranges()
-        place = tuple(simplify(e, ranges) for e in layout.physical_index(load.indices))
+        place = tuple(simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
         names = dict(zip(layout.physical_axes, place, strict=True))
         sides = zip(place, layout.physical_shape, strict=True)
         in_box = conjunction(within(e, 0, extent) for e, extent in sides)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphflow.arith import TRUE, Proof, conjunction, prove, within
+from graphflow.arith import TRUE, Image, Proof, conjunction, prove, within
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
-from graphflow.layout import Demand, Equal
+from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
 from graphflow.schedule import Schedule
 from graphflow.target import Target
 from graphflow.tir import (
+    Access,
     Allocate,
     Buffer,
     LoopKind,
@@ -98,7 +99,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     with trace.timer("proofs", task.symbol):
         verify(func, "lowered")
         if task.claimed is not None:
-            _keeps_claim(task.claimed, func, task.definition)
+            _keeps_claim(task.claimed, func, task)
         proofs = tuple(in_bounds(func))
     return LoweredKernel(task.symbol, func, schedule, _parallel_extent(func), workspace, proofs)
 
@@ -191,19 +192,39 @@ def _claim(call: Call) -> str | None:
     return f"{call.name}: the form {call.form.name}"
 
 
-def _keeps_claim(claimed: str, func: PrimFunc, definition: PrimFunc) -> None:
+def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
     """What a form claims to leave in the padding of its output, it must have stored there.
 
-    A store under an index condition does not reach all of the box: then a mask was left where the
-    plan relies on padding that the kernel runs over.
+    Stores under an index condition need not reach all of the box: then one of them must reach all
+    of each region of padding.  Otherwise a mask was left where the plan relies on padding that the
+    kernel runs over.
     """
-    outputs = {b.name for b in definition.outputs}
-    for access in accesses(func.body):
-        if access.kind == "write" and access.buffer.name in outputs and access.domain.where != TRUE:
+    layouts = {name: layout for name, layout, _ in task.placements}
+    for output in task.definition.outputs:
+        writes = [
+            access
+            for access in accesses(func.body)
+            if access.kind == "write" and access.buffer.name == output.name
+        ]
+        partial = [access for access in writes if access.domain.where != TRUE]
+        if partial and not _reaches_padding(writes, layouts[output.name]):
             raise VerifyError(
-                f"{claimed} claims to write the padding of {access.buffer.name}, and stores only "
-                f"where {access.domain.where}\nin\n{to_text(func)}"
+                f"{claimed} claims to write the padding of {output.name}, and stores only "
+                f"where {partial[0].domain.where}\nin\n{to_text(func)}"
             )
+
+
+def _reaches_padding(writes: list[Access], layout: Layout) -> bool:
+    """Whether some store reaches all of each region of padding."""
+    shape, axes = layout.physical_shape, layout.physical_axes
+    return all(
+        any(
+            Image(access.domain, access.indices).covers(region.predicate, axes, shape).proven
+            for access in writes
+        )
+        for region in layout.regions()
+        if region.name != LOGICAL
+    )
 
 
 def check_storage(call: Call, physical: PhysicalGraph) -> None:

@@ -16,6 +16,13 @@ from graphflow.schedule.layouts import (
     sequential_buffer_access,
     transform_layout,
 )
+from graphflow.schedule.lifting import (
+    Marked,
+    is_marked,
+    lift_stages,
+    marked_stage,
+    state_padding,
+)
 from graphflow.schedule.loops import (
     cut_loop,
     divide_loop,
@@ -29,6 +36,7 @@ from graphflow.schedule.padding import absorb_padding
 from graphflow.schedule.parts import fission, fuse, split_condition
 
 __all__ = [
+    "Marked",
     "PadFunction",
     "PadValue",
     "Rewrite",
@@ -46,8 +54,11 @@ __all__ = [
     "fission",
     "fuse",
     "interior",
+    "is_marked",
     "lift_alloc",
     "lift_conditions",
+    "lift_stages",
+    "marked_stage",
     "mult_loops",
     "parallelize_loop",
     "remove_branching_through_overcompute",
@@ -59,6 +70,7 @@ __all__ = [
     "simplify_kernel",
     "split_condition",
     "stage_mem",
+    "state_padding",
     "transform_layout",
     "unroll_loop",
     "vectorize_loop",

@@ -94,7 +94,7 @@ def transform_layout(
     check = require(layout.index_map.check(layout.logical_shape), "the index map is injective")
     body = _relaid(func.body, old, new, layout)
     written = any(a.buffer == old and a.kind != "read" for a in accesses(func.body))
-    stage = _padding_stage(func, new, layout, pad_value, written)
+    stage = padding_stage(func, new, layout, pad_value, written)
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
     at = _stage_position(func, old) if written else 0
     body = (*body[:at], *stage, *body[at:])
@@ -144,9 +144,13 @@ def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
     return map_body(map_expressions(body, on_expr), on_stmt)
 
 
-def _padding_stage(
+def padding_stage(
     func: PrimFunc, new: Buffer, layout: Layout, pad_value: PadValue, written: bool
 ) -> Body:
+    """The stage that writes the padding of `new`, or assumes it where it is not `written`.
+
+    Nothing where the layout has no padding.
+    """
     if not layout.is_padded:
         return ()
     name, number = f"{new.name}_padding", 1

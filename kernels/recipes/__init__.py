@@ -5,6 +5,7 @@ from graphflow.kernels.recipes.alternative import (
     Link,
     Padding,
     Recipe,
+    Scheduled,
     Staged,
     Tiled,
     View,
@@ -12,8 +13,10 @@ from graphflow.kernels.recipes.alternative import (
 )
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
+from graphflow.kernels.recipes.given import given_forms
 from graphflow.kernels.recipes.movement import MemoryKey, flat_offset, memory_key, moves_of
 from graphflow.kernels.recipes.placing import Offers
+from graphflow.kernels.recipes.scheduled import left_facts, lifted
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "Panel",
     "Placements",
     "Recipe",
+    "Scheduled",
     "Staged",
     "Tiled",
     "Tiling",
@@ -33,6 +37,9 @@ __all__ = [
     "alternatives",
     "build",
     "flat_offset",
+    "given_forms",
+    "left_facts",
+    "lifted",
     "memory_key",
     "moves_of",
 ]

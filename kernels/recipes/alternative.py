@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from graphflow.kernels.recipes.tile import Tiling
 from graphflow.layout import Demand, Layout
+from graphflow.tir import PrimFunc
 
 
 class Padding(Enum):
@@ -42,6 +43,17 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Made by a user: a kernel with marked stages, which are lifted out.
+
+    `finite` are inputs that it assumes to hold finite numbers.
+    """
+
+    kernel: PrimFunc
+    finite: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """Where one tensor lies inside another one; as a label it keeps the layout it has by itself.
 
@@ -65,7 +77,7 @@ class View:
     outward: bool = False
 
 
-Recipe: TypeAlias = Tiled | Staged | View
+Recipe: TypeAlias = Tiled | Staged | Scheduled | View
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the claims against what analysis finds in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -32,6 +32,7 @@ from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.movement import flat_offset, offered_views, view_forms
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import (
+    Given,
     Like,
     Offered,
     Offers,
@@ -87,7 +88,7 @@ def alternatives(
     else:
         forms = [*view_forms(definition, target)]
         if roles is None:
-            forms.append(_staged(definition))
+            forms.append(plain_form(definition))
         else:
             forms += _tiled(definition, roles, constants, target, finite)
     distinct: dict[tuple[object, ...], Alternative] = {}
@@ -106,11 +107,28 @@ def _tileable(definition: PrimFunc) -> Roles | None:
     return None if roles is None or empty or prod(roles.output.shape) == 1 else roles
 
 
-def _staged(definition: PrimFunc) -> Alternative:
+def forms_in(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    out: Family | Given,
+    data: Family | Given | Offered,
+) -> Iterator[Alternative]:
+    """The tiled forms in layouts that are no family's; whether they can be made is not known."""
+    roles = _tileable(definition)
+    form = None if roles is None else _form(definition, roles, constants, out, data, target)
+    if roles is not None and form is not None:
+        yield from _with_demands(form, roles)
+
+
+def plain_form(definition: PrimFunc, placed: Mapping[str, Layout] | None = None) -> Alternative:
+    """The form made stage by stage, its parameters row-major where `placed` names no layout."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
+    layouts |= placed or {}
     cycles = operations(definition) * SCALAR_CYCLES
     work = Work(2.0 * multiply_adds(definition), cycles, 1, *_bytes(definition, layouts))
-    name = "row-major, stage by stage"
+    apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
+    name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return Alternative(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
 
 
@@ -207,8 +225,8 @@ def _form(
     definition: PrimFunc,
     roles: Roles,
     constants: frozenset[str],
-    out: Family | Like,
-    data: Family | Offered,
+    out: Family | Like | Given,
+    data: Family | Given | Offered,
     target: Target,
 ) -> Alternative | None:
     output = out.instantiate(roles.output.shape)
@@ -222,7 +240,7 @@ def _form(
     free: list[str] = []
     group = _group(roles, lane, target)
     for buffer in definition.inputs:
-        family: Family | Like | Offered = out
+        family: Family | Like | Given | Offered = out
         if buffer.name in constants and _is_weight(roles, buffer, lane):
             packed.append(buffer)
             continue

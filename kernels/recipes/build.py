@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Recipe, Staged, Tiled, View
+from graphflow.kernels.recipes.alternative import Recipe, Scheduled, Staged, Tiled, View
 from graphflow.kernels.recipes.form import tiled
+from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.stages import staged
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
@@ -27,5 +28,7 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
             return tiled(definition, placed, output, recipe)
         case Staged():
             return staged(definition, placements, target)
+        case Scheduled():
+            return finished(recipe, placements, target)
         case View():
             raise ScheduleError(f"{definition.name} is a view: there is no kernel to make")

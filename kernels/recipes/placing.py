@@ -53,6 +53,22 @@ class Like:
         return Layout.of(index_map, shape, (*box, given.physical_shape[-1]))
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A layout that a user gave for one shape; tensors of other shapes stay row-major."""
+
+    layout: Layout
+
+    @property
+    def rank(self) -> int:
+        """The rank of its tensors."""
+        return len(self.layout.logical_shape)
+
+    def instantiate(self, shape: tuple[int, ...]) -> Layout | None:
+        """The layout, or for another shape the row-major one."""
+        return self.layout if shape == self.layout.logical_shape else row_major(shape)
+
+
 def channel_order(layout: Layout) -> IndexExpr | None:
     """Where a channel is on the innermost axis, if that has them all, in another order than theirs.
 
@@ -87,7 +103,7 @@ def second_lane(output: Layout, lane: int) -> int:
 
 
 def operand_layout(
-    family: Family | Like | Offered, other: Family | Like, buffer: Buffer
+    family: Family | Like | Given | Offered, other: Family | Like | Given, buffer: Buffer
 ) -> Layout | None:
     """The layout of an operand; those that are not the offered one follow the `other` family.
 

@@ -45,6 +45,7 @@ from graphflow.tir import (
     is_predicate,
     loops_of,
     walk,
+    writes_in,
 )
 
 
@@ -56,11 +57,17 @@ def staged(
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
             s = s.apply(transform_layout, name, layout, pad)
+    return in_lanes_and_threads(s, target)
+
+
+def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
+    """The kernel as it is, its innermost loops in lanes, an outer loop shared by threads."""
     s = s.apply(simplify_kernel)
     s = _digits_apart(_guards_apart(s))
-    lanes = target.lanes(max(DTYPES[p.buffer.dtype].itemsize for p in definition.params))
+    lanes = target.lanes(max(DTYPES[p.buffer.dtype].itemsize for p in s.func.params))
     for loop in [stmt for stmt in loops_of(s.func.body) if _is_innermost(stmt)]:
-        s = _in_lanes(s, loop, lanes)
+        if any(writes_in(loop.body)):  # others only state something
+            s = _in_lanes(s, loop, lanes)
     return _threaded(s)
 
 
@@ -176,7 +183,7 @@ def _contiguous(loop: For) -> bool:
 
 def _threaded(s: Schedule) -> Schedule:
     """Joins the outer loops of a kernel with a single nest, and gives them to the threads."""
-    work = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
+    work = [stmt for stmt in s.func.body if any(writes_in((stmt,)))]
     if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):
         return s
     body = work[0].body if isinstance(work[0], Block) else (work[0],)

@@ -1,0 +1,196 @@
+"""The alternatives of each node: its own, those a user scheduled, those in layouts of a user.
+
+In: the graph, the target, pins, and once labels are known, the layouts that inputs come in.  Out:
+alternatives.  Nothing is chosen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+
+from graphflow.errors import ScheduleError
+from graphflow.flow.plan import Label
+from graphflow.graph import Node, OperatorGraph
+from graphflow.kernels.recipes import (
+    Alternative,
+    MemoryKey,
+    Offers,
+    Scheduled,
+    alternatives,
+    given_forms,
+    lifted,
+    memory_key,
+)
+from graphflow.layout import Equal, Layout, fact_of, families, serves
+from graphflow.schedule import is_marked
+from graphflow.target import Target
+from graphflow.tir import PrimFunc
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The alternatives of every node, before labels are followed."""
+
+    of_node: Mapping[str, tuple[Alternative, ...]]
+
+    def demanded(self) -> tuple[float, ...]:
+        """The constants that some form demands in a padding."""
+        found = {
+            float(demand.literal.value)
+            for forms in self.of_node.values()
+            for form in forms
+            for demand in form.demands.values()
+            if isinstance(demand, Equal)
+        }
+        return tuple(sorted(found))
+
+
+def forms_of(graph: OperatorGraph, target: Target) -> Forms:
+    """The alternatives of every node that runs (constants are made beforehand)."""
+    found: dict[str, tuple[Alternative, ...]] = {}
+    for node in graph.nodes:
+        if not all(graph.is_constant(value) for value in node.outputs):
+            found[node.name] = _alternatives(graph, node, target)
+    return Forms(found)
+
+
+def _alternatives(
+    graph: OperatorGraph, node: Node, target: Target, offered: Offers = ()
+) -> tuple[Alternative, ...]:
+    constants = constant_inputs(graph, node)
+    finite = frozenset(b for b in constants if _is_finite(graph, node, b))
+    kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
+    given = [_given_form(node, kernel, constants, finite, target) for kernel in kernels]
+    if node.only_offered:
+        return tuple(given)
+    return (*alternatives(node.func, constants, target, finite, offered), *given)
+
+
+def _given_form(
+    node: Node, kernel: PrimFunc, constants: frozenset[str], finite: frozenset[str], target: Target
+) -> Alternative:
+    """The form that a user's kernel is; ScheduleError where what it rests on is not known."""
+    form = lifted(kernel, target)
+    assert isinstance(form.recipe, Scheduled)
+    for name in form.recipe.finite:
+        if name not in finite:
+            raise ScheduleError(
+                f"{node.name} ({node.op}): {form.name} rests on {name} being finite, and that is "
+                "not known of it; it is for a constant without NaN and infinity"
+            )
+    for name, demand in form.demands.items():
+        zero = fact_of(0, node.func.param(name).dtype)
+        if name in constants and not serves(zero, demand):
+            raise ScheduleError(
+                f"{node.name} ({node.op}): {form.name} needs the padding of the constant {name} "
+                f"{demand}, and constants are padded with zeros"
+            )
+    return form
+
+
+Labels: TypeAlias = "Mapping[str, tuple[Label, ...]]"
+"""The labels that values can be produced in."""
+
+UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
+"""Layouts of no family that a user pinned or scheduled for, by shape and memory."""
+
+
+def user_layouts(forms: Forms, pins: Mapping[str, Layout], target: Target) -> UserLayouts:
+    """The layouts of no family that are pinned, or that a user's kernel has."""
+    wanted = list(pins.values())
+    for options in forms.of_node.values():
+        for form in options:
+            if isinstance(form.recipe, Scheduled):
+                wanted += form.layouts.values()
+    found: dict[tuple[int, ...], dict[MemoryKey, Layout]] = {}
+    for layout in wanted:
+        key = memory_key(layout)
+        if key not in _of_families(layout.logical_shape, target):
+            found.setdefault(layout.logical_shape, {}).setdefault(key, layout)
+    return found
+
+
+def forms_with(
+    graph: OperatorGraph,
+    node: Node,
+    forms: Forms,
+    labels: Labels,
+    pins: Mapping[str, Layout],
+    layouts: UserLayouts,
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """The alternatives of a node whose inputs can be had under these labels."""
+    options = forms.of_node[node.name]
+    offered = _offers(graph, node, labels, layouts, target)
+    if offered:
+        options = _alternatives(graph, node, target, offered)
+    return options + _in_user_layouts(graph, node, labels, pins, layouts, target)
+
+
+def _in_user_layouts(
+    graph: OperatorGraph,
+    node: Node,
+    labels: Labels,
+    pins: Mapping[str, Layout],
+    layouts: UserLayouts,
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """Forms that write a user's layout, or read one that an input has or is pinned to."""
+    if node.only_offered or not layouts:
+        return ()
+    given: list[tuple[str, tuple[Layout, ...]]] = []
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        there = {memory_key(label.layout) for label in labels.get(value, ())}
+        if value in pins:
+            there.add(memory_key(pins[value]))
+        known = layouts.get(buffer.shape, {})
+        given.append((buffer.name, tuple(known[key] for key in known if key in there)))
+    for buffer in node.func.outputs:
+        given.append((buffer.name, tuple(layouts.get(buffer.shape, {}).values())))
+    offers = tuple((name, known) for name, known in given if known)
+    if not offers:
+        return ()
+    return given_forms(node.func, constant_inputs(graph, node), target, offers)
+
+
+def _offers(
+    graph: OperatorGraph,
+    node: Node,
+    labels: Labels,
+    layouts: UserLayouts,
+    target: Target,
+) -> Offers:
+    """The layouts of no family, and of no user, in which inputs of a node can be had."""
+    found: dict[str, tuple[Layout, ...]] = {}
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        if not graph.is_constant(value):
+            usual = _of_families(buffer.shape, target) | set(layouts.get(buffer.shape, ()))
+            given = {memory_key(label.layout): label.layout for label in labels[value]}
+            unusual = tuple(layout for key, layout in given.items() if key not in usual)
+            if unusual:
+                found[buffer.name] = unusual
+    return tuple(found.items())
+
+
+@lru_cache(maxsize=4096)
+def _of_families(shape: tuple[int, ...], target: Target) -> frozenset[MemoryKey]:
+    made = (family.instantiate(shape) for family in families(len(shape), target.lanes()))
+    return frozenset(memory_key(layout) for layout in made if layout is not None)
+
+
+def _is_finite(graph: OperatorGraph, node: Node, buffer: str) -> bool:
+    """Whether an initializer bound to this parameter holds neither NaN nor infinity."""
+    position = [b.name for b in node.func.inputs].index(buffer)
+    array = graph.initializers.get(node.inputs[position])
+    return array is not None and array.dtype.kind == "f" and bool(np.isfinite(array).all())
+
+
+def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
+    """The parameters of `node` that are bound to constants."""
+    bound = zip(node.func.inputs, node.inputs, strict=True)
+    return frozenset(buffer.name for buffer, value in bound if graph.is_constant(value))

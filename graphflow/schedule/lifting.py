@@ -1,0 +1,412 @@
+"""Stages that a kernel marks for lifting out: what they state, and the kernel without them.
+
+In: a kernel whose parameters are copied into caches, or out of them, by blocks marked `preproc` and
+`postproc`.  Out: for each such parameter the cache's layout and what the stages state of its
+padding; and the kernel that takes the parameter in this layout.  What always holds: a stage copies
+every element of its parameter to a place of its own, and nothing but stages touches the parameter
+or, of a cache that is read, writes the cache.  The stages are analysed as they are now, so it does
+not matter how they were made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from graphflow.arith import (
+    TRUE,
+    Domain,
+    Image,
+    IndexExpr,
+    Proof,
+    Var,
+    conjunction,
+    equal,
+    negation,
+    prove,
+    simplify,
+    substitute,
+    within,
+)
+from graphflow.errors import ScheduleError
+from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
+from graphflow.schedule.conditions import simplify_kernel
+from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.layouts import PadValue, padding_stage
+from graphflow.schedule.padding import padding_stages
+from graphflow.schedule.places import find_buffer, rewrite_at
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    Literal,
+    Load,
+    PrimFunc,
+    Reduce,
+    Select,
+    Stmt,
+    Store,
+    Undef,
+    accesses,
+    expr_text,
+    is_predicate,
+    map_body,
+    map_expressions,
+    sites,
+)
+
+MARKS = {True: "preproc", False: "postproc"}
+"""The annotation of a stage, by whether its parameter is an input."""
+
+CROP = re.compile(r"crop(?:\((.*)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What marked stages state of one parameter.
+
+    `cache` holds it in `layout`.  `pad` is what the padding of the cache holds: for an input behind
+    its stages, for an output before it is cropped; None where nobody may touch it, `Undef` where it
+    holds anything.  `written` says that a stage of its own writes `pad` (an output's; inputs are
+    always padded by stages), otherwise it is a claim.
+    """
+
+    cache: Buffer
+    layout: Layout
+    pad: Literal | Undef | None
+    written: bool
+    proofs: tuple[Proof, ...]
+
+
+def is_marked(func: PrimFunc) -> bool:
+    """Whether a kernel has stages that can be lifted out."""
+    blocks = (stmt for stmt in func.body if isinstance(stmt, Block))
+    return any(key in MARKS.values() for block in blocks for key, _ in block.annotations)
+
+
+def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
+    """What the marked stages state of a parameter; None where no stage copies it.
+
+    ScheduleError where the stages cannot be lifted, with the reason.
+    """
+    param = find_buffer(func, buffer)
+    reading = param in func.inputs
+    blocks = _blocks(func, param, MARKS[reading])
+    if not blocks:
+        return None
+    cache = _cache(func, param, blocks)
+    _in_order(func, param, cache, blocks, reading)
+    copy, pads = _statements(func, param, cache, blocks)
+    layout, proofs = _layout(param, cache, copy)
+    proofs = (*proofs, *(_away(part, layout, cache) for part in pads if not part.before(copy)))
+    pad = _one_value(cache, pads)
+    written = isinstance(pad, Literal)
+    if not reading:
+        crop = _cropped(blocks[0], param)
+        if crop is not None and crop != pad and written:
+            raise ScheduleError(
+                f"{blocks[0].name} says that {cache.name} is padded with {crop}, and a stage "
+                f"writes {pad} there"
+            )
+        pad = pad if crop is None else crop
+    return Marked(cache, layout, pad, written, proofs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One statement of a stage: what it stores to the cache, or loads from it, and when.
+
+    `number` counts the statements of the stages in program order.
+    """
+
+    number: int
+    place: tuple[IndexExpr, ...]
+    value: Expr
+    domain: Domain
+
+    def before(self, other: _Part) -> bool:
+        """Whether all of this has happened before any of the other, which then overwrites it."""
+        shared = {a.var for a in self.domain.axes} & {a.var for a in other.domain.axes}
+        return self.number < other.number and not shared
+
+
+def _blocks(func: PrimFunc, param: Buffer, mark: str) -> list[Block]:
+    """The marked blocks that touch the parameter; nothing else may, if there are some."""
+    found: list[Block] = []
+    other: list[Stmt] = []
+    for stmt in func.body:
+        if any(a.buffer == param for a in accesses((stmt,))):
+            is_marked = isinstance(stmt, Block) and mark in dict(stmt.annotations)
+            (found if is_marked else other).append(stmt)  # type: ignore[arg-type]
+    if found and other:
+        raise ScheduleError(
+            f"{param.name} is touched outside the stages marked {mark} too, so these cannot be "
+            "lifted out"
+        )
+    return found
+
+
+def _cache(func: PrimFunc, param: Buffer, blocks: list[Block]) -> Buffer:
+    touched = {a.buffer for a in accesses(tuple(blocks))} - {param}
+    allocated = {s.buffer for s in func.body if isinstance(s, Allocate)}
+    if len(touched) != 1 or not touched <= allocated:
+        names = ", ".join(sorted(b.name for b in touched)) or "nothing"
+        raise ScheduleError(
+            f"the stage {blocks[0].name} copies between {param.name} and {names}; it can be lifted "
+            "out where that is one buffer, allocated outside all loops"
+        )
+    return touched.pop()
+
+
+def _in_order(
+    func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block], reading: bool
+) -> None:
+    """Inputs are cached before everything reads the cache, outputs after everything wrote it."""
+    stages = [*blocks, *padding_stages(func, cache)]
+    own = [k for k, stmt in enumerate(func.body) if stmt in stages]
+    if len(own) != len(stages):
+        raise ScheduleError(f"a stage that pads {cache.name} stands inside another statement")
+    for k, stmt in enumerate(func.body):
+        if k in own:
+            continue
+        kinds = {a.kind for a in accesses((stmt,)) if a.buffer == cache}
+        if reading and kinds - {"read"}:
+            raise ScheduleError(
+                f"{cache.name} is written outside the stages that copy {param.name}"
+            )
+        if reading and kinds and k < max(own):
+            raise ScheduleError(f"{cache.name} is read before {param.name} is copied into it")
+        if not reading and kinds - {"read"} and k > func.body.index(blocks[0]):
+            raise ScheduleError(f"{cache.name} is written after it is copied to {param.name}")
+
+
+def _statements(
+    func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block]
+) -> tuple[_Part, list[_Part]]:
+    """The one statement that copies, with places and element, and those that pad the cache."""
+    copies: list[_Part] = []
+    pads: list[_Part] = []
+    stages = [*blocks, *padding_stages(func, cache)]
+    for number, site in enumerate(sites(tuple(stmt for stmt in func.body if stmt in stages))):
+        stmt = site.stmt
+        if not isinstance(stmt, Store | Reduce):
+            continue
+        for value, domain in _cases(stmt.value, site.domain):
+            part = _Part(number, stmt.indices, value, domain)
+            moved = isinstance(value, Load) and {stmt.buffer, value.buffer} == {param, cache}
+            if isinstance(stmt, Reduce) or site.guards or not (moved or stmt.buffer == cache):
+                raise ScheduleError(f"a stage does more than to copy and pad {param.name}")
+            (copies if moved else pads).append(part)
+    if len(copies) != 1:
+        raise ScheduleError(f"{param.name} is copied by {len(copies)} statements, and not by one")
+    return copies[0], pads
+
+
+def _cases(value: Expr, domain: Domain) -> Iterator[tuple[Expr, Domain]]:
+    if isinstance(value, Select) and is_predicate(value.condition):
+        yield value.if_true, domain.given(value.condition)  # type: ignore[arg-type]
+        yield value.if_false, domain.given(negation(value.condition))  # type: ignore[arg-type]
+    else:
+        yield value, domain
+
+
+def _layout(param: Buffer, cache: Buffer, copy: _Part) -> tuple[Layout, tuple[Proof, ...]]:
+    """The layout of the cache: where the statement puts, or finds, each element."""
+    load = copy.value
+    assert isinstance(load, Load)
+    element, place = (load.indices, copy.place)
+    if load.buffer == cache:
+        element, place = place, element
+    names = logical_vars(len(param.shape))
+    known = solve(dict(zip(names, element, strict=True)), copy.domain.ranges())
+    lost = [str(a.var) for a in copy.domain.axes if a.var not in known and not _once(a.var, copy)]
+    if lost:
+        raise ScheduleError(
+            f"the loop {lost[0]} cannot be found again from the indices of {param.name}"
+        )
+    ranges = {v: (0, n - 1) for v, n in zip(names, param.shape, strict=True)}
+    values = {a.var: known.get(a.var, a.start) for a in copy.domain.axes}
+    outputs = tuple(simplify(substitute(e, values), ranges) for e in place)
+    rename: dict[Var, IndexExpr] = {}
+
+    def index_map(*inputs: Var) -> tuple[IndexExpr, ...]:
+        rename.update(zip(names, inputs, strict=True))
+        return tuple(substitute(e, rename) for e in outputs)
+
+    found = IndexMap.from_function(len(names), index_map, param.shape)
+    layout = Layout.of(found, param.shape, cache.shape, cache.separators)
+    there = layout.physical_index(element)
+    same = conjunction(equal(a, b) for a, b in zip(there, place, strict=True))
+    proofs = (
+        require(found.check(param.shape), f"{cache.name} has a place for each element"),
+        require(
+            prove(same, copy.domain), f"{cache.name} holds {param.name} as {layout.describe()}"
+        ),
+        require(
+            Image(copy.domain, element).covers(TRUE, names, param.shape),
+            f"every element of {param.name} is copied",
+        ),
+    )
+    return layout, proofs
+
+
+def _once(var: Var, copy: _Part) -> bool:
+    low, high = copy.domain.ranges()[var]
+    return low is not None and low == high
+
+
+def _away(part: _Part, layout: Layout, cache: Buffer) -> Proof:
+    padding = negation(layout.is_logical(part.place))
+    return require(
+        prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
+    )
+
+
+def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
+    """The constant that is stored to the padding; what is undefined may as well hold it."""
+    values = dict.fromkeys(part.value for part in pads)
+    odd = [v for v in values if not isinstance(v, Literal | Undef)]
+    if odd:
+        raise ScheduleError(
+            f"the padding of {cache.name} holds {expr_text(odd[0])}, which is no constant and not "
+            "undef; a graph cannot state that"
+        )
+    constants = [v for v in values if isinstance(v, Literal)]
+    if len(constants) > 1:
+        stated = " and ".join(f"{v.value}" for v in constants)
+        raise ScheduleError(
+            f"the padding of {cache.name} holds {stated}; a form states one value for each buffer"
+        )
+    if constants:
+        return constants[0]
+    return Undef(cache.dtype) if values else None
+
+
+def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
+    """What the mark of a crop says of the padding; None where it says nothing."""
+    text = dict(block.annotations)[MARKS[False]]
+    match = CROP.fullmatch(text)
+    if match is None or match[1] is None:
+        return None
+    if match[1] == "undef":
+        return Undef(param.dtype)
+    try:
+        number = float(match[1])
+    except ValueError:
+        raise ScheduleError(
+            f'{block.name} is marked "{text}"; a crop states a number or undef'
+        ) from None
+    whole = param.dtype not in ("float32", "float64")
+    return Literal(int(number) if whole else number, param.dtype)
+
+
+def state_padding(func: PrimFunc, buffer: str, value: float | int | str) -> Rewrite:
+    """`a = crop(c)` → the same, marked with what the padding of c then holds: a number, or "undef".
+
+    The mark changes nothing in the kernel.  It is a claim that whoever lifts the stage proves.
+    """
+    param = find_buffer(func, buffer)
+    blocks = _blocks(func, param, MARKS[False]) if param in func.outputs else []
+    if len(blocks) != 1:
+        raise ScheduleError(f"no stage of {func.name} is marked to copy an output {buffer} out")
+    notes = {**dict(blocks[0].annotations), MARKS[False]: f"crop({value})"}
+    marked = replace(blocks[0], annotations=tuple(notes.items()))
+    _cropped(marked, param)
+    new = rewrite_at(func, blocks[0].name, lambda _s, _d: (marked,))
+    return Rewrite(new, (structural("a mark states something and does nothing"),))
+
+
+# The kernel without its stages --------------------------------------------------------------------
+
+
+def lift_stages(
+    func: PrimFunc, buffer: str, place: Layout | None = None, pad_value: PadValue = None
+) -> Rewrite:
+    """`c = pad(a); S[c]` → `S[a]`, and `S[c]; a = crop(c)` → `S[a]`, a in the layout of the cache.
+
+    The interface changes: the caller must hand in an input in this layout, padded as the stages
+    padded it, which becomes an assumption; and gets an output in it.  A number `pad_value` is
+    written to the padding of an output by a stage at the end.  With `place` the buffer lies in
+    another box, which has a place for all that the cache has one for.  Refused where no marked
+    stage copies the buffer, or where one does more than that.
+    """
+    found = marked_stage(func, buffer)
+    if found is None:
+        raise ScheduleError(f"no stage of {func.name} is marked to copy {buffer}")
+    param, layout = find_buffer(func, buffer), found.layout
+    target = layout if place is None else place
+    proofs = found.proofs if target == layout else (*found.proofs, _contained(layout, target))
+    new = replace(param, shape=target.physical_shape, separators=target.separators)
+    reading = param in func.inputs
+    gone = _blocks(func, param, MARKS[reading])
+    stages = padding_stages(func, found.cache)
+    replaced = reading or not found.written or isinstance(pad_value, int | float)
+    if replaced:
+        gone += stages
+    kept = tuple(
+        stmt
+        for stmt in func.body
+        if stmt not in gone and not (isinstance(stmt, Allocate) and stmt.buffer == found.cache)
+    )
+    body = _exchanged(kept, found.cache, new, layout, target)
+    params = tuple(replace(p, buffer=new) if p.buffer == param else p for p in func.params)
+    bare = replace(func, params=params, body=body)
+    if reading:
+        body = (*padding_stage(bare, new, target, _pad_value(found.pad), False), *body)
+    elif isinstance(pad_value, int | float):
+        body = (*body, *padding_stage(bare, new, target, pad_value, True))
+    done = simplify_kernel(replace(bare, body=body)).func
+    claim = f"{buffer} is touched by its stages alone, which copy it to {layout.describe()}"
+    return Rewrite(done, (*proofs, structural(claim)))
+
+
+def _pad_value(pad: Literal | Undef | None) -> PadValue:
+    match pad:
+        case None:
+            return None
+        case Undef():
+            return "undef"
+        case Literal():
+            return pad.value
+
+
+def _contained(layout: Layout, target: Layout) -> Proof:
+    """Whether all of the cache's box has a place in another box, each its own."""
+    names = physical_vars(len(layout.physical_shape))
+    there = target.physical_index(layout.logical_index(names))
+    ranges = {v: (0, n - 1) for v, n in zip(names, layout.physical_shape, strict=True)}
+    there = tuple(simplify(e, ranges) for e in there)
+    inside = conjunction(within(e, 0, n) for e, n in zip(there, target.physical_shape, strict=True))
+    domain = Domain()
+    for var, extent in zip(names, layout.physical_shape, strict=True):
+        domain = domain.inside(var, 0, extent)
+    return require(
+        prove(inside, domain), f"{layout.describe()} lies inside {list(target.physical_shape)}"
+    )
+
+
+def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: Layout) -> Body:
+    def at(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+        if target == layout:
+            return indices
+        return target.physical_index(layout.logical_index(indices))
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer == cache:
+            return Load(new, at(expr.indices))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Reduce) and stmt.buffer == cache:
+            return replace(stmt, buffer=new, indices=at(stmt.indices))
+        if isinstance(stmt, Block) and ("padding_of", cache.name) in stmt.annotations:
+            notes = tuple(
+                (key, new.name if key == "padding_of" else text) for key, text in stmt.annotations
+            )
+            return replace(stmt, annotations=notes)
+        return stmt
+
+    return map_body(map_expressions(body, on_expr), on_stmt)

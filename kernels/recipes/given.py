@@ -1,0 +1,108 @@
+"""Forms in layouts that a user gave, which may be any.
+
+In: a compute definition, and layouts for some of its parameters.  Out: forms that have a parameter
+in one of them.  Each is made once to see that it can be: a tiled form where the recipe knows how,
+else one made stage by stage, whose loops follow the logical order and leave padding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from graphflow.arith import TRUE
+from graphflow.errors import ScheduleError
+from graphflow.kernels.recipes.alternative import Alternative, Padding
+from graphflow.kernels.recipes.alternatives import forms_in, plain_form
+from graphflow.kernels.recipes.build import Placements, build
+from graphflow.kernels.recipes.placing import Given, Offered, Offers
+from graphflow.layout import Equal, Family, Layout, families
+from graphflow.schedule import PadValue
+from graphflow.target import Target
+from graphflow.tir import PrimFunc, Store, Undef, sites
+
+
+@lru_cache(maxsize=4096)
+def given_forms(
+    definition: PrimFunc, constants: frozenset[str], target: Target, given: Offers
+) -> tuple[Alternative, ...]:
+    """The forms of a kernel of one output that have a parameter in a layout `given` for it."""
+    layouts = dict(given)
+    if len(definition.outputs) != 1:
+        return ()
+    output = definition.outputs[0]
+    found: list[Alternative] = []
+    for out, read in _combinations(definition, constants, target, layouts):
+        data = out if read is None else read
+        tiled = [
+            usable
+            for form in forms_in(definition, constants, target, out, data)
+            if (usable := _usable(definition, form, target)) is not None
+        ]
+        found += tiled
+        if not tiled:
+            placed: dict[str, Layout] = {}
+            if isinstance(out, Given):
+                same = (b for b in definition.inputs if b.shape == output.shape)
+                placed = {b.name: out.layout for b in same if b.name not in constants}
+                placed[output.name] = out.layout
+            if isinstance(read, Offered):
+                placed[read.name] = read.layout
+            plain = _usable(definition, plain_form(definition, placed), target)
+            found += [] if plain is None else [plain]
+    return tuple(found)
+
+
+def _combinations(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    layouts: Mapping[str, tuple[Layout, ...]],
+) -> Iterator[tuple[Family | Given, Offered | None]]:
+    """How the output is laid out, and an input that is read as it is given."""
+    output = definition.outputs[0]
+    outs = [Given(layout) for layout in layouts.get(output.name, ())]
+    for out in outs:
+        yield out, None
+    for buffer in definition.inputs:
+        if buffer.name in constants:
+            continue
+        for layout in layouts.get(buffer.name, ()):
+            for family in families(len(output.shape), target.lanes()):
+                yield family, Offered(buffer.name, layout)
+            for out in outs:
+                yield out, Offered(buffer.name, layout)
+
+
+def _usable(definition: PrimFunc, form: Alternative, target: Target) -> Alternative | None:
+    """The form, with no more claims than it keeps; None where its recipe cannot make it."""
+    output = definition.outputs[0].name
+    padded = form.layouts[output].is_padded
+    try:
+        made = build(definition, _placements(definition, form, "undef"), form.recipe, target)
+        if padded:
+            build(definition, _placements(definition, form, 0), form.recipe, target)
+    except ScheduleError:
+        return None
+    whole = all(
+        site.domain.where == TRUE
+        for site in sites(made.func.body)
+        if isinstance(site.stmt, Store) and site.stmt.buffer.name == output
+        and not isinstance(site.stmt.value, Undef)
+    )  # fmt: skip
+    if form.padding is Padding.EVALUATED and not whole:
+        return replace(form, padding=Padding.UNDEF)
+    return form
+
+
+def _placements(definition: PrimFunc, form: Alternative, pad: PadValue) -> Placements:
+    found: list[tuple[str, Layout, PadValue]] = []
+    for param in definition.params:
+        name = param.buffer.name
+        layout, demand = form.layouts[name], form.demands.get(name)
+        held: PadValue = pad if name == definition.outputs[0].name else "undef"
+        if isinstance(demand, Equal):
+            held = demand.literal.value
+        found.append((name, layout, held if layout.is_padded else None))
+    return tuple(found)

@@ -1,0 +1,270 @@
+"""Forms given by a user: kernels whose parameters are cached, laid out and padded by marked stages.
+
+In: a scheduled kernel.  Out: the `Alternative` that it is once its stages are lifted out, with
+everything it claims proven; its kernel; and what it leaves in the padding of its output.
+
+What the stages state is the contract.  An input that they pad with a constant is demanded with it,
+one that they pad with `undef` must be readable, and of one that they do not pad the padding is
+nobody's business.  An output that is cropped under a constant holds it, which must be proven.  One
+cropped under `undef` promises nothing, unless no input is padded with a constant: then what is in
+its padding follows from what is in theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from graphflow.arith import Var, constant_value
+from graphflow.errors import ScheduleError
+from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled, Work
+from graphflow.kernels.recipes.alternatives import SCALAR_CYCLES
+from graphflow.kernels.recipes.roles import multiply_adds
+from graphflow.kernels.recipes.stages import in_lanes_and_threads
+from graphflow.layout import (
+    LOGICAL,
+    Constant,
+    Demand,
+    Equal,
+    Fact,
+    Layout,
+    Range,
+    Readable,
+    RegionFacts,
+    Undefined,
+    fact_of,
+    output_facts,
+    packed_facts,
+    row_major,
+)
+from graphflow.schedule import (
+    Marked,
+    PadValue,
+    Schedule,
+    lift_stages,
+    marked_stage,
+    transform_layout,
+)
+from graphflow.target import Target
+from graphflow.tir import (
+    Assume,
+    Block,
+    Literal,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    Site,
+    Store,
+    loops_of,
+    sites,
+    walk,
+    walk_expr,
+)
+
+
+@lru_cache(maxsize=1024)
+def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
+    """The form that a scheduled kernel is without its marked stages.
+
+    ScheduleError where the stages do more than to copy and pad, where a claim is not proven, and
+    where the kernel assumes what no stage states.
+    """
+    stated = _stated(scheduled)
+    outputs = {b.name for b in scheduled.outputs}
+    layouts, demands = _layouts(scheduled), {}
+    for name, marked in stated.items():
+        demand = None if name in outputs else _demand(marked)
+        if demand is not None:
+            demands[name] = demand
+    finite = _finite_inputs(scheduled)
+    recipe = Scheduled(scheduled, finite)
+    padding = _padding(recipe, stated, demands)
+    final = finished(recipe, (), target).func
+    lanes = any(loop.kind is LoopKind.VECTORIZED for loop in loops_of(final.body))
+    return Alternative(
+        _name(scheduled, layouts, stated),
+        layouts,
+        frozenset(),
+        demands,
+        padding,
+        recipe,
+        _work(final, target),
+        lanes,
+    )
+
+
+def left_facts(
+    definition: PrimFunc, form: Alternative, facts: RegionFacts
+) -> dict[tuple[str, str], Fact]:
+    """What a form of `definition` that runs over its padding leaves there, by output and region."""
+    if not isinstance(form.recipe, Scheduled):
+        return output_facts(definition, form.layouts, facts)
+    known = dict(facts)
+    for buffer in form.recipe.kernel.inputs:
+        if buffer.name in form.recipe.finite:
+            high = float(np.finfo(buffer.dtype).max)
+            known[buffer.name, LOGICAL] = Range(-high, high)
+    return packed_facts(_packed(form.recipe.kernel), form.layouts, known)
+
+
+def finished(
+    recipe: Scheduled, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
+) -> Schedule:
+    """The kernel with its stages lifted out and its parameters placed.
+
+    A kernel all of whose loops are serial also gets lanes and threads.
+    """
+    s = Schedule.of(recipe.kernel)
+    stated = _stated(recipe.kernel)
+    given = {name: (layout, pad) for name, layout, pad in placements}
+    outputs = {b.name for b in recipe.kernel.outputs}
+    for param in recipe.kernel.params:
+        name = param.buffer.name
+        own = stated[name].layout if name in stated else row_major(param.buffer.shape)
+        layout, pad = given.get(name, (own, None))
+        if name in stated:
+            inside = name in given and pad is None and stated[name].pad is not None
+            if name in outputs and layout.is_padded and inside:
+                raise ScheduleError(
+                    f"{recipe.kernel.name} runs over the padding of {name}, which is other "
+                    "memory here"
+                )
+            wanted = pad if name in outputs and layout.is_padded else None
+            s = s.apply(lift_stages, name, layout, wanted)
+        elif layout != own:
+            s = s.apply(transform_layout, name, layout, pad)
+    if all(loop.kind is LoopKind.SERIAL for loop in loops_of(s.func.body)):
+        s = in_lanes_and_threads(s, target)
+    return s
+
+
+@lru_cache(maxsize=1024)
+def _packed(scheduled: PrimFunc) -> PrimFunc:
+    s = Schedule.of(scheduled)
+    for name in _stated(scheduled):
+        s = s.apply(lift_stages, name)
+    return s.func
+
+
+def _stated(scheduled: PrimFunc) -> dict[str, Marked]:
+    found = ((p.buffer.name, marked_stage(scheduled, p.buffer.name)) for p in scheduled.params)
+    return {name: marked for name, marked in found if marked is not None}
+
+
+def _layouts(scheduled: PrimFunc) -> dict[str, Layout]:
+    stated = _stated(scheduled)
+    return {
+        p.buffer.name: stated[p.buffer.name].layout
+        if p.buffer.name in stated
+        else row_major(p.buffer.shape)
+        for p in scheduled.params
+    }
+
+
+def _demand(marked: Marked) -> Demand | None:
+    if not marked.layout.is_padded or marked.pad is None:
+        return None
+    return Equal(marked.pad) if isinstance(marked.pad, Literal) else Readable()
+
+
+def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
+    """The inputs that blocks marked `states` assume to be finite; nothing else may be assumed."""
+    found: list[str] = []
+    for stmt in scheduled.body:
+        notes = dict(stmt.annotations) if isinstance(stmt, Block) else {}
+        if "states" in notes:
+            found.append(notes["states"])
+        elif any(isinstance(inner, Assume) for inner in walk((stmt,))):
+            place = stmt.name if isinstance(stmt, Block) else scheduled.name
+            raise ScheduleError(
+                f"{place} assumes what nobody has proven; a form may assume of an input what its "
+                "marked stages pad it with, and that it is finite (assume_finite)"
+            )
+    return tuple(found)
+
+
+def _padding(
+    recipe: Scheduled, stated: Mapping[str, Marked], demands: Mapping[str, Demand]
+) -> Padding:
+    """What the form leaves in the padding of its output: proven where it claims a constant."""
+    (output,) = recipe.kernel.outputs
+    marked = stated.get(output.name)
+    if marked is None or not marked.layout.is_padded or marked.pad is None:
+        return Padding.NONE
+    given = {
+        (name, region.name): fact_of(demand.literal.value, demand.literal.dtype)
+        if isinstance(demand, Equal)
+        else Undefined()
+        for name, demand in demands.items()
+        for region in stated[name].layout.regions()
+        if region.name != LOGICAL
+    }
+    if isinstance(marked.pad, Literal):
+        _proven(recipe, output.name, marked, given)
+        return Padding.EVALUATED
+    free = not any(isinstance(demand, Equal) for demand in demands.values())
+    return Padding.EVALUATED if free else Padding.UNDEF
+
+
+def _proven(
+    recipe: Scheduled, output: str, marked: Marked, given: Mapping[tuple[str, str], Fact]
+) -> None:
+    """Whether the kernel leaves what its crop states, for what it demands of its inputs."""
+    assert isinstance(marked.pad, Literal)
+    layouts = _layouts(recipe.kernel)
+    probe = Alternative("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, _NO_WORK, False)
+    left = left_facts(recipe.kernel, probe, given)
+    for region in marked.layout.regions():
+        fact = left.get((output, region.name), Undefined())
+        if region.name != LOGICAL and fact != Constant(marked.pad):
+            raise ScheduleError(
+                f"{recipe.kernel.name} crops {output} stating that {region.name} holds "
+                f"{marked.pad.value}, and it is only known to hold {fact}; state undef, or write "
+                "the padding"
+            )
+
+
+_NO_WORK = Work(0.0, 0.0, 1, 0, 0)
+
+
+def _name(scheduled: PrimFunc, layouts: Mapping[str, Layout], stated: Mapping[str, Marked]) -> str:
+    """What a user recognizes: the parameters that have stages, and what these state."""
+    said = []
+    for name, marked in stated.items():
+        pad = "untouched" if marked.pad is None else "undef"
+        if isinstance(marked.pad, Literal):
+            pad = str(marked.pad.value)
+        padding = f" [{pad}]" if marked.layout.is_padded else ""
+        said.append(f"{name} {marked.layout.describe()}{padding}")
+    return f"{scheduled.name} as scheduled: " + (", ".join(said) or "row-major")
+
+
+def _work(final: PrimFunc, target: Target) -> Work:
+    """The cost of the kernel as it stands: each operation once an iteration, or once a vector."""
+    kinds = {loop.var: loop.kind for loop in loops_of(final.body)}
+    cycles = 0.0
+    for site in sites(final.body):
+        if isinstance(site.stmt, Store | Reduce):
+            nodes = walk_expr(site.stmt.value)
+            operations = isinstance(site.stmt, Reduce) + sum(
+                not isinstance(node, Load | Literal) for node in nodes
+            )
+            cycles += max(1, operations) * _runs(site, kinds, target) * SCALAR_CYCLES
+    shared = [loop.extent or 1 for loop in loops_of(final.body) if loop.kind is LoopKind.PARALLEL]
+    read = sum(b.bytes for b in final.inputs)
+    written = sum(b.bytes for b in final.outputs)
+    return Work(2.0 * multiply_adds(final), cycles, max(shared, default=1), read, written)
+
+
+def _runs(site: Site, kinds: Mapping[Var, LoopKind], target: Target) -> float:
+    """Iterations of a statement, those of lanes counted a vector at a time."""
+    total = 1.0
+    for axis in site.domain.axes:
+        extent = constant_value(axis.stop - axis.start) or 1
+        if kinds.get(axis.var) is LoopKind.VECTORIZED:
+            extent = -(-extent // target.lanes())
+        total *= extent
+    return total
