@@ -20,7 +20,7 @@ from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError, UnsupportedOp
-from graphflow.flow import LayoutPlan, plan_layouts
+from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Layout
@@ -43,11 +43,11 @@ GROUPS_PER_WORKER = 16
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`gives` = `run(*needs)`; `show` makes its result readable, from debug level `level` on."""
+    """`gives` = `run(*needs)`; `show` makes the last readable, from debug level `level` on."""
 
     name: str
     needs: tuple[str, ...]
-    gives: str
+    gives: tuple[str, ...]
     run: Callable[..., Any]
     show: Callable[[Any], str] | None = None
     level: int = CHANGES_LEVEL
@@ -55,8 +55,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the stages gave: `imported` one kernel an ONNX node, `graph` the fusion groups, `plan`
-    the decisions about `graph`, `lowered` its kernels, `spec` the program.
+    """What the stages gave: `imported` one kernel an ONNX node, `graph` the fusion groups (or what
+    flow made of them, to move less), `plan` the decisions about `graph`, `lowered` its kernels,
+    `spec` the program.
 
     `tensors` are the names of the model's own graph, in its order.
 
@@ -131,25 +132,29 @@ def poisoned(
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("read", ("model",), "proto", read_model),
-    Stage("import", ("proto", "input_shapes"), "imported", import_model, graph_text),
-    Stage("canonicalize", ("imported",), "canonical", canonicalize, graph_text),
+    Stage("read", ("model",), ("proto",), read_model),
+    Stage("import", ("proto", "input_shapes"), ("imported",), import_model, graph_text),
+    Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
-        "fuse", ("canonical", "options", "trace", "workers"), "graph", fuse_and_staff, graph_text
+        "fuse",
+        ("canonical", "options", "trace", "workers"),
+        ("groups",),
+        fuse_and_staff,
+        graph_text,
     ),
     Stage(
         "flow",
-        ("graph", "target", "threads", "pins", "timings"),
-        "plan",
-        plan_layouts,
+        ("groups", "target", "threads", "pins", "timings"),
+        ("graph", "plan"),
+        plan_groups,
         plan_text,
         PLAN_LEVEL,
     ),
-    Stage("convert", ("graph", "plan"), "physical", apply_plan, physical_text),
-    Stage("poison", ("graph", "plan", "physical", "options"), "executed", poisoned),
-    Stage("lower", ("executed", "target", "trace", "workers"), "lowered", lower, lowered_text),
-    Stage("codegen", ("lowered", "target", "trace", "workers"), "objects", compile_kernels),
-    Stage("assemble", ("graph", "lowered", "objects"), "spec", assemble),
+    Stage("convert", ("graph", "plan"), ("physical",), apply_plan, physical_text),
+    Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
+    Stage("lower", ("executed", "target", "trace", "workers"), ("lowered",), lower, lowered_text),
+    Stage("codegen", ("lowered", "target", "trace", "workers"), ("objects",), compile_kernels),
+    Stage("assemble", ("graph", "lowered", "objects"), ("spec",), assemble),
 )
 """The whole compiler, in order."""
 
@@ -216,13 +221,14 @@ def _timings(options: Options, target: Target, threads: int) -> Timings:
 def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
     try:
         with trace.stage(stage.name):
-            known[stage.gives] = stage.run(*(known[name] for name in stage.needs))
+            result = stage.run(*(known[name] for name in stage.needs))
     except GraphflowError as error:
         error.add_note(f"in stage {stage.name}")
         raise
+    known.update(zip(stage.gives, result if len(stage.gives) > 1 else (result,), strict=True))
     show = stage.show
     if show is not None:
-        trace.result(stage.name, lambda: show(known[stage.gives]), stage.level)
+        trace.result(stage.name, lambda: show(known[stage.gives[-1]]), stage.level)
 
 
 def _refuse_unbuilt(assume: Sequence[str], options: Options) -> None:

@@ -156,8 +156,8 @@ class Exhaustive:
         if kind == "fill":
             padding = target.layout.padding_elements * size
             return fill_seconds(padding, self.target, self.threads)
-        whole = target.layout.buffer(value, tensor.dtype).bytes
-        return conversion_seconds(whole + tensor.size * size, self.target, self.threads)
+        layouts = source.layout, target.layout
+        return conversion_seconds(*layouts, tensor.dtype, self.target, self.threads)
 
 
 def _clash(needs: Sequence[Need]) -> bool:

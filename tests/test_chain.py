@@ -216,7 +216,7 @@ def test_unverified_it_would_change_the_outputs(
     mutant = without_repair(graph, plan)
     monkeypatch.setattr("graphflow.convert.apply.verify_plan", lambda *_: None)
     monkeypatch.setattr(compiler, "STAGES", tuple(
-        replace(stage, run=lambda *_: mutant) if stage.name == "flow" else stage
+        replace(stage, run=lambda *_: (graph, mutant)) if stage.name == "flow" else stage
         for stage in compiler.STAGES
     ))  # fmt: skip
     broken = compile_pinned(chain(between), {}, poison=True)

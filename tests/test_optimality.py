@@ -18,7 +18,6 @@ from graphflow.flow.candidates import Candidate, Candidates, Lies, Place, enumer
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
-from graphflow.tir import DTYPES
 
 # Exhaustive search --------------------------------------------------------------------------------
 
@@ -201,7 +200,7 @@ class Cut:
 
     def __init__(self, graph: OperatorGraph, candidates: Candidates, pair: Pair) -> None:
         self.flow, self.fixed, self.fresh = nx.DiGraph(), 0, count()
-        self.plain_first = pair.first is row_major
+        self.pair, self.plain_first = pair, pair.first is row_major
         for node, options in candidates.of_node.items():
             self._node(node, {pair.ends(c): round(c.seconds / UNIT) for c in options})
         for value in graph.values:
@@ -232,19 +231,26 @@ class Cut:
     def _value(self, graph: OperatorGraph, value: str) -> None:
         maker, tensor = graph.producer(value), graph.values[value]
         readers: list[object] = [(user.name, "reads") for user, _ in graph.consumers(value)]
-        moved = 2 * tensor.size * DTYPES[tensor.dtype].itemsize
-        price = round(conversion_seconds(moved, SHORT, 1) / UNIT)
+        plain, first, second = (
+            make(tensor.shape) for make in (row_major, self.pair.first, self.pair.second)
+        )
+
+        def price(source: Layout, target: Layout) -> int:
+            return round(conversion_seconds(source, target, tensor.dtype, SHORT, 1) / UNIT)
+
         if value in graph.outputs and self.plain_first:
             readers.append("s")
         elif value in graph.outputs:
-            self.fixed += price
+            assert maker is not None
+            self.fixed += price(first, plain)
+            self._if_second((maker.name, "writes"), price(second, plain) - price(first, plain))
         to_second, to_first = next(self.fresh), next(self.fresh)
         if maker is not None:
-            self._arc((maker.name, "writes"), to_second, price)
-            self._arc(to_first, (maker.name, "writes"), price)
+            self._arc((maker.name, "writes"), to_second, price(first, second))
+            self._arc(to_first, (maker.name, "writes"), price(second, first))
         else:
-            self._arc("s", to_second, price)
-            self._arc(to_first, "s" if self.plain_first else "t", price)
+            self._arc("s", to_second, price(plain, second))
+            self._arc(to_first, "s" if self.plain_first else "t", price(plain, first))
         for reader in dict.fromkeys(readers):
             self._arc(to_second, reader, NOT_CUT)
             self._arc(reader, to_first, NOT_CUT)

@@ -8,9 +8,13 @@ from graphflow.cost.pricing import (
     FormPrices,
     Price,
     Timings,
+)
+from graphflow.cost.roofline import (
+    conversion_seconds,
+    fill_seconds,
+    kernel_seconds,
     moved_bytes,
 )
-from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
 from graphflow.cost.table import Timing, TimingTable
 
 __all__ = [

@@ -17,7 +17,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 from graphflow.cost.keys import conversion_key, definition_key, fill_key, form_key
 from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
@@ -114,9 +113,9 @@ class CopyPrices:
         self._ratio = 1.0
         if timings.known:
             made = ((source, layout, fill) for source in sources for layout, fill in targets)
-            known = ((self._known(*copy), copy[1]) for copy in made)
+            known = ((self._known(*copy), copy[:2]) for copy in made)
             self._ratio = _ratio(
-                (seconds, self._estimate(layout)) for seconds, layout in known if seconds
+                (seconds, self._estimate(*layouts)) for seconds, layouts in known if seconds
             )
 
     def conversion(self, source: Layout, layout: Layout, fill: Literal | None) -> Price:
@@ -124,7 +123,7 @@ class CopyPrices:
         known = self._known(source, layout, fill)
         if known is not None:
             return Price(known, True)
-        return Price(self._estimate(layout) * self._ratio / self._timings.optimism)
+        return Price(self._estimate(source, layout) * self._ratio / self._timings.optimism)
 
     def fill(self, layout: Layout, value: Literal) -> Price:
         """The price of writing a constant to the padding of `layout`."""
@@ -142,13 +141,8 @@ class CopyPrices:
             return None
         return self._timings.known.get(conversion_key(source, layout, self._dtype, fill))
 
-    def _estimate(self, layout: Layout) -> float:
-        return conversion_seconds(moved_bytes(layout, self._dtype), self._target, self._threads)
-
-
-def moved_bytes(layout: Layout, dtype: str) -> int:
-    """Bytes that a conversion to `layout` reads and writes together."""
-    return (prod(layout.physical_shape) + prod(layout.logical_shape)) * DTYPES[dtype].itemsize
+    def _estimate(self, source: Layout, layout: Layout) -> float:
+        return conversion_seconds(source, layout, self._dtype, self._target, self._threads)
 
 
 def _ratio(timed: Iterable[tuple[float, float]]) -> float:

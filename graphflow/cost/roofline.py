@@ -1,16 +1,18 @@
 """A roofline with overcompute: the larger of issue time and memory time, and a start-up.
 
-In: the `Work` that a form claims, or the bytes that a conversion moves, and the target.  Out:
-seconds.  Overcompute is in the work's cycles already.  Bandwidth is that of the smallest cache
-which holds what is touched; DRAM is shared by all cores, so it does not grow with threads.
+In: the `Work` that a form claims, or the layouts of a conversion, and the target.  Out: seconds.
+Overcompute is in the work's cycles already.  Bandwidth is that of the smallest cache which holds
+what is touched; DRAM is shared by all cores, so it does not grow with threads.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
-from graphflow.kernels.recipes import Work
+from graphflow.kernels.recipes import Work, run_of
+from graphflow.layout import Layout
 from graphflow.target import Target
+from graphflow.tir import DTYPES
 
 START_UP = 0.3e-6
 """Seconds to begin a kernel: a call, a barrier, the first misses."""
@@ -18,29 +20,46 @@ START_UP = 0.3e-6
 UNHIDDEN = 0.02
 """The share of the shorter of computing and moving that the longer does not hide."""
 
-GATHERING = 2.5
-"""How much slower a conversion moves bytes than a copy: it reads or writes in strides."""
+COPYING, GATHERING, SCALAR = 0.3, 0.75, 2.4
+"""Cycles in which a conversion moves an element: in vectors that are next to each other on both
+sides; in vectors gathered from places apart; and by itself, where a run leaves no whole vector."""
 
 
 def kernel_seconds(work: Work, target: Target, threads: int) -> float:
     """Seconds of one run of a form on `threads` cores; a form without work costs nothing."""
     if not work.cycles and not work.written:
         return 0.0
-    clock = target.fma_gflops * 1e9 / (2 * target.lanes() * target.fmas_per_cycle)
     sharing = ceil(work.rows / threads) / work.rows if work.rows else 1.0
-    compute = work.cycles / clock * max(sharing, 1 / threads)
+    compute = work.cycles / _clock(target) * max(sharing, 1 / threads)
     memory = _memory_seconds(work.read + work.written, target, threads)
     return max(compute, memory) + UNHIDDEN * min(compute, memory) + START_UP
 
 
-def conversion_seconds(moved: int, target: Target, threads: int) -> float:
-    """Seconds to rewrite `moved` bytes (read and written together) in another layout."""
-    return GATHERING * _memory_seconds(moved, target, threads) + START_UP
+def conversion_seconds(
+    source: Layout, layout: Layout, dtype: str, target: Target, threads: int
+) -> float:
+    """Seconds to rewrite a tensor of `source` in another `layout`."""
+    run, lanes = run_of(source, layout), target.lanes(DTYPES[dtype].itemsize)
+    whole = run.count // lanes * lanes
+    each = (COPYING if run.step == 1 else GATHERING) * whole + SCALAR * (run.count - whole)
+    cycles = prod(layout.logical_shape) * each / run.count
+    memory = _memory_seconds(moved_bytes(layout, dtype), target, threads)
+    return max(cycles / _clock(target) / threads, memory) + START_UP
+
+
+def moved_bytes(layout: Layout, dtype: str) -> int:
+    """Bytes that a conversion to `layout` reads and writes together."""
+    return (prod(layout.physical_shape) + prod(layout.logical_shape)) * DTYPES[dtype].itemsize
 
 
 def fill_seconds(written: int, target: Target, threads: int) -> float:
     """Seconds to write `written` bytes of padding."""
     return _memory_seconds(written, target, threads) + START_UP
+
+
+def _clock(target: Target) -> float:
+    """Cycles in a second."""
+    return target.fma_gflops * 1e9 / (2 * target.lanes() * target.fmas_per_cycle)
 
 
 def _memory_seconds(moved: int, target: Target, threads: int) -> float:

@@ -15,6 +15,7 @@ from graphflow.flow.plan import (
     Refused,
 )
 from graphflow.flow.planner import plan_layouts
+from graphflow.flow.regroup import plan_groups
 
 __all__ = [
     "Cancelled",
@@ -32,6 +33,7 @@ __all__ = [
     "forms_of",
     "label_of",
     "padding_regions",
+    "plan_groups",
     "plan_layouts",
     "serving",
 ]

@@ -12,6 +12,7 @@ from graphflow.graph.structure import (
     only_moves,
     reads_in_place,
 )
+from graphflow.graph.through import read_through
 
 __all__ = [
     "CONSTANT_LIMIT",
@@ -32,5 +33,6 @@ __all__ = [
     "is_identity",
     "join",
     "only_moves",
+    "read_through",
     "reads_in_place",
 ]

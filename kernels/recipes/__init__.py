@@ -14,7 +14,14 @@ from graphflow.kernels.recipes.alternative import (
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms
-from graphflow.kernels.recipes.movement import MemoryKey, flat_offset, memory_key, moves_of
+from graphflow.kernels.recipes.movement import (
+    MemoryKey,
+    Run,
+    flat_offset,
+    memory_key,
+    moves_of,
+    run_of,
+)
 from graphflow.kernels.recipes.placing import Offers
 from graphflow.kernels.recipes.scheduled import left_facts, lifted
 from graphflow.kernels.recipes.tile import Panel, Tiling
@@ -28,6 +35,7 @@ __all__ = [
     "Panel",
     "Placements",
     "Recipe",
+    "Run",
     "Scheduled",
     "Staged",
     "Tiled",
@@ -42,4 +50,5 @@ __all__ = [
     "lifted",
     "memory_key",
     "moves_of",
+    "run_of",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from graphflow.arith import (
@@ -29,7 +30,7 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
-from graphflow.kernels.recipes.movement import flat_offset, offered_views, view_forms
+from graphflow.kernels.recipes.movement import flat_offset, moves_of, offered_views, view_forms
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import (
     Given,
@@ -41,7 +42,7 @@ from graphflow.kernels.recipes.placing import (
     operand_layout,
     second_lane,
 )
-from graphflow.kernels.recipes.roles import Roles, multiply_adds, operations, roles_of
+from graphflow.kernels.recipes.roles import Roles, iterations, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import (
     Demand,
@@ -53,7 +54,7 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.target import Target
-from graphflow.tir import DTYPES, Buffer, PrimFunc
+from graphflow.tir import DTYPES, Buffer, Load, PrimFunc, Store
 
 MASKING = 1.05
 """How much longer a reduction takes that stops at the logical extent of a padded axis."""
@@ -61,6 +62,9 @@ MASKING = 1.05
 GATHERED, UNPACKED = 8.0, 2.6
 """How much longer a step takes whose lanes load elements apart, or run along image rows, where no
 loaded vector serves more than one multiply-add."""
+
+MOVE_CYCLES = 2.0
+"""Cycles to load and store one element by itself."""
 
 SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
@@ -89,6 +93,7 @@ def alternatives(
         forms = [*view_forms(definition, target)]
         if roles is None:
             forms.append(plain_form(definition))
+            forms += _moved(definition, target)
         else:
             forms += _tiled(definition, roles, constants, target, finite)
     distinct: dict[tuple[object, ...], Alternative] = {}
@@ -130,6 +135,42 @@ def plain_form(definition: PrimFunc, placed: Mapping[str, Layout] | None = None)
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return Alternative(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
+
+
+def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
+    """Movement with the operands in layouts of one family, which is not row-major."""
+    moves = moves_of(definition)
+    if not moves or len(definition.outputs) != 1:
+        return
+    rank = len(definition.outputs[0].shape)
+    others = families(rank, target.lanes())[1:]
+    for out, data in product(others, others):
+        layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
+                   if len(b.shape) == rank}  # fmt: skip
+        layouts[definition.outputs[0].name] = out.instantiate(definition.outputs[0].shape)
+        placed = {name: layout for name, layout in layouts.items() if layout is not None}
+        if len(placed) < len(definition.params):
+            continue
+        cycles = sum(
+            iterations(domain.axes) * _move_cycles(store, load, placed, target)
+            for store, load, domain in moves
+        )
+        shape = definition.outputs[0].shape
+        work = Work(0.0, cycles, prod(shape) // shape[1], *_bytes(definition, placed))
+        output = placed[definition.outputs[0].name]
+        padding = Padding.UNDEF if output.is_padded else Padding.NONE
+        given = placed[definition.inputs[0].name].describe()
+        name = f"copied from {given} to {output.describe()}"
+        yield Alternative(name, placed, frozenset(), {}, padding, Staged(), work, False)
+
+
+def _move_cycles(store: Store, load: Load, layouts: Mapping[str, Layout], target: Target) -> float:
+    """Cycles for one element: less where both sides lie in the order in which they are walked."""
+    steps = []
+    for access in (store, load):
+        flat = flat_offset(layouts[access.buffer.name], access.indices)
+        steps.append({atom for atom, k in terms_of(flat)[0] if k == 1 and isinstance(atom, Var)})
+    return MOVE_CYCLES / target.lanes() if steps[0] & steps[1] else MOVE_CYCLES
 
 
 def _tiled(

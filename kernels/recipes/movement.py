@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import TypeAlias
@@ -10,12 +11,15 @@ from typing import TypeAlias
 from graphflow.arith import (
     TRUE,
     Domain,
+    FloorDiv,
+    FloorMod,
     IndexExpr,
     Var,
     constant_value,
     simplify,
     substitute,
     terms_of,
+    variables,
 )
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View, Work
@@ -33,6 +37,42 @@ from graphflow.target import Target
 from graphflow.tir import Buffer, Load, PrimFunc, Store, sites
 
 FREE = Work(0.0, 0.0, 1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` elements that lie next to each other; `step` apart on the other side."""
+
+    count: int
+    step: int
+
+
+@lru_cache(maxsize=100_000)
+def run_of(source: Layout, target: Layout) -> Run:
+    """The longest runs in which a conversion writes the box of `target`, reading `source`."""
+    place = target.physical_axes
+    ranges = {v: (0, n - 1) for v, n in zip(place, target.physical_shape, strict=True)}
+    flat = simplify(flat_offset(source, target.logical_index(place)), ranges)
+    inner = next(
+        ((v, n) for v, n in zip(reversed(place), reversed(target.physical_shape), strict=True)
+         if n > 1), None)  # fmt: skip
+    if inner is None:
+        return Run(1, 1)
+    var, count = inner
+    step = 0
+    for atom, k in terms_of(flat)[0]:
+        if var not in variables(atom):
+            continue
+        if isinstance(atom, FloorMod) and atom.numerator is var:
+            count = min(count, atom.divisor)
+            step += abs(k)
+        elif isinstance(atom, FloorDiv) and atom.numerator is var:
+            count = min(count, atom.divisor)
+        elif atom is var:
+            step += abs(k)
+        else:
+            return Run(1, 0)
+    return Run(count, step)
 
 
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:

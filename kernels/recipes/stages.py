@@ -11,6 +11,7 @@ from graphflow.arith import (
     FloorDiv,
     FloorMod,
     Predicate,
+    Var,
     constant_value,
     predicate_variables,
     terms_of,
@@ -23,6 +24,7 @@ from graphflow.schedule import (
     Schedule,
     cut_loop,
     divide_loop,
+    fuse,
     interior,
     mult_loops,
     parallelize_loop,
@@ -41,6 +43,8 @@ from graphflow.tir import (
     If,
     LoopKind,
     PrimFunc,
+    Stmt,
+    Store,
     accesses,
     is_predicate,
     loops_of,
@@ -54,9 +58,11 @@ def staged(
 ) -> Schedule:
     """`definition` placed, its innermost loops in lanes, an outer loop shared by threads."""
     s = Schedule.of(definition)
-    for name, layout, pad in placements:
-        if layout != row_major(layout.logical_shape):
-            s = s.apply(transform_layout, name, layout, pad)
+    moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
+    for name, layout, pad in moved:
+        s = s.apply(transform_layout, name, layout, pad)
+    if moved:
+        s = _nests_joined(_in_memory_order(s.apply(simplify_kernel)))
     return in_lanes_and_threads(s, target)
 
 
@@ -69,6 +75,44 @@ def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
         if any(writes_in(loop.body)):  # others only state something
             s = _in_lanes(s, loop, lanes)
     return _threaded(s)
+
+
+def _in_memory_order(s: Schedule) -> Schedule:
+    """Perfect nests that store one element each, in the order in which these lie in memory."""
+    for nest in [stmt for stmt in loops_of(s.func.body) if _is_outermost(s.func, stmt)]:
+        loops, body = [nest], nest.body
+        while len(body) == 1 and isinstance(body[0], For):
+            loops.append(body[0])
+            body = body[0].body
+        if len(body) != 1 or not isinstance(body[0], Store) or len(loops) == 1:
+            continue
+        flat = body[0].buffer.flat_index(body[0].indices)
+        steps = {loop.var: 0 for loop in loops}
+        steps.update({atom: abs(k) for atom, k in terms_of(flat)[0] if isinstance(atom, Var)})
+        names = sorted((loop.var for loop in loops), key=lambda var: -steps[var])
+        if names != [loop.var for loop in loops]:
+            s = s.apply(reorder_loops, tuple(var.name for var in names))
+    return s
+
+
+def _nests_joined(s: Schedule) -> Schedule:
+    """Neighbouring nests as one, as far in as their loops can be joined: threads share one nest."""
+    blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
+    if len(blocks) < 2 or len(blocks) != len(s.func.body):
+        return s
+    first = blocks[0].name
+    try:
+        for block in blocks[1:]:
+            s = s.apply(fuse, first, block.name)
+        stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == first)
+        while isinstance(stmt, Block | For) and all(isinstance(x, For) for x in stmt.body):
+            names = [loop.var.name for loop in stmt.body if isinstance(loop, For)]
+            for name in names[1:]:
+                s = s.apply(fuse, names[0], name)
+            stmt = next(loop for loop in loops_of(s.func.body) if loop.var.name == names[0])
+    except ScheduleError:
+        return s
+    return s
 
 
 def _guards_apart(s: Schedule) -> Schedule:

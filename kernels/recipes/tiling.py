@@ -23,7 +23,7 @@ CONFLICT_CYCLES = 3.0
 TILE_OVERHEAD = 16.0
 """Cycles to enter and leave a tile, besides filling and storing its registers."""
 
-NEST_OVERHEAD = 8.0
+NEST_OVERHEAD = 3.0
 """Cycles to leave one reduction of a tile and enter the next."""
 
 LATENCY = 1.05

@@ -1,0 +1,41 @@
+"""Whether to move elements, or to let their readers read them where they were.
+
+In: the grouped graph.  Out: a graph of the same meaning and its plan.  Reading through movement
+makes kernels longer, so it is considered where the plan moves something, and taken if the plan of
+the graph so changed costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.flow.plan import LayoutPlan
+from graphflow.flow.planner import plan_layouts
+from graphflow.graph import OperatorGraph, read_through
+from graphflow.layout import Layout
+from graphflow.target import Target
+
+
+def plan_groups(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    pins: Mapping[str, Layout | str] | None = None,
+    timings: Timings = NO_TIMINGS,
+) -> tuple[OperatorGraph, LayoutPlan]:
+    """The cheapest plan found, and the graph it is a plan of; errors as of `plan_layouts`.
+
+    A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
+    """
+    plan = plan_layouts(graph, target, threads, pins, timings)
+    moved = {
+        made.value
+        for made in (*plan.conversions, *plan.moves)
+        if made.kind != "fill" and any(node for node, _ in made.consumers)
+    }
+    other = None if pins or not moved else read_through(graph, moved)
+    if other is None:
+        return graph, plan
+    through = plan_layouts(other, target, threads, None, timings)
+    return (other, through) if through.seconds < plan.seconds else (graph, plan)

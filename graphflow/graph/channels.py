@@ -1,0 +1,210 @@
+"""Which channels of which other tensor the channels of a moved tensor are.
+
+In: an operator graph.  Out: for each value that kernels which only move elements make of others,
+with channels (axis 1) as the only axis on which anything moves, a table of where each channel comes
+from: a value that is computed, and a channel of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphflow.arith import (
+    TRUE,
+    IndexExpr,
+    Var,
+    constant_value,
+    evaluate,
+    simplify,
+    substitute,
+    terms_of,
+    variables,
+)
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.kernels.definitions import Segment
+from graphflow.kernels.recipes import moves_of
+from graphflow.tir import Buffer
+
+CHANNELS = 1
+
+Channel: TypeAlias = "tuple[str, int]"
+"""A value and a channel of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """`output[place] = value[origin]`, where `place` are variables, or one plus an offset."""
+
+    value: str
+    source: Buffer
+    place: tuple[IndexExpr, ...]
+    origin: tuple[IndexExpr, ...]
+    extents: Mapping[Var, int]
+
+
+def moves_in(node: Node) -> tuple[_Move, ...]:
+    """What a node moves, all of it over whole boxes; nothing where it computes anything."""
+    bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+    found = []
+    for store, load, domain in moves_of(node.func) or ():
+        starts = [constant_value(axis.start) for axis in domain.axes]
+        if domain.where != TRUE or any(starts) or load.buffer.name not in bound:
+            return ()
+        extents = {axis.var: constant_value(axis.stop) or 0 for axis in domain.axes}
+        value = bound[load.buffer.name]
+        found.append(_Move(value, load.buffer, store.indices, load.indices, extents))
+    return tuple(found) if len(node.outputs) == 1 else ()
+
+
+def channel_tables(graph: OperatorGraph) -> dict[str, tuple[Channel, ...]]:
+    """The channels of each value of which all are known, as channels of values that are computed.
+
+    Graph inputs and constants count as computed.
+    """
+    tables: dict[str, tuple[Channel, ...]] = {}
+    for node in graph.nodes:
+        if len(node.outputs) != 1 or graph.is_constant(node.outputs[0]):
+            continue
+        output = node.func.outputs[0]
+        if len(output.shape) <= CHANNELS or not output.size:
+            continue
+        found = _table(graph, node)
+        if found is not None:
+            tables[node.outputs[0]] = tuple(_resolved(channel, tables) for channel in found)
+    return tables
+
+
+def _resolved(channel: Channel, tables: Mapping[str, tuple[Channel, ...]]) -> Channel:
+    """Tables of values before this one are resolved already."""
+    value, number = channel
+    return tables[value][number] if value in tables else channel
+
+
+def _table(graph: OperatorGraph, node: Node) -> tuple[Channel, ...] | None:
+    """Where the channels of a node's output come from; None where not only channels move."""
+    moves = moves_in(node)
+    shape = node.func.outputs[0].shape
+    if len(moves) == 1:
+        return _walked(graph, node, moves[0])
+    found: dict[int, Channel] = {}
+    for move in moves:
+        for place, origin in _channels_of(move, shape) or ():
+            found[place] = (move.value, origin)
+    return tuple(found[c] for c in range(shape[CHANNELS])) if len(found) == shape[1] else None
+
+
+def _walked(graph: OperatorGraph, node: Node, move: _Move) -> tuple[Channel, ...] | None:
+    """Back through kernels of one move each, until only channels differ: through shapes of other
+    ranks, as a channel shuffle has them."""
+    shape = node.func.outputs[0].shape
+    axes = tuple(Var(f"i{k}") for k in range(len(shape)))
+    ranges = {v: (0, n - 1) for v, n in zip(axes, shape, strict=True)}
+    place: tuple[IndexExpr, ...] = axes
+    while True:
+        if not all(isinstance(e, Var) for e in move.place) or _extents(move) != _shape_of(
+            graph, node
+        ):
+            return None
+        values = dict(zip(move.place, place, strict=True))
+        place = tuple(
+            simplify(substitute(e, values), ranges)  # type: ignore[arg-type]
+            for e in move.origin
+        )
+        if _kept(axes, place, shape, move.source.shape):
+            channel = place[CHANNELS]
+            return tuple(
+                (move.value, evaluate(channel, {axes[CHANNELS]: c})) for c in range(shape[CHANNELS])
+            )
+        before = graph.producer(move.value)
+        moves = () if before is None else moves_in(before)
+        if before is None or len(moves) != 1:
+            return None
+        node, move = before, moves[0]
+
+
+def _extents(move: _Move) -> tuple[int, ...]:
+    return tuple(move.extents[e] for e in move.place)  # type: ignore[index]
+
+
+def _shape_of(graph: OperatorGraph, node: Node) -> tuple[int, ...]:
+    return graph.values[node.outputs[0]].shape
+
+
+def _kept(
+    axes: tuple[Var, ...],
+    place: tuple[IndexExpr, ...],
+    shape: tuple[int, ...],
+    source: tuple[int, ...],
+) -> bool:
+    """Whether all axes but that of the channels are what they were, and whole."""
+    if len(place) != len(axes):
+        return False
+    others = [k for k in range(len(axes)) if k != CHANNELS]
+    same = all(
+        (place[k] is axes[k] or shape[k] == 1 == source[k]) and shape[k] == source[k]
+        for k in others
+    )
+    return same and variables(place[CHANNELS]) <= {axes[CHANNELS]}
+
+
+def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int]] | None:
+    """(channel of the output, channel of the input) where a move leaves the other axes alone."""
+    if len(move.place) != len(move.origin):
+        return None
+    for k, (place, origin) in enumerate(zip(move.place, move.origin, strict=True)):
+        if k == CHANNELS:
+            continue
+        whole = isinstance(place, Var) and place is origin
+        extent = move.extents[place] if isinstance(place, Var) else 0
+        if not whole or not extent == shape[k] == move.source.shape[k]:
+            return None
+    used = variables(move.place[CHANNELS]) | variables(move.origin[CHANNELS])
+    if len(used) != 1 or len(terms_of(move.place[CHANNELS])[0]) != 1:
+        return None
+    (var,) = used
+    return (
+        (evaluate(move.place[CHANNELS], {var: c}), evaluate(move.origin[CHANNELS], {var: c}))
+        for c in range(move.extents[var])
+    )
+
+
+def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segment, ...]]:
+    """The values that channels come from, and the fewest segments found that they make up.
+
+    Segments are in the order of their first channels; each runs through its source with one step,
+    as far as that and the stride in the table last.
+    """
+    sources = tuple(dict.fromkeys(value for value, _ in table))
+    found: list[Segment] = []
+    for number, value in enumerate(sources):
+        pairs = [(c, origin) for c, (name, origin) in enumerate(table) if name == value]
+        start = 0
+        while start < len(pairs):
+            stop = _run(pairs, start)
+            (at, begin), count = pairs[start], stop - start
+            stride, step = (
+                (pairs[start + 1][0] - at, pairs[start + 1][1] - begin) if count > 1 else (1, 1)
+            )
+            found.append(Segment(number, at, stride, begin, step, count))
+            start = stop
+    return sources, tuple(sorted(found, key=lambda segment: segment.at))
+
+
+def _run(pairs: Sequence[tuple[int, int]], start: int) -> int:
+    """Where the run of pairs with equal steps that begins at `start` ends."""
+    if start + 1 == len(pairs):
+        return start + 1
+    steps = (pairs[start + 1][0] - pairs[start][0], pairs[start + 1][1] - pairs[start][1])
+    stop = start + 2
+    while (
+        stop < len(pairs)
+        and (
+            pairs[stop][0] - pairs[stop - 1][0],
+            pairs[stop][1] - pairs[stop - 1][1],
+        )
+        == steps
+    ):
+        stop += 1
+    return stop
