@@ -121,6 +121,13 @@ def reading(
     return Case(made.func, frozenset(b.name for b, v in bound if not isinstance(v, int)), target)
 
 
+def transposed(
+    x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...], **options: Any
+) -> Case:
+    func = d.transposed_convolution(x, w, out, **options)
+    return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}))
+
+
 RELU, ADD, MUL = "relu", "add", "mul"
 CASES: dict[str, Case] = {
     "conv 1 to 3": conv((1, 1, 4, 5), (3, 1, 3, 3), pads=(1, 1, 1, 1), bias=True),
@@ -172,6 +179,22 @@ CASES: dict[str, Case] = {
     "depthwise, two each": conv((1, 3, 4, 4), (6, 1, 2, 2), groups=3),
     "grouped": conv((1, 6, 4, 5), (10, 3, 2, 2), pads=(1, 0, 0, 1), groups=2, bias=True),
     "grouped in threes": conv((1, 9, 3, 4), (6, 3, 1, 1), groups=3),
+    "transposed conv": transposed((1, 5, 3, 4), (5, 6, 2, 2), (6, 8), strides=(2, 2), bias=True),
+    "transposed conv of three taps": transposed(
+        (1, 3, 4, 5), (3, 7, 3, 3), (8, 10), strides=(2, 2), pads_begin=(1, 1)
+    ),
+    "transposed conv, phases do not divide": transposed(
+        (2, 3, 3, 3), (3, 6, 3, 4), (7, 10), strides=(2, 3), pads_begin=(0, 1), bias=True
+    ),
+    "transposed conv, taps fewer than phases": transposed(
+        (1, 2, 3, 3), (2, 5, 1, 2), (6, 9), strides=(2, 3)
+    ),
+    "transposed conv dilated": transposed(
+        (1, 2, 3, 4), (2, 5, 2, 3), (6, 8), strides=(2, 2), dilations=(3, 2), pads_begin=(1, 0)
+    ),
+    "transposed conv in groups": transposed(
+        (1, 6, 3, 3), (6, 2, 2, 2), (6, 6), strides=(2, 2), groups=3, bias=True
+    ),
     "conv+relu": fused(
         d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
         (d.unary(RELU, (1, 6, 4, 5)), 0),
@@ -351,6 +374,7 @@ def close(got: Array, want: Array) -> None:
 
 
 REPLAYED = [
+    "transposed conv of three taps",
     "conv 6 to 7, batch 2", "conv of an image larger than its tiles", "grouped", "conv+relu",
     "max pool", "average pool", "exp", "add per channel", "sum over channels", "gemm", "matmul",
     "softmax", "concat", "reshape",
@@ -470,9 +494,10 @@ def test_forms_without_padding_stay_inside_a_window(name: str) -> None:
 
 NATIVE = [
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
-    "grouped", "depthwise 18", "conv+residual+relu", "max pool 17", "average pool, ceil, with pads",
-    "global max pool", "sum over 18 channels", "softmax over channels", "add per channel",
-    "scale per channel and image", "gemm", "concat", "transpose",
+    "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
+    "average pool, ceil, with pads", "global max pool", "sum over 18 channels",
+    "softmax over channels", "add per channel", "scale per channel and image", "gemm", "concat",
+    "transpose",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from graphflow.schedule import (
     restrict_loop,
     shift_loop,
     simplify_kernel,
+    stride_loop,
     unroll_loop,
     vectorize_loop,
 )
@@ -499,6 +500,49 @@ def test_restrict_loop_refuses_what_bounds_nothing() -> None:
     data = kernel("for i in serial(0, 16):\n    if data(x[i] < i32(3)):\n        y[i] = x[i]")
     with pytest.raises(ScheduleError, match="is not a single condition without else"):
         restrict_loop(data, "i")
+
+
+def test_stride_loop(golden: Golden) -> None:
+    func = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = i32(0)
+for i in serial(0, 12):
+    for j in serial(1, 6):
+        for k in serial(0, 2):
+            if j <= i + 1 and (i + 1 - j) % 3 == 0:
+                y[i + k] += x[(i + 1 - j) // 3]
+"""
+    )
+    golden("stride_loop", same(func, stride_loop(func, "j")))
+
+
+@pytest.mark.parametrize(
+    "condition", ["(j + 2*i) % 4 == 0", "(5 - j) % 2 == 0", "(i - j) % 7 == 0"]
+)
+@pytest.mark.parametrize("start", [0, 3])
+def test_stride_loop_keeps_what_runs(condition: str, start: int) -> None:
+    func = kernel(
+        f"""
+for z in serial(0, 16):
+    y[z] = i32(0)
+for i in serial(0, 3):
+    for j in serial({start}, {start + 5}):
+        if {condition}:
+            y[2*i + j] += x[j]
+"""
+    )
+    same(func, stride_loop(func, "j"))
+
+
+def test_stride_loop_refuses_other_conditions() -> None:
+    for condition in ("j < 2", "(i - 2*j) % 4 == 0", "(i + j) % 3 == 1"):
+        func = kernel(
+            "for i in serial(0, 4):\n    for j in serial(0, 6):\n"
+            f"        if {condition}:\n            y[i] += x[j]"
+        )
+        with pytest.raises(ScheduleError, match="no condition"):
+            stride_loop(func, "j")
 
 
 def test_interior_cuts_borders_off() -> None:

@@ -7,7 +7,7 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
-from graphflow.schedule.extents import interior, restrict_loop
+from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
@@ -71,6 +71,7 @@ __all__ = [
     "split_condition",
     "stage_mem",
     "state_padding",
+    "stride_loop",
     "transform_layout",
     "unroll_loop",
     "vectorize_loop",

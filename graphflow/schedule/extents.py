@@ -10,7 +10,9 @@ from graphflow.arith import (
     TRUE,
     AtLeastZero,
     Domain,
+    FloorMod,
     IndexExpr,
+    IsZero,
     Predicate,
     Proof,
     Ranges,
@@ -33,7 +35,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.errors import ScheduleError
-from graphflow.schedule.frame import Rewrite, require
+from graphflow.schedule.frame import Rewrite, require, structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,
@@ -45,6 +47,7 @@ from graphflow.tir import (
     PrimFunc,
     is_predicate,
     sites,
+    substitute_body,
 )
 
 
@@ -94,10 +97,71 @@ def _equivalent(before: Predicate, after: Predicate, domain: Domain) -> tuple[Pr
     )
 
 
+def stride_loop(func: PrimFunc, loop: str) -> Rewrite:
+    """`for i in (a, b): … if (e - i) % s == 0: S` → `for i in (0, ceil((b - a)/s)): … S'`.
+
+    Inside, i becomes `a + (e - a) - s·((e - a) // s) + s·i`: the iterations for which the condition
+    holds, in their order.  What a last one may exceed b by becomes a condition, if it may.  Between
+    the loop and the condition stand only loops and conditions; a and b are constants.
+    """
+    stmt, domain = find_loop(func, loop)
+    start, extent = constant_value(stmt.start), constant_extent(stmt)
+    found = _congruence(stmt)
+    if found is None or start is None:
+        raise ScheduleError(f"no condition (e - {loop}) % s == 0 holds for all that {loop} does")
+    place, step = found
+    first = place - start - step * floor_div(place - start, step)
+    here = start + first + step * stmt.var
+    count = -(-extent // step)
+    body = substitute_body(stmt.body, {stmt.var: here})
+    inside = domain.inside(stmt.var, const(0), const(count))
+    proofs = [structural(f"{here} for {stmt.var} from 0 on are those that meet the condition")]
+    ends = prove(less_than(here, stmt.stop), inside)
+    if ends.proven:
+        proofs.append(ends)
+    else:
+        body = (If(less_than(here, stmt.stop), body),)
+    new = rewrite_at(
+        func, loop, lambda _s, _d: (replace(stmt, start=const(0), stop=const(count), body=body),)
+    )
+    return Rewrite(new, tuple(proofs))
+
+
+def _congruence(stmt: For) -> tuple[IndexExpr, int] | None:
+    """`e` and `s` of a condition `(e - i) % s == 0` on all that a loop over i does."""
+    inner: set[Var] = set()
+    body = stmt.body
+    while len(body) == 1 and isinstance(below := body[0], For | If):
+        if isinstance(below, For):
+            inner.add(below.var)
+            body = below.body
+            continue
+        if below.orelse or not is_predicate(below.condition):
+            return None
+        for member in conjuncts(cast(Predicate, below.condition)):
+            found = _solved(member, stmt.var)
+            if found is not None and not inner & variables(found[0]):
+                return found
+        body = below.then
+    return None
+
+
+def _solved(member: Predicate, var: Var) -> tuple[IndexExpr, int] | None:
+    if not isinstance(member, IsZero) or not isinstance(member.expr, FloorMod):
+        return None
+    place, step = member.expr.numerator, member.expr.divisor
+    k = next((c for atom, c in terms_of(place)[0] if atom is var), 0)
+    rest = place - k * var
+    if k not in (1, -1) or var in variables(rest):
+        return None
+    return -k * rest, step
+
+
 def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
     """The longest run of iterations of `loop` in which no condition on it fails for any other.
 
-    The conditions are the index predicates inside the loop that mention it.  Outside this run
+    The conditions are the index predicates inside the loop that mention it, and of those that are
+    conjunctions the members that do.  Outside this run
     borders are met; `cut_loop` at both ends leaves a middle that `simplify` frees of conditions.
     """
     stmt, domain = find_loop(func, loop)
@@ -126,7 +190,7 @@ def _conditions(stmt: For, domain: Domain) -> list[tuple[Predicate, Ranges]]:
     found: list[tuple[Predicate, Ranges]] = []
     for site in sites(stmt.body, here):
         if isinstance(site.stmt, If) and is_predicate(site.stmt.condition):
-            condition = cast(Predicate, site.stmt.condition)
-            if stmt.var in predicate_variables(condition):
-                found.append((condition, site.domain.ranges()))
+            for member in conjuncts(cast(Predicate, site.stmt.condition)):
+                if stmt.var in predicate_variables(member):
+                    found.append((member, site.domain.ranges()))
     return found

@@ -427,6 +427,9 @@ def _plane(
     ]
     inner = [k for k in order if k != lane and roles.output.shape[k] > 1]
     pixels = roles.output.shape[inner[-1]] if inner else 1
+    phases = roles.phases[inner[-1]] if inner else 1
+    if pixels % phases == 0:
+        pixels //= phases
     return Plane(
         channels=channels,
         pixels=pixels,

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from graphflow.arith import (
     FloorMod,
+    IsZero,
     Var,
+    conjuncts,
     terms_of,
     variables,
 )
@@ -26,9 +28,10 @@ from graphflow.schedule import (
     sequential_buffer_access,
     simplify_kernel,
     split_condition,
+    stride_loop,
     transform_layout,
 )
-from graphflow.tir import Block, If, PrimFunc, Reduce, accesses, loops_of, walk
+from graphflow.tir import Block, If, PrimFunc, Reduce, accesses, is_predicate, loops_of, walk
 
 Placement = tuple[Layout, PadValue]
 
@@ -92,6 +95,8 @@ def tiled(
     s, axes = _joined_lanes(s, placements[output][0], axes)
     if recipe.group:
         s, axes = _grouped(s, axes, recipe.group)
+    s, axes = _phases_apart(s, axes)
+    s = _taps_met(s, axes)
     s, reduction = _reduction_order(s, axes)
     return register_tile(s, axes, recipe.tiling, reduction)
 
@@ -145,6 +150,51 @@ def _joined_lanes(
     return s, (*order[:-2], "oc_joined")
 
 
+def _phases_apart(s: Schedule, axes: tuple[str, ...]) -> tuple[Schedule, tuple[str, ...]]:
+    """The pixels that meet the same taps next to each other, in a loop of their own for each phase.
+
+    Pixels in one row meet every so many taps, beginning with another one from each to the next.
+    """
+    present = [name for name in axes if find_loop(s.func, name) is not None]
+    pixel = present[-2] if len(present) > 1 else None
+    phases = {n for about, n in _congruences(s.func, axes).values() if Var(str(pixel)) in about}
+    loop = find_loop(s.func, str(pixel))
+    if pixel is None or len(phases) != 1 or loop is None or (loop.extent or 1) % min(phases):
+        return s, axes
+    s = s.apply(divide_loop, pixel, min(phases), (pixel + "q", pixel + "r"), "perfect")
+    place = axes.index(pixel)
+    axes = (*axes[:place], pixel + "r", pixel + "q", *axes[place + 1 :])
+    s = s.apply(reorder_loops, tuple(name for name in axes if find_loop(s.func, name) is not None))
+    return s.apply(simplify_kernel), axes
+
+
+def _taps_met(s: Schedule, axes: tuple[str, ...]) -> Schedule:
+    """Reduction loops over every so many taps, where axes outside the tiles say which."""
+    inside = {Var(name) for name in [a for a in axes if find_loop(s.func, a) is not None][-2:]}
+    for name, (about, _) in _congruences(s.func, axes).items():
+        if not about & inside:
+            s = s.apply(stride_loop, name).apply(simplify_kernel)
+    return s
+
+
+def _congruences(func: PrimFunc, axes: tuple[str, ...]) -> dict[str, tuple[set[Var], int]]:
+    """By reduction loop the only condition `… % n == 0` on it: what else it is about, and n."""
+    found: dict[str, tuple[set[Var], int]] = {}
+    for name in _reduction_loops(func, axes):
+        conditions = [
+            (set(variables(member.expr)) - {Var(name)}, member.expr.divisor)
+            for stmt in walk((find_loop(func, name),))  # type: ignore[arg-type]
+            if isinstance(stmt, If) and is_predicate(stmt.condition)
+            for member in conjuncts(stmt.condition)  # type: ignore[arg-type]
+            if isinstance(member, IsZero)
+            and isinstance(member.expr, FloorMod)
+            and Var(name) in variables(member.expr)
+        ]
+        if len(conditions) == 1:
+            found[name] = conditions[0]
+    return found
+
+
 def _reduction_order(s: Schedule, axes: tuple[str, ...]) -> tuple[Schedule, tuple[str, ...]]:
     """The reduction loops, those that stride furthest through the data operand outermost."""
     s = _split_blocked(s, axes)
@@ -184,7 +234,8 @@ def _digit_base(func: PrimFunc, var: Var) -> int | None:
 def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:
     """Elements that one step of a reduction loop moves in the data operand.
 
-    That is the largest buffer it runs through, before all one that follows the output's pixels.
+    That is the largest buffer it runs through, before all one that follows most axes
+    of the output's pixels.
     """
     var = Var(name)
     pixels = {Var(axis) for axis in axes[:-1]}
@@ -197,7 +248,7 @@ def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:
         return 0
     data = max(
         reads,
-        key=lambda r: (any(variables(e) & pixels for e in r.indices), r.buffer.size),
+        key=lambda r: (len(pixels & {v for e in r.indices for v in variables(e)}), r.buffer.size),
     )
     flat = data.buffer.flat_index(data.indices)
     return next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.arith import Axis, Var, constant_value, variables
+from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.form import merge_stages
 from graphflow.schedule import Schedule
@@ -23,6 +24,7 @@ from graphflow.tir import (
     PrimFunc,
     Reduce,
     ReduceOp,
+    Site,
     Stmt,
     Store,
     accesses,
@@ -51,6 +53,8 @@ class Roles:
     """The operator, where the only reduction takes bare elements of an input."""
     factors: frozenset[str]
     """The inputs of the only reduction, where it sums products of two elements, from 0.0 on."""
+    phases: tuple[int, ...] = ()
+    """For each axis: how many of its neighbours meet different taps, each one of so many."""
 
     @property
     def reduction(self) -> tuple[tuple[Var, int], ...]:
@@ -60,7 +64,8 @@ class Roles:
     @property
     def steps(self) -> int:
         """How many terms are reduced into one element of the output."""
-        return sum(prod(extent for _, extent in nest) for nest in self.nests)
+        terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
+        return -(-terms // prod(self.phases))
 
     def nest_of(self, access: Access) -> tuple[tuple[Var, int], ...]:
         """The loops of the reduction that an access is part of; none for one outside them."""
@@ -108,7 +113,20 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         multiply_adds(merged),
         _bare(merged),
         _factors(merged),
+        _phases(merged, axes),
     )
+
+
+def _phases(func: PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:
+    found = [phase for site in sites(func.body) for phase in _congruences(site)]
+    return tuple(max((s for about, s in found if v in about), default=1) for v in axes)
+
+
+def _congruences(site: Site) -> Iterator[tuple[frozenset[Var], int]]:
+    """The conditions `… % s == 0` on a reduction: what they are about, and s."""
+    for member in conjuncts(site.domain.where) if isinstance(site.stmt, Reduce) else ():
+        if isinstance(member, IsZero) and isinstance(member.expr, FloorMod):
+            yield frozenset(variables(member.expr)), member.expr.divisor
 
 
 def _reductions(body: Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
@@ -169,14 +187,17 @@ def _factors(func: PrimFunc) -> frozenset[str]:
 
 
 def multiply_adds(func: PrimFunc) -> int:
-    """Iterations of the reductions whose terms contain a product."""
+    """Iterations of the reductions whose terms contain a product, those that meet an element.
+
+    Of iterations under a condition `… % s == 0`, one in s is counted.
+    """
     total = 0
     for site in sites(func.body):
         stmt = site.stmt
         if isinstance(stmt, Reduce) and any(
             isinstance(e, Binary) and e.op == "mul" for e in walk_expr(stmt.value)
         ):
-            total += iterations(site.domain.axes)
+            total += iterations(site.domain.axes) // prod(s for _, s in _congruences(site))
     return total
 
 

@@ -327,17 +327,17 @@ def _vectorized(s: Schedule, nest: tuple[str, ...], masked: bool, tiling: Tiling
 def _without_borders(s: Schedule, around: str, reduction: tuple[str, ...]) -> Schedule:
     """Cuts the tiles that meet a border off `around`, so that the middle has no conditions.
 
-    In a border tile the reduction loops that a condition mentions are unrolled, so that the emitter
-    drops each tap that falls outside.
+    Reduction loops that a condition still mentions are unrolled, so that the emitter drops each tap
+    that falls outside or meets no element.
     """
     if find_loop(s.func, around) is None:
-        return _unrolled_border(s, around, reduction)
+        return _decided(s, reduction, around)
     extent = _extent(s.func, around)
     if not any(Var(around) in predicate_variables(p) for p in _conditions(s.func, around)):
-        return _unrolled_border(s, around, reduction)
+        return _decided(s, reduction, around)
     low, high = interior(s.func, around)
     if low == high:
-        return _unrolled_border(s, around, reduction)
+        return _decided(s, reduction, around)
     border = [around] if low > 0 else []
     if low > 0:
         s = s.apply(cut_loop, around, low, "_m")
@@ -347,18 +347,17 @@ def _without_borders(s: Schedule, around: str, reduction: tuple[str, ...]) -> Sc
         border.append(around + "_e")
     s = s.apply(simplify_kernel)
     for name in border:
-        s = _unrolled_border(s, name, tuple(_copies(reduction, border, name)))
-    return s
+        s = _decided(s, _copies(reduction, around, name), name)
+    return _decided(s, _copies(reduction, around, around))
 
 
-def _copies(reduction: tuple[str, ...], border: list[str], name: str) -> list[str]:
-    if name.endswith("_e"):
-        middle = "_m" if name.endswith("_m_e") else ""
-        return [r + middle + "_e" for r in reduction]
-    return list(reduction)
+def _copies(reduction: tuple[str, ...], middle: str, name: str) -> tuple[str, ...]:
+    """The reduction loops inside `name`, which is cut off the `middle` loop or that loop itself."""
+    suffix = "_m" * (middle.endswith("_m") and name.startswith(middle))
+    return tuple(r + suffix + "_e" * name.endswith("_e") for r in reduction)
 
 
-def _unrolled_border(s: Schedule, around: str, reduction: tuple[str, ...]) -> Schedule:
+def _decided(s: Schedule, reduction: tuple[str, ...], *around: str) -> Schedule:
     """Unrolls what the conditions left inside mention: the emitter decides them then."""
     mentioned = {
         v.name
@@ -369,7 +368,7 @@ def _unrolled_border(s: Schedule, around: str, reduction: tuple[str, ...]) -> Sc
     }
     if not mentioned:
         return s
-    for name in (around, *reduction):
+    for name in (*around, *reduction):
         stmt = find_loop(s.func, name)
         if name in mentioned and stmt is not None and stmt.extent is not None:
             s = s.apply(unroll_loop, name)
