@@ -552,6 +552,19 @@ def test_square_tensors_under_different_maps() -> None:
     check(net.model(), {}, stakes=False)
 
 
+def test_a_part_of_one_channel_is_transposed_where_it_lies() -> None:
+    """One channel is the same memory as NCHW and as NHWC, until it lies beside eight others: then
+    what reads it as NCHW finds it in a box of other axes."""
+    net = Net()
+    x = net.input("x", (1, 19, 1, 6))
+    net.output(net.node("Conv", [x, net.weight(9, 19, 1, 1)], ["c"]))
+    net.node("Split", ["c", net.integers(8, 1)], ["rest", "part"], axis=1)
+    moved = net.node("Transpose", ["part"], perm=[2, 1, 0, 3])
+    net.output(net.node("MaxPool", [moved], kernel_shape=[1, 2]))
+    executable = check(net.model(), {"part": "channels_last", "c": "channels_last"}, stakes=False)
+    assert executable.compiled.physical.values[moved].storage == "c"
+
+
 def test_scalars() -> None:
     net = Net()
     x = net.input("x", ())

@@ -15,7 +15,7 @@ from graphflow.errors import VerifyError
 from graphflow.flow import LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Alternative, Link, View
-from graphflow.layout import Layout
+from graphflow.layout import IndexMap, Layout
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,12 @@ class Inside:
                 return Placement(outer.storage, self.part, begin, not self.part.is_padded)
             assert self.link.window is not None, "a link has a window or an offset"
             return Placement(outer.storage, self.link.window, outer.offset, False)
-        steps = _moved(self.whole, outer.layout)
-        if self.link.window is None or len(self.link.window.physical_shape) != len(steps):
+        if self.link.window is None:
             raise VerifyError(
                 f"{self.node} reads the memory of {self.outer} under another shape, and that is "
                 f"no whole piece of {outer.storage}"
             )
-        window = self.link.window.windowed(steps, outer.layout.physical_shape)
+        window = _moved(self.link.window, self.whole, outer.layout)
         return Placement(outer.storage, window, outer.offset, False)
 
 
@@ -81,11 +80,22 @@ def inner_place(node: Node, form: Alternative, position: int) -> Inside:
     return Inside(node.outputs[0], link, form.layouts[given], form.layouts[made], node.name)
 
 
-def _moved(whole: Layout, placed: Layout) -> list[int]:
-    """How far `placed` has moved along each axis of the box from where `whole` is in its own."""
+def _moved(window: Layout, whole: Layout, placed: Layout) -> Layout:
+    """`window`, a layout in the box of `whole`, in the box in which `whole` lies as `placed`.
+
+    Their axes need not correspond, since the same memory may be read under another shape: then
+    each place of one box is followed to the other through the index of its element.
+    """
     zero = (0,) * len(whole.logical_shape)
     here = [int(str(e)) for e in placed.physical_index(zero)]
     there = [int(str(e)) for e in whole.physical_index(zero)]
-    if len(here) != len(there):
-        return []
-    return [a - b for a, b in zip(here, there, strict=True)]
+    if len(here) == len(there):
+        steps = [a - b for a, b in zip(here, there, strict=True)]
+        shifted = tuple(e + step for e, step in zip(whole.simplified, steps, strict=True))
+        if shifted == placed.simplified:
+            return window.windowed(steps, placed.physical_shape)
+    p, q = whole.physical_axes, placed.physical_axes
+    forth = placed.physical_index(whole.logical_index(p))
+    back = whole.physical_index(placed.logical_index(q))
+    box_map = IndexMap(p, forth, (q, back))
+    return Layout(window.index_map.then(box_map), window.logical_shape, placed.physical_shape)
