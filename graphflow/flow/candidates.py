@@ -161,6 +161,7 @@ def enumerate_candidates(
                 continue
             for candidate in _of_form(graph, node, form, labels, wanted, prices):
                 key = (
+                    form.recipe if isinstance(form.recipe, Scheduled) else None,
                     candidate.lies,
                     tuple((n.position, memory_key(n.layout), n.facts, n.demand, n.place)
                           for n in candidate.needs),
@@ -300,9 +301,10 @@ def _evaluated(node: Node, form: Alternative, known: Mapping[int, Label]) -> dic
     facts: dict[tuple[str, str], Fact] = {}
     for k, buffer in enumerate(node.func.inputs):
         layout = form.layouts[buffer.name]
-        given = dict(known[k].facts) if k in known else {}
+        zero = fact_of(0, buffer.dtype)  # constants are packed with that
+        given = dict(known[k].facts) if k in known else None
         for region in padding_regions(layout):
-            facts[buffer.name, region] = given.get(region, Undefined())
+            facts[buffer.name, region] = zero if given is None else given.get(region, Undefined())
     output = node.func.outputs[0]
     result = left_facts(node.func, form, facts)
     return {
