@@ -57,7 +57,8 @@ def test_every_tensor_of_the_model_appears_once_and_no_other() -> None:
 def test_the_report_is_plain_and_complete() -> None:
     assert json.loads(json.dumps(report())) == report()
     assert set(report()) == {
-        "model", "target", "edges", "cancelled", "refused", "assumed", "summary",
+        "model", "target", "edges", "cancelled", "refused", "assumed", "pinned", "seconds",
+        "unpinned_seconds", "gap", "next_best", "summary",
     }  # fmt: skip
     wanted = {
         "name", "producer", "consumers", "dtype", "logical_shape", "where", "physical_shape",

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphflow.arith import Proof
 from graphflow.compiler import Compiled
-from graphflow.flow import Conversion, Label
+from graphflow.flow import Conversion, Label, LayoutPlan, Other, Pinned, serving
 from graphflow.graph import Node, OperatorGraph, Value
-from graphflow.layout import LOGICAL, Fact, Layout, row_major
+from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
 
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or gone."""
@@ -33,12 +34,19 @@ class RegionFact:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One use of a tensor: which layout the reader wants, and its demand on the padding."""
+    """One use of a tensor: which layout the reader wants, and its demand on the padding.
+
+    `buffer` is the reader's name for it; the graph's caller has position -1 and no buffer.  It
+    reads the tensor itself, or what a `conversion` (its kind) made of it; `proofs` say why it may.
+    """
 
     consumer: str
     position: int
+    buffer: str
     layout: str
     demand: str
+    conversion: str | None
+    proofs: tuple[Proof, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,9 @@ class EdgeType:
     """The decision about one tensor.
 
     `layout` is None where there is no storage to lay out (registers, removed tensors); `facts` are
-    those about padding, by region.  `decided_by` names the rule or node, `reason` says why.
+    those about padding, by region.  `decided_by` names the rule, or the node with buffer and form,
+    and `reason` says why.  `others` are the labels that it could have had, `pinned` is the layout
+    that the user asked for.
     """
 
     name: str
@@ -63,6 +73,8 @@ class EdgeType:
     regions: tuple[RegionFact, ...]
     readings: tuple[Reading, ...]
     conversions: tuple[Conversion, ...]
+    others: tuple[Other, ...] = ()
+    pinned: Pinned | None = None
 
     @property
     def physical_shape(self) -> tuple[int, ...] | None:
@@ -86,10 +98,11 @@ def readers_text(made: Conversion) -> str:
 def edge_types(compiled: Compiled) -> dict[str, EdgeType]:
     """All tensors of the model by name, in the order the model brought them up."""
     inner = {value: node for node in compiled.graph.nodes for value, _ in node.inner}
+    pinned = {pin.value: pin for pin in compiled.plan.pinned}
     found: dict[str, EdgeType] = {}
     for name in compiled.tensors:
         if name in compiled.graph.values:
-            found[name] = _kept(compiled, name)
+            found[name] = _kept(compiled, name, pinned.get(name))
         elif name in inner:
             found[name] = _inside(compiled, name, inner[name])
         else:
@@ -97,7 +110,7 @@ def edge_types(compiled: Compiled) -> dict[str, EdgeType]:
     return found
 
 
-def _kept(compiled: Compiled, name: str) -> EdgeType:
+def _kept(compiled: Compiled, name: str, pin: Pinned | None) -> EdgeType:
     graph, plan = compiled.graph, compiled.plan
     value = graph.values[name]
     producer = graph.producer(name)
@@ -110,6 +123,8 @@ def _kept(compiled: Compiled, name: str) -> EdgeType:
     else:
         label = Label(row_major(value.shape))
         decided_by, reason = "graph", "no kernel of the plan touches it"
+    if pin is not None and producer is not None:
+        decided_by, reason = f"a pin; {decided_by}", f"pinned to {pin.layout.describe()}; {reason}"
     choice = None if producer is None else plan.choices.get(producer.name)
     return EdgeType(
         name=name,
@@ -126,6 +141,8 @@ def _kept(compiled: Compiled, name: str) -> EdgeType:
         regions=tuple(_regions(label)),
         readings=tuple(_readings(compiled, name)),
         conversions=tuple(c for c in (*plan.conversions, *plan.moves) if c.value == name),
+        others=() if decision is None else decision.others,
+        pinned=pin,
     )
 
 
@@ -135,9 +152,11 @@ def _constant_label(compiled: Compiled, value: Value) -> tuple[Label, str, str]:
         choice = compiled.plan.choices.get(node.name)
         if choice is None:
             continue
-        layout = choice.alternative.layouts.get(node.func.inputs[position].name)
+        buffer = node.func.inputs[position].name
+        layout = choice.alternative.layouts.get(buffer)
         if layout is not None:
-            return Label(layout), node.name, f"packed before the first run for {node.name}"
+            decided_by = f"{node.name} ({node.op}), input {buffer}, form {choice.form}"
+            return Label(layout), decided_by, f"packed before the first run for {node.name}"
     return Label(row_major(value.shape)), "graph", "kept as the model has it"
 
 
@@ -153,11 +172,36 @@ def _regions(label: Label) -> Iterator[RegionFact]:
 
 
 def _readings(compiled: Compiled, name: str) -> Iterator[Reading]:
-    for node, position in compiled.graph.consumers(name):
-        wanted = compiled.plan.demands.get((node.name, position))
+    graph, plan = compiled.graph, compiled.plan
+    for node, position in graph.consumers(name):
+        wanted = plan.demands.get((node.name, position))
         if wanted is not None:
-            layout, demand = wanted
-            yield Reading(node.name, position, layout.describe(), str(demand))
+            buffer = node.func.inputs[position].name
+            yield _reading(plan, name, node.name, position, buffer, *wanted)
+    if name in graph.outputs and name in plan.edges:
+        wanted = row_major(graph.values[name].shape), Unused()
+        yield _reading(plan, name, "", -1, "", *wanted)
+
+
+def _reading(
+    plan: LayoutPlan,
+    name: str,
+    node: str,
+    position: int,
+    buffer: str,
+    layout: Layout,
+    demand: Demand,
+) -> Reading:
+    number = plan.conversion_for(node, position, name)
+    return Reading(
+        consumer=node or GRAPH_OUTPUT,
+        position=position,
+        buffer=buffer,
+        layout=layout.describe(),
+        demand=str(demand),
+        conversion=None if number is None else plan.conversions[number].kind,
+        proofs=serving(plan.source(node, position, name), layout, demand),
+    )
 
 
 def _inside(compiled: Compiled, name: str, node: Node) -> EdgeType:

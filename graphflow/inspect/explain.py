@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 from graphflow.compiler import Compiled
 from graphflow.decisions import unknown_tensor
-from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types, readers_text
+from graphflow.flow import Pinned
+from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, Reading, edge_types, readers_text
+from graphflow.layout import LOGICAL, Owner
 
 
 def explain(compiled: Compiled, name: str) -> str:
@@ -35,16 +37,40 @@ def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
     yield f"  because   {edge.reason} ({edge.decided_by})"
     if edge.layout is not None:
         yield f"  layout    {edge.layout.describe()}, in memory {list(edge.layout.physical_shape)}"
-    for known in edge.regions:
-        yield f"  padding   {known.region} ({known.owner}): {known.fact}"
+        yield from _regions(edge)
+    if edge.pinned is not None:
+        yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
     if edge.producer is not None:
         yield from _producer(compiled, edge.producer)
+    for other in edge.others:
+        yield f"  instead   {other.label.describe()}: {other.price()} (form {other.form})"
     for use in edge.readings:
-        yield (
-            f"  read by   {use.consumer} as input {use.position}, in {use.layout}; "
-            f"needs of the padding: {use.demand}"
-        )
+        yield from _reading(use)
     yield from _pairs(compiled, edge)
+
+
+def cost_text(pin: Pinned) -> str:
+    """What a pin costs, and why."""
+    if pin.cost is None:
+        return pin.because
+    return f"it costs {1e6 * pin.cost:.1f} µs: {pin.because}"
+
+
+def _regions(edge: EdgeType) -> Iterator[str]:
+    """Each region with who may write it and what it holds, the tensor itself first."""
+    if not any(known.region == LOGICAL for known in edge.regions):
+        yield f"  region    {LOGICAL} ({Owner.OWN.value}): the elements, of which nothing is known"
+    for known in edge.regions:
+        yield f"  region    {known.region} ({known.owner}): {known.fact}"
+
+
+def _reading(use: Reading) -> Iterator[str]:
+    reader = use.consumer
+    if use.buffer:
+        reader += f" as input {use.position} ({use.buffer})"
+    through = "" if use.conversion is None else f", from the {use.conversion} below"
+    yield f"  read by   {reader}, in {use.layout}{through}; needs of the padding: {use.demand}"
+    yield from (f"            proof: {proof}" for proof in use.proofs)
 
 
 def _producer(compiled: Compiled, producer: str) -> Iterator[str]:

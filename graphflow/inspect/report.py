@@ -7,16 +7,22 @@ name of the ONNX graph is in `edges` once; the same model and options give the s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from graphflow.compiler import Compiled
-from graphflow.flow import Conversion
+from graphflow.flow import Conversion, LayoutPlan, Other
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types
 from graphflow.inspect.movement import movement
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
-    """Model, target, one entry an edge, cancelled and refused pairs, and a summary."""
+    """Model, target, one entry an edge, cancelled and refused pairs, pins, the plan's price beside
+    the next best, and a summary.
+
+    Seconds are what the compiler expects; null where that was not computed.
+    """
+    plan = compiled.plan
     edges = edge_types(compiled)
     return {
         "model": compiled.name,
@@ -24,14 +30,40 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "edges": [_edge(edge) for edge in edges.values()],
         "cancelled": [
             {"edge": gone.value, "proof": "; ".join(str(proof) for proof in gone.proofs)}
-            for gone in compiled.plan.cancelled
+            for gone in plan.cancelled
         ],
         "refused": [
             {"edge": kept.value, "reason": kept.reason, "repair": kept.repair}
-            for kept in compiled.plan.refused
+            for kept in plan.refused
         ],
         "assumed": [],
+        "pinned": [
+            {
+                "edge": pin.value,
+                "layout": pin.layout.describe(),
+                "cost": pin.cost,
+                "because": pin.because,
+            }
+            for pin in plan.pinned
+        ],
+        "seconds": plan.seconds,
+        "unpinned_seconds": plan.unpinned,
+        "gap": plan.gap,
+        "next_best": _next_best(plan),
         "summary": summary(compiled, edges),
+    }
+
+
+def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:
+    """The best plan that differs in some form, and where it does."""
+    if plan.next_best is None:
+        return None
+    return {
+        "seconds": plan.next_best,
+        "differs": [
+            {"node": other.node, "form": other.form, "instead": other.instead}
+            for other in plan.differences
+        ],
     }
 
 
@@ -52,14 +84,32 @@ def _edge(edge: EdgeType) -> dict[str, Any]:
             for known in edge.regions
         ],
         "demands": [
-            {"consumer": use.consumer, "layout": use.layout, "demand": use.demand}
+            {
+                "consumer": use.consumer,
+                "layout": use.layout,
+                "demand": use.demand,
+                "conversion": use.conversion,
+                "proofs": [str(proof) for proof in use.proofs],
+            }
             for use in edge.readings
         ],
         "decided_by": edge.decided_by,
         "reason": edge.reason,
         "conversions": [_conversion(made, node) for made in edge.conversions
                         for node, _ in made.consumers],
+        "others": [_other(other) for other in edge.others],
     }  # fmt: skip
+
+
+def _other(other: Other) -> dict[str, Any]:
+    """A label that an edge could have had; `extra_seconds` is null where `price` says why."""
+    known = other.extra is not None and isfinite(other.extra)
+    return {
+        "label": other.label.describe(),
+        "form": other.form,
+        "extra_seconds": other.extra if known else None,
+        "price": other.price(),
+    }
 
 
 def _conversion(made: Conversion, consumer: str) -> dict[str, Any]:

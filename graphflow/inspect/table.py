@@ -15,6 +15,9 @@ from graphflow.flow import LayoutPlan
 from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
 
+MOST_NAMED = 3
+"""Nodes of the next best plan that a summary names."""
+
 
 def decision_table(compiled: Compiled, constants: bool = False) -> Table:
     """Name, logical shape, place, layout, padding, form of the producer, conversions."""
@@ -52,11 +55,24 @@ def _row(edge: EdgeType) -> tuple[str, ...]:
         edge.name,
         "×".join(map(str, edge.logical_shape)) or "scalar",
         edge.where,
-        "-" if edge.layout is None else edge.layout.describe(),
+        _layout(edge),
         padding or "-",
         edge.form or "-",
         moves or "-",
     )
+
+
+def _layout(edge: EdgeType) -> str:
+    """The layout, and of a pin what it costs."""
+    if edge.layout is None:
+        return "-"
+    text = edge.layout.describe()
+    if edge.pinned is None:
+        return text
+    if edge.layout != edge.pinned.layout:
+        text += f", used as {edge.pinned.layout.describe()}"
+    cost = edge.pinned.cost
+    return f"{text}, pinned" + ("" if cost is None else f", costs {1e6 * cost:.1f} µs")
 
 
 def summary_line(compiled: Compiled) -> str:
@@ -72,7 +88,19 @@ def summary_line(compiled: Compiled) -> str:
 
 
 def _seconds(plan: LayoutPlan) -> str:
-    """What a run should take, and how many of the prices in that were measured."""
+    """What a run should take, how many of the prices in that were measured, and what else would."""
+    text = f"estimated {1e3 * plan.seconds:.3f} ms a run"
     measured = plan.measured_prices
-    source = f" ({measured} of {measured + plan.estimated_prices} prices measured)"
-    return f"estimated {1e3 * plan.seconds:.3f} ms a run{source if measured else ''}"
+    if measured:
+        text += f" ({measured} of {measured + plan.estimated_prices} prices measured)"
+    text += f", at most {100 * plan.gap:.2g} % more than the best plan" if plan.gap else ""
+    if plan.unpinned is not None:
+        text += f"; the pins cost {1e6 * max(0.0, plan.seconds - plan.unpinned):.1f} µs of that"
+    if plan.next_best is not None:
+        nodes = ", ".join(other.node for other in plan.differences[:MOST_NAMED])
+        more = " …" if plan.differences[MOST_NAMED:] else ""
+        extra = 1e6 * (plan.next_best - plan.seconds)
+        text += (
+            f"; the next best plan has other forms of {nodes}{more} and takes {extra:.1f} µs more"
+        )
+    return text
