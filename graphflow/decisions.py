@@ -56,6 +56,12 @@ class SavedEdge:
         return self.label
 
 
+def microseconds(seconds: float) -> str:
+    """A time with one decimal, or two digits where that would show nothing."""
+    value = 1e6 * seconds
+    return f"{value:.1f} µs" if value >= 0.1 or value == 0 else f"{value:.2g} µs"
+
+
 def unknown_tensor(name: str, known: Collection[str]) -> InvalidModel:
     """The error for a tensor that a model does not have; it lists similar names."""
     close = get_close_matches(name, known, 5) or list(islice(known, 5))

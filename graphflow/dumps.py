@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphflow.convert import PhysicalGraph
+from graphflow.decisions import microseconds
 from graphflow.flow import LayoutPlan
 from graphflow.graph import OperatorGraph
 from graphflow.lower import Lowered
@@ -52,7 +53,7 @@ def _plan_lines(plan: LayoutPlan) -> Iterator[str]:
         for other in plan.differences:
             yield f"    {other.node}: {other.instead} instead of {other.form}"
     for pin in plan.pinned:
-        cost = "" if pin.cost is None else f"costs {1e6 * pin.cost:.1f} µs: "
+        cost = "" if pin.cost is None else f"costs {microseconds(pin.cost)}: "
         yield f"pinned {pin.value} to {pin.layout.describe()}: {cost}{pin.because}"
     for name, choice in plan.choices.items():
         pad = "" if choice.pad_value is None else f", writes {choice.pad_value} to the padding"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +25,11 @@ from test_flow import (
 )
 from test_flow_growth import random_factors, total
 
+import graphflow as gf
+from graphflow.codegen import avx2_target
+from graphflow.decisions import COLUMNS, microseconds
 from graphflow.errors import LayoutConflict
-from graphflow.flow import plan_layouts
+from graphflow.flow import conflict, plan_layouts, planner
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import minimal
 from graphflow.flow.elimination import eliminate
@@ -32,7 +39,9 @@ from graphflow.flow.pins import MOST_PRICED
 from graphflow.flow.prices import NEVER
 from graphflow.flow.solve import Problem, solve
 from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import View
 from graphflow.layout import Layout
+from graphflow.models import Builder
 
 # Prices of what was not chosen --------------------------------------------------------------------
 
@@ -216,10 +225,32 @@ def test_clashing_pins_are_named_and_no_others(seed: int) -> None:
         assert (stated in str(error.value)) == (name in named)
 
 
-def test_nodes_that_agree_to_a_pin_only_one_by_one_are_both_named() -> None:
-    """Each concat could hold the pinned tensor, which lies in one place only."""
+def test_nodes_that_agree_to_a_pin_only_one_by_one_are_both_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each concat could hold the pinned tensor, if it takes it as a view, and not both."""
+    graph = in_two_concats()
+
+    def views_of_pinned(
+        graph: OperatorGraph, *arguments: Any, relaxed: Set[str] = frozenset()
+    ) -> Candidates:
+        found = enumerate_candidates(graph, *arguments, relaxed=relaxed)
+        pins = arguments[2]
+        held = {
+            n.name for n in graph.nodes if n.op == "concat" and not pins.keys().isdisjoint(n.inputs)
+        }
+        kept = {
+            node: tuple(c for c in options if isinstance(c.alternative.recipe, View))
+            if node in held - relaxed
+            else options
+            for node, options in found.of_node.items()
+        }
+        return Candidates(kept, found.labels)
+
+    for module in (planner, conflict):
+        monkeypatch.setattr(module, "enumerate_candidates", views_of_pinned)
     with pytest.raises(LayoutConflict) as error:
-        plan_layouts(in_two_concats(), SHORT, 1, {"a": "NCHW", "b": "NHWC"})
+        plan_layouts(graph, SHORT, 1, {"x": "NCHW", "b": "NHWC", "y": "NHWC"})
     text = str(error.value)
     assert error.value.clashes == (("b",),)
     assert text.startswith("no plan has n_left (concat) with b pinned to NHWC (input x1) and ")
@@ -245,3 +276,81 @@ def test_minimal_sets_of_what_clashes(seed: int) -> None:
     assert set(found) in cores and not any(core < set(found) for core in cores)
     assert found == sorted(found)
     assert trials <= 2 + 2 * len(found) * (1 + int(np.log2(len(items)) + 1))
+
+
+# Stories, tables and reports ----------------------------------------------------------------------
+
+
+@functools.cache
+def pinned() -> gf.Executable:
+    """Padded channels between the nodes, and an output that has to be converted."""
+    b = Builder(3)
+    x = b.relu(b.conv(b.input("x", (1, 3, 8, 8)), 17, 3))
+    x = b.relu(b.conv(x, 16, 1))
+    b.output(b.relu(b.conv(x, 18, 3)))
+    layouts = {"relu_1": "channels_last_padded", "relu_3": "NHWC"}
+    return gf.compile(b.model(), threads=1, target=avx2_target(), layouts=layouts)
+
+
+def test_a_story_has_regions_readers_and_the_proofs_between_them() -> None:
+    text = pinned().explain("relu_1")
+    assert "\n  region    logical (own): " in text
+    assert "\n  region    pad(1) (own): undef" in text
+    assert "(a pin; conv_1_node (Conv+Relu), output y, form NCHW → NHWC padded to 24)" in text
+    assert "\n  pinned    to NHWC padded to 24; it costs " in text
+    assert "\n  read by   conv_2_node as input 0 (x), in NHWC padded to 24; needs of the" in text
+    assert "proof: NHWC padded to 24 and NHWC padded to 24 place every element alike [prov" in text
+    assert "proof: pad(1) holds undef, needed none [proven by fact and demand]" in text
+    assert "\n  cancelled crop and pad before conv_2_node" in text
+    assert "alone; the best plan with it takes " in text
+    free = pinned().layouts["relu_2"]
+    assert free.others  # type: ignore[union-attr]
+    for other in free.others:  # type: ignore[union-attr]
+        line = f"\n  instead   {other.label.describe()}: {other.price()} (form {other.form})"
+        assert line in pinned().explain("relu_2")
+
+
+def test_a_conversion_names_both_constraints_with_their_origins() -> None:
+    text = pinned().explain("relu_3")
+    (made,) = pinned().layouts["relu_3"].conversions  # type: ignore[misc]
+    form = pinned().compiled.plan.choices["conv_3_node"].form
+    assert made.because == (
+        f"conv_3_node (Conv+Relu), output y, form {form} gives NHWC; the graph output wants NCHW"
+    )
+    assert f"because {made.because}" in text
+    assert "read by   graph output, in NCHW, from the convert below" in text
+
+
+def test_the_report_has_pins_prices_and_the_next_best_plan() -> None:
+    report, plan = pinned().report(), pinned().compiled.plan
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert [pin["edge"] for pin in report["pinned"]] == ["relu_1", "relu_3"]
+    assert all(pin["cost"] >= 0 and pin["because"] for pin in report["pinned"])
+    assert report["seconds"] == plan.seconds > report["unpinned_seconds"] > 0
+    assert report["gap"] == 0.0
+    assert report["next_best"]["seconds"] >= report["seconds"]
+    assert set(report["next_best"]["differs"][0]) == {"node", "form", "instead"}
+    (edge,) = [edge for edge in report["edges"] if edge["name"] == "relu_2"]
+    assert edge["others"] and all(other["extra_seconds"] >= 0 for other in edge["others"])
+    assert edge["demands"][0]["proofs"]
+
+
+def test_the_table_says_what_a_pin_costs() -> None:
+    decisions = pinned().decisions()
+    layouts = {row[0]: row[COLUMNS.index("layout")] for row in decisions.rows}
+    assert layouts["relu_1"].startswith("NHWC padded to 24, pinned, costs ")
+    assert "pinned" not in layouts["x"]
+    assert "the pins cost " in decisions.summary and "the next best plan " in decisions.summary
+
+
+def test_what_was_not_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "Problem", partial(Problem, table_limit=0))
+    plan = plan_layouts(residual(), SHORT, 1)
+    prices = {other.price() for edge in plan.edges.values() for other in edge.others}
+    assert prices == {"what a plan with it costs is not computed, as the integer program decided"}
+
+
+def test_times_are_never_shown_as_nothing() -> None:
+    assert [microseconds(s) for s in (0.0, 3e-9, 9.96e-8, 1.25e-4)] == [
+        "0.0 µs", "0.003 µs", "0.1 µs", "125.0 µs"
+    ]  # fmt: skip

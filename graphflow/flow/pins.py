@@ -1,8 +1,8 @@
 """Pins: layouts that a user asks for, and what they cost.
 
 In: values of a graph and layouts, or their names.  Out: layouts; and, once the plan with them is
-known, how much less the best plan without each takes.  Each such plan is found anew, so of many
-pins only the cost of all together is computed.
+known, how much less the best plan of the same graph without each takes.  Each such plan is found
+anew, so of many pins only the cost of all together is computed.
 """
 
 from __future__ import annotations

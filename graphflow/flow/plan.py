@@ -8,6 +8,7 @@ from functools import cached_property
 from math import inf
 
 from graphflow.arith import Proof
+from graphflow.decisions import microseconds
 from graphflow.kernels.recipes import Alternative, View
 from graphflow.layout import Constant, Demand, Fact, Layout
 from graphflow.tir import Literal
@@ -51,7 +52,7 @@ class Other:
             return "what a plan with it costs is not computed, as the integer program decided"
         if self.extra == inf:
             return "no plan has it"
-        return f"the best plan with it takes {1e6 * self.extra:.1f} µs more"
+        return f"the best plan with it takes {microseconds(self.extra)} more"
 
 
 @dataclass(frozen=True)

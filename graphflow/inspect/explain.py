@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphflow.compiler import Compiled
-from graphflow.decisions import unknown_tensor
+from graphflow.decisions import microseconds, unknown_tensor
 from graphflow.flow import Pinned
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, Reading, edge_types, readers_text
 from graphflow.layout import LOGICAL, Owner
@@ -53,7 +53,7 @@ def cost_text(pin: Pinned) -> str:
     """What a pin costs, and why."""
     if pin.cost is None:
         return pin.because
-    return f"it costs {1e6 * pin.cost:.1f} µs: {pin.because}"
+    return f"it costs {microseconds(pin.cost)}: {pin.because}"
 
 
 def _regions(edge: EdgeType) -> Iterator[str]:

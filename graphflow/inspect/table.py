@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphflow.compiler import Compiled
-from graphflow.decisions import COLUMNS, Decisions
+from graphflow.decisions import COLUMNS, Decisions, microseconds
 from graphflow.flow import LayoutPlan
 from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
@@ -72,7 +72,7 @@ def _layout(edge: EdgeType) -> str:
     if edge.layout != edge.pinned.layout:
         text += f", used as {edge.pinned.layout.describe()}"
     cost = edge.pinned.cost
-    return f"{text}, pinned" + ("" if cost is None else f", costs {1e6 * cost:.1f} µs")
+    return f"{text}, pinned" + ("" if cost is None else f", costs {microseconds(cost)}")
 
 
 def summary_line(compiled: Compiled) -> str:
@@ -95,12 +95,10 @@ def _seconds(plan: LayoutPlan) -> str:
         text += f" ({measured} of {measured + plan.estimated_prices} prices measured)"
     text += f", at most {100 * plan.gap:.2g} % more than the best plan" if plan.gap else ""
     if plan.unpinned is not None:
-        text += f"; the pins cost {1e6 * max(0.0, plan.seconds - plan.unpinned):.1f} µs of that"
+        text += f"; the pins cost {microseconds(max(0.0, plan.seconds - plan.unpinned))} of that"
     if plan.next_best is not None:
         nodes = ", ".join(other.node for other in plan.differences[:MOST_NAMED])
         more = " …" if plan.differences[MOST_NAMED:] else ""
-        extra = 1e6 * (plan.next_best - plan.seconds)
-        text += (
-            f"; the next best plan has other forms of {nodes}{more} and takes {extra:.1f} µs more"
-        )
+        extra = microseconds(plan.next_best - plan.seconds)
+        text += f"; the next best plan has other forms of {nodes}{more} and takes {extra} more"
     return text
