@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graphflow.executable import Executable, load
     from graphflow.inspect import EdgeType
     from graphflow.target import Target
+    from graphflow.tuning import tune
 
 __version__ = VERSION
 
@@ -35,6 +36,7 @@ _LATER = {
     "Target": "graphflow.target",
     "compile": "graphflow.compilation",
     "load": "graphflow.executable",
+    "tune": "graphflow.tuning",
 }
 _LATER_MODULES = ("backend", "models")
 
@@ -62,4 +64,5 @@ __all__ = [
     "errors",
     "load",
     "models",
+    "tune",
 ]

@@ -1,4 +1,4 @@
-"""The command line: demo, compile, run, inspect, explain, bench.
+"""The command line: demo, compile, run, inspect, explain, bench, tune.
 
 In: arguments.  Out: text or JSON on stdout, progress and errors on stderr, an exit code: 0, 1 where
 graphflow refuses (one message that says why and what to do), 2 for wrong arguments, 130 after
@@ -29,9 +29,10 @@ from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.executable import Executable, load
 from graphflow.inspect import draw_table
 from graphflow.models import LIGHT, ZOO_PREFIX, named
-from graphflow.options import Options
+from graphflow.options import Options, default_timings
 from graphflow.runtime import is_container
 from graphflow.samples import random_inputs
+from graphflow.tuning import tune
 
 INTERRUPTED = 130
 """What shells expect of a command that SIGINT ended."""
@@ -127,6 +128,22 @@ def run_bench(wanted: argparse.Namespace) -> int:
     return 0
 
 
+def run_tune(wanted: argparse.Namespace) -> int:
+    """`graphflow tune MODEL...`."""
+    for name in wanted.models:
+        with _Bar(f"tuning {os.path.basename(name)}", "timings") as bar:
+            found = tune(
+                _model(name, wanted.reseed),
+                input_shapes=dict(wanted.shape),
+                target=TARGETS[wanted.target](),
+                options=_options(wanted),
+                progress=bar.stage,
+                counting=bar.count,
+            )
+        print(f"{name}: {found}")
+    return 0
+
+
 def _measured(name: str, wanted: argparse.Namespace) -> dict[str, Any]:
     return bench(
         _model(name, wanted.reseed),
@@ -152,6 +169,7 @@ def _executable(
         ("--dump", wanted.dump is not None),
         ("--reseed", wanted.reseed is not None),
         ("--shape", bool(wanted.shape)),
+        ("--timings", wanted.timings is not None),
     ):
         if value:
             raise InvalidModel(
@@ -164,7 +182,7 @@ def _executable(
 def _compiled(
     wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Executable:
-    with _Bar(f"compiling {os.path.basename(wanted.model)}") as bar:
+    with _Bar(f"compiling {os.path.basename(wanted.model)}", "kernels") as bar:
         return compile(
             _model(wanted.model, wanted.reseed),
             input_shapes=dict(shapes),
@@ -176,19 +194,20 @@ def _compiled(
 
 
 class _Bar:
-    """A line on stderr, where somebody sees it: what is going on, and of kernels how many are made.
+    """A line on stderr, where somebody sees it: what is going on, and of kernels (or whatever
+    `counted` says) how many are made.
 
     It begins anew with each stage.
     """
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, counted: str) -> None:
+        self._what, self._counted = what, counted
         console = Console(stderr=True)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[kernels]}"),
+            TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -209,13 +228,12 @@ class _Bar:
         self._task = self._begin(f"{self._what}: {name}")
 
     def count(self, done: int, total: int) -> None:
-        """The stage has made `done` of `total` kernels."""
-        self._progress.update(
-            self._task, completed=done, total=total, kernels=f"{done}/{total} kernels"
-        )
+        """The stage has made `done` of `total`."""
+        count = f"{done}/{total} {self._counted}"
+        self._progress.update(self._task, completed=done, total=total, count=count)
 
     def _begin(self, text: str) -> TaskID:
-        return self._progress.add_task(text, total=None, kernels="")
+        return self._progress.add_task(text, total=None, count="")
 
 
 def _model(name: str, seed: int | None) -> Model:
@@ -237,8 +255,9 @@ def _model(name: str, seed: int | None) -> Model:
 
 
 def _options(wanted: argparse.Namespace) -> Options:
-    dump = getattr(wanted, "dump", None)
-    return replace(Options.from_environment(), threads=wanted.threads, dump=dump)
+    dump, timings = getattr(wanted, "dump", None), getattr(wanted, "timings", None)
+    plain = Options.from_environment()
+    return replace(plain, threads=wanted.threads, dump=dump, timings=timings)
 
 
 def _console() -> Console:
@@ -316,6 +335,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_common(command)
     command.add_argument("--json", action="store_true", help="one object a line, one line a model")
     command.add_argument("--against", type=_peers, default=["onnxruntime"], metavar="PEER,…")
+
+    command = _command(commands, "tune", run_tune, "time kernels, for plans by measured prices")
+    command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)
+    _add_common(command)
+    command.add_argument("--target", choices=TARGETS, default="host")
     return parser
 
 
@@ -339,6 +363,13 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shape", type=_shape, action="append", default=[], metavar="NAME=1x3x224x224"
+    )
+    parser.add_argument(
+        "--timings",
+        nargs="?",
+        const=default_timings(),
+        metavar="FILE",
+        help="the table of times that `tune` fills; without FILE the one in the user's cache",
     )
 
 

@@ -101,6 +101,11 @@ class Workers:
             self.close()
             trace.notice(f"worker processes cannot be started: {error}")
 
+    @property
+    def started(self) -> bool:
+        """Whether there are processes, working or idle."""
+        return bool(self._workers)
+
     def map(
         self, function: Callable[[Task, Trace], Result], tasks: Mapping[str, Task], trace: Trace
     ) -> dict[str, Result]:

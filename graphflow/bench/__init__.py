@@ -3,10 +3,11 @@
 from graphflow.bench.blocks import Protocol, Timing, measure
 from graphflow.bench.errors import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop
-from graphflow.bench.machine import Machine, measure_machine
+from graphflow.bench.machine import Machine, measure_machine, peak_kernel
 from graphflow.bench.peers import PEERS, Peer, load_peer
 from graphflow.bench.run import bench
 from graphflow.bench.table import bench_table
+from graphflow.bench.uniform import uniform_pins
 
 __all__ = [
     "PEERS",
@@ -23,5 +24,7 @@ __all__ = [
     "load_peer",
     "measure",
     "measure_machine",
+    "peak_kernel",
     "relative_error",
+    "uniform_pins",
 ]

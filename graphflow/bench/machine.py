@@ -80,15 +80,20 @@ class Machine:
 @lru_cache(maxsize=8)
 def measure_machine(target: Target, threads: int) -> Machine:
     """Measure once a process; takes about a second."""
-    pixels = 8 if target.vector_registers >= 32 else 5
-    lanes = target.lanes()
-    peak = parse(_PEAK.format(steps=STEPS, pixels=pixels, n=2 * lanes, lanes=lanes, tiles=TILES))
-    flops = 2.0 * STEPS * pixels * 2 * lanes * TILES
+    peak = peak_kernel(target, TILES)
+    flops = 2.0 * STEPS * peak.outputs[0].size
     return Machine(
         gflops=flops / _best_seconds(peak, target, threads) / 1e9,
         cache_gbps=_bandwidth(IN_CACHE_BYTES, target, threads),
         memory_gbps=_bandwidth(IN_MEMORY_BYTES, target, threads),
     )
+
+
+def peak_kernel(target: Target, tiles: int) -> PrimFunc:
+    """A kernel that does nothing but multiply-adds, in a parallel loop over `tiles`."""
+    pixels = 8 if target.vector_registers >= 32 else 5
+    lanes = target.lanes()
+    return parse(_PEAK.format(steps=STEPS, pixels=pixels, n=2 * lanes, lanes=lanes, tiles=tiles))
 
 
 def _bandwidth(nbytes: int, target: Target, threads: int) -> float:

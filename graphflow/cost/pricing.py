@@ -78,10 +78,10 @@ class FormPrices:
         known = self._known(form, pad)
         if known is not None:
             return Price(known, True)
-        estimate = self._estimate(form, pad)
         plain = None if pad is None else self._known(form, None)
-        scaled = estimate * self._ratio if plain is None else plain * WRITE_PAD
-        return Price(scaled / self._timings.optimism)
+        if plain is not None:
+            return Price(plain * WRITE_PAD)  # it does the same and more: there is nothing to hope
+        return Price(self._estimate(form, pad) * self._ratio / self._timings.optimism)
 
     def _known(self, form: Alternative, pad: float | None) -> float | None:
         if not self._timings.known or isinstance(form.recipe, View):

@@ -8,10 +8,12 @@ checksum is refused, not skipped: nobody knows what it was.  A last line without
 write was cut off; it is not read, and the next writer drops it.  Of several lines with one key the
 last counts.
 
-    {"format":1,"host":H,"key":K,"seconds":S,"what":TEXT,"crc":C}
+    {"format":1,"host":H,"key":K,"seconds":S,"reference":R,"what":TEXT,"crc":C}
 
 `host` is the digest of what code is made for and of the number of threads, `key` that of the
-kernel's or copy's structure, `crc` the CRC-32 of the line as it is without `crc`.
+kernel's or copy's structure, `crc` the CRC-32 of the line as it is without `crc`.  `reference` is
+what a kernel that is always the same took at that time: a processor is not equally fast at all
+times, so what was measured at different times is compared by its share of the reference.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ REPAIR = "delete that line (or the file), and tune again"
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one run of what `key` stands for; `what` says it to people."""
+    """Seconds of one run of what `key` stands for; `what` says it to people.
+
+    The `reference` took so many seconds at the time.
+    """
 
     key: str
     seconds: float
+    reference: float
     what: str
 
 
@@ -61,28 +67,29 @@ class TimingTable:
         self.path = Path(path)
         self._host = host_key(target, threads)
         self._name = f"{target.name} with {threads} thread{'s' if threads > 1 else ''}"
-        self._known: dict[str, float] = {}
+        self._timings: dict[str, Timing] = {}
         self._others = 0
         for host, timing in _read(self.path):
             if host == self._host:
-                self._known[timing.key] = timing.seconds
+                self._timings[timing.key] = timing
             else:
                 self._others += 1
 
     @property
     def known(self) -> Mapping[str, float]:
-        """Seconds by key."""
-        return self._known
+        """Seconds by key, as if all were measured when the reference took least."""
+        best = min((t.reference for t in self._timings.values()), default=1.0)
+        return {key: t.seconds * best / t.reference for key, t in self._timings.items()}
 
     def timings(self) -> Timings:
         """The timings for planning; InvalidTimings where there are none for this processor."""
-        if not self._known:
+        if not self._timings:
             others = f"; its {self._others} timings are for others" if self._others else ""
             raise InvalidTimings(
                 f"{self.path} has no timings for {self._name} by graphflow {VERSION}{others}; fill "
                 "it with `graphflow tune MODEL` (with the same --threads), or compile without it"
             )
-        return Timings(dict(self._known))
+        return Timings(self.known)
 
     def add(self, timings: Iterable[Timing]) -> None:
         """Append to the file, which is made with its folder if there is none."""
@@ -95,7 +102,7 @@ class TimingTable:
             raise InvalidTimings(
                 f"cannot write timings to {self.path}: {error.strerror}; give another file"
             ) from None
-        self._known |= {timing.key: timing.seconds for timing in found}
+        self._timings |= {timing.key: timing for timing in found}
 
 
 def _append(path: Path, lines: bytes) -> None:
@@ -122,6 +129,7 @@ def _line(host: str, timing: Timing) -> str:
         "host": host,
         "key": timing.key,
         "seconds": timing.seconds,
+        "reference": timing.reference,
         "what": timing.what,
     }
     return json.dumps({**fields, "crc": _checksum(fields)}, separators=(",", ":")) + "\n"
@@ -160,7 +168,10 @@ def _parsed(line: bytes) -> tuple[str, Timing]:
     if crc != _checksum(fields):
         raise ValueError("it does not fit its checksum")
     match fields:
-        case {"host": str(host), "key": str(key), "seconds": float(seconds), "what": str(what)}:
-            if 0 < seconds < float("inf"):
-                return host, Timing(key, seconds, what)
+        case {
+            "host": str(host), "key": str(key), "what": str(what),
+            "seconds": float(seconds), "reference": float(reference),
+        }:  # fmt: skip
+            if 0 < seconds < float("inf") and 0 < reference < float("inf"):
+                return host, Timing(key, seconds, reference, what)
     raise ValueError("a field is missing or has no sensible value")

@@ -38,13 +38,14 @@ class Other:
 
     `extra` is by how many seconds the best plan that has it takes longer than the one that was
     chosen: infinite where no plan has it, None where the integer program decided and this is not
-    known.
+    known.  `seconds` are `measured`, or else estimated.
     """
 
     form: str
     label: Label
     seconds: float
     extra: float | None
+    measured: bool = False
 
     def price(self) -> str:
         """What the best plan with it costs, in words."""

@@ -118,7 +118,7 @@ class _Writer:
         options = self.candidates.of_node[candidate.node]
         extras = self.extras.get(candidate.node, [None] * len(options))
         found = [
-            Other(_form_name(option), option.gives[0][1], option.seconds, extra)
+            Other(_form_name(option), option.gives[0][1], option.seconds, extra, option.measured)
             for option, extra in zip(options, extras, strict=True)
             if option is not candidate
         ]

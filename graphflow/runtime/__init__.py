@@ -3,7 +3,7 @@
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import BoundRun, Program
-from graphflow.runtime.processor import Processor, processor_of
+from graphflow.runtime.processor import Processor, check_host, processor_of
 from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Space, Step, TensorSpec
 from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
 
@@ -18,6 +18,7 @@ __all__ = [
     "Space",
     "Step",
     "TensorSpec",
+    "check_host",
     "default_threads",
     "is_container",
     "load_program",

@@ -1,0 +1,129 @@
+"""What the choice of a plan hangs on: prices worth measuring, the most important first.
+
+In: a graph, the target, timings.  Out: the forms and copies, not measured yet, of the plan that is
+the cheapest by these timings; then those of the next best plan, and forms with which the best plan
+would take hardly longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphflow.cost import Timings
+from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
+from graphflow.flow.copies import Copy
+from graphflow.flow.plan import Label
+from graphflow.flow.solve import Problem, Solution
+from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import Alternative, View
+from graphflow.layout import Layout
+from graphflow.target import Target
+
+NEAR = 0.1
+"""By what share of the seconds of a node a plan with another form of it may take longer for that
+form to be worth measuring."""
+
+MOST_NEAR = 3
+"""How many such forms of one node are measured before the next plan."""
+
+
+@dataclass(frozen=True)
+class FormToTime:
+    """A form of a node; `pad` is the constant that it writes to padding, None for anything.
+
+    `seconds` is what it is thought to take.
+    """
+
+    node: str
+    form: Alternative
+    pad: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CopyToTime:
+    """A copy of a value from the label that it has: a conversion, or a fill of its padding."""
+
+    value: str
+    source: Label
+    target: Label
+    kind: str
+    seconds: float
+
+
+ToTime = FormToTime | CopyToTime
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """`decisive` is what the cheapest plan, which takes `seconds`, rests on without being measured;
+    if there is nothing, what is `near` cannot be cheaper."""
+
+    seconds: float
+    decisive: tuple[ToTime, ...]
+    near: tuple[ToTime, ...]
+
+
+def contenders(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    timings: Timings,
+    pins: Mapping[str, Layout] | None = None,
+) -> Contenders:
+    """See the module's text; LayoutConflict where pins leave no plan."""
+    candidates = enumerate_candidates(graph, target, threads, pins or {}, timings)
+    problem = Problem(graph, candidates, target, threads, timings=timings)
+    best = problem.best
+    decisive = tuple(_of_plan(graph, candidates, best))
+    near: list[ToTime] = []
+    if decisive:
+        other = problem.differing(best.candidates.values())
+        if other is not None:
+            near += _of_plan(graph, candidates, other)
+        near += _near_forms(candidates, best, problem.extras())
+    return Contenders(best.seconds, decisive, tuple(near))
+
+
+def _of_plan(graph: OperatorGraph, candidates: Candidates, plan: Solution) -> Iterator[ToTime]:
+    """What a plan executes and nobody has measured."""
+    labels = {name: candidates.labels[name][0] for name in graph.inputs}
+    for candidate in plan.candidates.values():
+        labels |= dict(candidate.gives)
+        if _is_open(candidate):
+            yield _form(candidate)
+    for copy in plan.copies:
+        if not copy.measured:
+            yield _copy(copy, labels[copy.value])
+
+
+def _near_forms(
+    candidates: Candidates, best: Solution, extras: Mapping[str, Sequence[float]]
+) -> Iterator[ToTime]:
+    """Forms that nobody has measured, with which the best plan would take hardly longer.
+
+    `extras` say how much longer; where they do not, the forms are compared by themselves.
+    """
+    for name, chosen in best.candidates.items():
+        options = candidates.of_node[name]
+        alone = [option.seconds - chosen.seconds for option in options]
+        ranked = sorted(
+            (extra, number)
+            for number, extra in enumerate(extras.get(name, alone))
+            if _is_open(options[number]) and extra <= NEAR * chosen.seconds
+        )
+        for _, number in ranked[:MOST_NEAR]:
+            yield _form(options[number])
+
+
+def _is_open(candidate: Candidate) -> bool:
+    return not candidate.measured and not isinstance(candidate.alternative.recipe, View)
+
+
+def _form(candidate: Candidate) -> FormToTime:
+    return FormToTime(candidate.node, candidate.alternative, candidate.pad_value, candidate.seconds)
+
+
+def _copy(copy: Copy, source: Label) -> CopyToTime:
+    return CopyToTime(copy.value, source, copy.target, copy.kind, copy.seconds)

@@ -1,0 +1,107 @@
+"""What is timed: kernels as a compiled program would run them, each by itself.
+
+In: a graph, and what of its plans is to be timed.  Out: `Subject`s: calls as `convert` writes them,
+but with each tensor in a storage of its own, and the key under which the timing is filed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from graphflow.convert import Call, Placement
+from graphflow.cost import conversion_key, definition_key, fill_key, form_key
+from graphflow.flow import CopyToTime, FormToTime, ToTime
+from graphflow.graph import OperatorGraph
+from graphflow.kernels.conversion import conversion, fill_region
+from graphflow.layout import LOGICAL, Layout
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Calls that are timed together, one after another; `estimated` seconds are expected.
+
+    Of their storages, `constants` hold what was known when the model was compiled, and `given` what
+    another kernel has just written.
+    """
+
+    key: str
+    what: str
+    calls: tuple[Call, ...]
+    constants: frozenset[str]
+    given: frozenset[str]
+    estimated: float
+
+
+def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subject]:
+    """By key, in the order in which they are first wanted."""
+    found: dict[str, Subject] = {}
+    for item in wanted:
+        match item:
+            case FormToTime():
+                subject = _of_form(graph, item)
+            case CopyToTime(kind="fill"):
+                subject = _of_fill(graph, item)
+            case CopyToTime():
+                subject = _of_conversion(graph, item)
+        found.setdefault(subject.key, subject)
+    return found
+
+
+def _of_form(graph: OperatorGraph, item: FormToTime) -> Subject:
+    node, form = graph.node(item.node), item.form
+    output = form.layouts[node.func.outputs[0].name]
+    pad: float | str | None = item.pad
+    if pad is None and output.is_padded:
+        pad = "undef"
+    placements = {name: Placement(name, layout) for name, layout in form.layouts.items()}
+    bound = zip(node.func.inputs, node.inputs, strict=True)
+    constants = {buffer.name for buffer, value in bound if graph.is_constant(value)}
+    given = {buffer.name for buffer in node.func.inputs} - constants
+    return Subject(
+        key=form_key(definition_key(node.func), form, item.pad),
+        what=f"{node.op} {form.name}" + ("" if item.pad is None else f", padding {item.pad}"),
+        calls=(Call(node.name, node.func, placements, form, pad),),
+        constants=frozenset(constants),
+        given=frozenset(given),
+        estimated=item.seconds,
+    )
+
+
+def _of_conversion(graph: OperatorGraph, item: CopyToTime) -> Subject:
+    source, target, fill = item.source.layout, item.target.layout, item.target.constant
+    dtype = graph.values[item.value].dtype
+    definition = conversion(source, target, dtype, fill)
+    placements = {"src": Placement("src", source), "dst": Placement("dst", target)}
+    return Subject(
+        key=conversion_key(source, target, dtype, fill),
+        what=f"convert {_shape(target)} {source.describe()} to {item.target.describe()}",
+        calls=(Call("convert", definition, placements, None, moves=True),),
+        constants=frozenset(),
+        given=frozenset({"src"}),
+        estimated=item.seconds,
+    )
+
+
+def _of_fill(graph: OperatorGraph, item: CopyToTime) -> Subject:
+    layout, value = item.target.layout, item.target.constant
+    assert value is not None, "a fill writes a constant"
+    dtype = graph.values[item.value].dtype
+    definitions = (
+        fill_region(layout, region, dtype, value)
+        for region in layout.regions()
+        if region.name != LOGICAL
+    )
+    placements = {"dst": Placement("dst", layout)}
+    return Subject(
+        key=fill_key(layout, dtype, value),
+        what=f"fill {_shape(layout)} {item.target.describe()}",
+        calls=tuple(Call("fill", d, placements, None, moves=True) for d in definitions),
+        constants=frozenset(),
+        given=frozenset({"dst"}),
+        estimated=item.seconds,
+    )
+
+
+def _shape(layout: Layout) -> str:
+    return "×".join(map(str, layout.logical_shape))

@@ -1,0 +1,167 @@
+"""Filling the timing table with what the choice of a model's plan hangs on.
+
+In: a model, a table.  Out: the table with more timings.  Not every form of every kernel is timed.
+In rounds, a plan is made in which what was not measured is thought to be faster than it is
+estimated to be (`OPTIMISM`); what that plan rests on without being measured is timed, and what
+comes near to it.  When the plan rests on measured prices alone, no other can be cheaper, unless an
+estimate is too high by more than that.  In the first round the plans with one family of layouts are
+looked at as well, so that each kernel has been timed in several kinds of forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphflow.bench import Protocol, uniform_pins
+from graphflow.codegen import host_target
+from graphflow.compiler import WORKER_MODULES, Model, worker_count
+from graphflow.cost import Timings, TimingTable
+from graphflow.errors import InvalidModel, LayoutConflict
+from graphflow.flow import ToTime, contenders
+from graphflow.frontends import import_model, read_model, symbolic_inputs
+from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.layout import families
+from graphflow.model import Shapes
+from graphflow.options import Options, default_timings
+from graphflow.runtime import check_host, default_threads, processor_of
+from graphflow.target import Target
+from graphflow.trace import Trace
+from graphflow.tuning.stand import PROTOCOL, Stand
+from graphflow.tuning.subjects import Subject, subjects
+from graphflow.workers import Workers
+
+OPTIMISM = 1.5
+"""By how much an estimate may be too high without misleading the choice."""
+
+MOST_ROUNDS = 24
+MOST_A_ROUND = 128
+"""Timings of one round; the rest waits for the next, which knows more."""
+
+IMAGE_RANK = 4
+"""The rank of the tensors whose families of layouts the first round looks at."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning did: `timed` subjects in `rounds` rounds, besides the `known` ones of the table.
+
+    `seconds` is what a run of the plan takes by these timings; it is `settled` if nothing that was
+    not timed would have changed it.
+    """
+
+    path: Path
+    timed: int
+    known: int
+    rounds: int
+    seconds: float
+    settled: bool
+
+    def __str__(self) -> str:
+        """One line for people."""
+        end = "" if self.settled else "; not everything that matters was timed, tune again"
+        return (
+            f"{self.timed} timings in {self.rounds} rounds, {self.known} were known; by them the "
+            f"best plan takes {1e3 * self.seconds:.3f} ms; they are in {self.path}{end}"
+        )
+
+
+def tune(
+    model: Model,
+    *,
+    input_shapes: Shapes | None = None,
+    target: Target | None = None,
+    threads: int | None = None,
+    timings: str | None = None,
+    options: Options | None = None,
+    protocol: Protocol = PROTOCOL,
+    progress: Callable[[str], None] = lambda text: None,
+    counting: Callable[[int, int], None] = lambda done, total: None,
+) -> Tuned:
+    """Time what decides about the plan of `model`, and add it to the table `timings`.
+
+    The table is by default that of the user.  It grows after every few timings, so that whatever
+    ends this function loses little, and what it has is not timed again.  `progress` is called with
+    what is being done, `counting` with how many of how many timings a round has made.  Raises
+    CodegenError where this processor cannot run code for `target`.
+    """
+    chosen = Options.from_environment() if options is None else options
+    aim = host_target() if target is None else target
+    count = threads or chosen.threads or default_threads()
+    check_host(processor_of(aim.cpu, aim.features), "what is to be timed")
+    table = TimingTable(timings or chosen.timings or default_timings(), aim, count)
+    graph = _graph(model, input_shapes or {})
+    trace = Trace(chosen, counting=counting)
+    with Workers(*WORKER_MODULES) as workers:
+        tuner = _Tuner(graph, table, Stand(aim, count, protocol), trace, workers, chosen)
+        return tuner.run(progress)
+
+
+def _graph(model: Model, shapes: Shapes) -> OperatorGraph:
+    proto = read_model(model)
+    missing = [name for name in symbolic_inputs(proto) if name not in shapes]
+    if missing:
+        raise InvalidModel(
+            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for given shapes: "
+            "tune with input_shapes={name: (extents…)}, or --shape NAME=1x3x224x224"
+        )
+    return fuse(canonicalize(import_model(proto, shapes)))
+
+
+@dataclass
+class _Tuner:
+    graph: OperatorGraph
+    table: TimingTable
+    stand: Stand
+    trace: Trace
+    workers: Workers
+    options: Options
+
+    def run(self, progress: Callable[[str], None]) -> Tuned:
+        """Rounds, until nothing is left that matters."""
+        known = len(self.table.known)
+        for number in range(MOST_ROUNDS):
+            progress(f"round {number + 1}: plans")
+            seconds, wanted = self._wanted(first=number == 0)
+            if not wanted:
+                break
+            progress(f"round {number + 1}: {len(wanted)} timings")
+            self._time(wanted)
+        return Tuned(
+            path=self.table.path,
+            timed=len(self.table.known) - known,
+            known=known,
+            rounds=number + bool(wanted),
+            seconds=seconds,
+            settled=not wanted,
+        )
+
+    def _wanted(self, first: bool) -> tuple[float, list[Subject]]:
+        """What the cheapest plan takes, and what has to be timed to trust it."""
+        timings = Timings(self.table.known, OPTIMISM)
+        aim, threads = self.stand.target, self.stand.threads
+        best = contenders(self.graph, aim, threads, timings)
+        items: list[ToTime] = [*best.decisive]
+        if first:
+            items += self._uniform(timings)
+        if best.decisive:
+            items += best.near
+        found = subjects(self.graph, items)
+        new = [subject for key, subject in found.items() if key not in timings.known]
+        return best.seconds, new[:MOST_A_ROUND]
+
+    def _uniform(self, timings: Timings) -> Iterator[ToTime]:
+        aim, threads = self.stand.target, self.stand.threads
+        for family in families(IMAGE_RANK, aim.lanes()):
+            pins = uniform_pins(self.graph, aim, family)
+            try:
+                yield from contenders(self.graph, aim, threads, timings, pins).decisive
+            except LayoutConflict:
+                continue  # not all of them can be had together
+
+    def _time(self, wanted: list[Subject]) -> None:
+        if not self.workers.started:
+            self.workers.start(worker_count(len(wanted), self.options), self.trace)
+        for batch in self.stand.times(wanted, self.trace, self.workers, self.trace.count):
+            self.table.add(batch)
