@@ -84,8 +84,8 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     if choice.pad_value is not None:
         yield f"  epilogue  writes {choice.pad_value} to the padding"
     for other in choice.others:
-        source = ", measured" if other.measured else ""
-        yield f"  not       {other.form}, {1e6 * other.seconds:.1f} µs alone{source}; {other.price()}"
+        alone = f"{1e6 * other.seconds:.1f} µs alone{', measured' if other.measured else ''}"
+        yield f"  not       {other.form}, {alone}; {other.price()}"
 
 
 def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
