@@ -1,9 +1,11 @@
 """Whether the layout plan that graphflow chooses is ever slower, timed, than the best uniform plan.
 
     python benchmarks/plans.py [MODEL ...] [--light] [--channels 8,9] [--threads N] [--json]
+                               [--timings [FILE]]
 
 Each model is compiled as graphflow chooses and once for each family of layouts, with that family
-pinned wherever the operators offer it.  All programs take turns in blocks on bound inputs; a time
+pinned wherever the operators offer it; with `--timings` all by the times that `graphflow tune`
+measured.  All programs take turns in blocks on bound inputs; a time
 is the median of the blocks' medians.  The ratio is the chosen plan's time to the shortest of a
 uniform plan.  One above 1.05 is measured twice more, and the median of the three counts: the
 shortest of several noisy times is too short.
@@ -29,6 +31,7 @@ from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.layout import families
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
 from graphflow.models.zoo.probes import PATTERNS
+from graphflow.options import default_timings
 from graphflow.runtime import ProgramSpec
 from graphflow.samples import random_inputs
 
@@ -54,14 +57,14 @@ class Plan:
         return 1e3 * self.exe.compiled.plan.seconds
 
 
-def compiled_plans(model: onnx.ModelProto, threads: int | None) -> dict[str, Plan]:
+def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Plan]:
     """The chosen plan, then one for each family, by the family's name."""
-    chosen = gf.compile(model, threads=threads)
+    chosen = gf.compile(model, options=options)
     graph, target = chosen.compiled.graph, chosen.compiled.target
     plans = {CHOSEN: Plan(chosen, None, None)}
     for family in families(RANK, target.lanes()):
         pins = uniform_pins(graph, target, family)
-        exe = gf.compile(model, threads=threads, layouts=pins)
+        exe = gf.compile(model, layouts=pins, options=options)
         plans[family.name] = Plan(exe, len(pins), _same_program(exe, plans))
     return plans
 
@@ -79,9 +82,9 @@ def _identity(spec: ProgramSpec) -> tuple[object, ...]:
     return spec.objects, spec.prepare, spec.run, places, spec.arena_bytes
 
 
-def measured(name: str, model: onnx.ModelProto, threads: int | None, blocks: int) -> dict[str, Any]:
+def measured(name: str, model: onnx.ModelProto, options: gf.Options, blocks: int) -> dict[str, Any]:
     """Times, estimates and the ratio of one model as plain values."""
-    plans = compiled_plans(model, threads)
+    plans = compiled_plans(model, options)
     inputs = random_inputs(plans[CHOSEN].exe.inputs)
     expected = plans[CHOSEN].exe.run(inputs)
     runs = {n: p.exe.program.bind(inputs).run for n, p in plans.items() if p.same_as is None}
@@ -98,6 +101,8 @@ def measured(name: str, model: onnx.ModelProto, threads: int | None, blocks: int
             n: {
                 "ms": times[n],
                 "estimated_ms": p.estimated_ms,
+                "measured_prices": p.exe.compiled.plan.measured_prices,
+                "estimated_prices": p.exe.compiled.plan.estimated_prices,
                 "pinned": p.pinned,
                 "same_as": p.same_as,
             }
@@ -191,11 +196,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--json", action="store_true", help="one object a line, one line a model")
+    parser.add_argument("--timings", nargs="?", const=default_timings(), metavar="FILE")
     given = parser.parse_args()
+    options = gf.Options(threads=given.threads, timings=given.timings)
     results = []
     for name in _names(given):
         print(f"measuring {name}", file=sys.stderr)
-        results.append(measured(name, _proto(name), given.threads, given.blocks))
+        results.append(measured(name, _proto(name), options, given.blocks))
         if given.json:
             print(json.dumps(results[-1]), flush=True)
     if not given.json:

@@ -131,7 +131,7 @@ def run_bench(wanted: argparse.Namespace) -> int:
 def run_tune(wanted: argparse.Namespace) -> int:
     """`graphflow tune MODEL...`."""
     for name in wanted.models:
-        with _Bar(f"tuning {os.path.basename(name)}", "timings") as bar:
+        with _Bar(f"tuning {os.path.basename(name)}") as bar:
             found = tune(
                 _model(name, wanted.reseed),
                 input_shapes=dict(wanted.shape),
@@ -182,7 +182,7 @@ def _executable(
 def _compiled(
     wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Executable:
-    with _Bar(f"compiling {os.path.basename(wanted.model)}", "kernels") as bar:
+    with _Bar(f"compiling {os.path.basename(wanted.model)}") as bar:
         return compile(
             _model(wanted.model, wanted.reseed),
             input_shapes=dict(shapes),
@@ -194,14 +194,13 @@ def _compiled(
 
 
 class _Bar:
-    """A line on stderr, where somebody sees it: what is going on, and of kernels (or whatever
-    `counted` says) how many are made.
+    """A line on stderr, where somebody sees it: what is going on, and how many kernels are done.
 
     It begins anew with each stage.
     """
 
-    def __init__(self, what: str, counted: str) -> None:
-        self._what, self._counted = what, counted
+    def __init__(self, what: str) -> None:
+        self._what = what
         console = Console(stderr=True)
         self._progress = Progress(
             SpinnerColumn(),
@@ -228,8 +227,8 @@ class _Bar:
         self._task = self._begin(f"{self._what}: {name}")
 
     def count(self, done: int, total: int) -> None:
-        """The stage has made `done` of `total`."""
-        count = f"{done}/{total} {self._counted}"
+        """The stage is done with `done` of `total` kernels."""
+        count = f"{done}/{total} kernels"
         self._progress.update(self._task, completed=done, total=total, count=count)
 
     def _begin(self, text: str) -> TaskID:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.bench import Protocol
+from graphflow.cli import main
 from graphflow.codegen import host_target
 from graphflow.cost import (
     NO_TIMINGS,
@@ -26,18 +28,24 @@ from graphflow.cost import (
     TimingTable,
     conversion_key,
     definition_key,
+    fill_key,
     form_key,
     kernel_seconds,
 )
-from graphflow.errors import InvalidTimings
-from graphflow.flow import LayoutPlan, forms_of, plan_layouts
+from graphflow.errors import CodegenError, InvalidModel, InvalidTimings
+from graphflow.flow import CopyToTime, LayoutPlan, forms_of, label_of, plan_layouts
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import Alternative, View
-from graphflow.layout import families
+from graphflow.layout import fact_of, families
 from graphflow.models import Builder
 from graphflow.options import default_timings
+from graphflow.target import Target
 from graphflow.tir import Literal
+from graphflow.trace import Trace
+from graphflow.tuning import Tuned, stand, tuner
+from graphflow.tuning.subjects import subjects
+from graphflow.workers import Workers
 
 TARGET = host_target()
 SECONDS = 1e-4
@@ -88,17 +96,10 @@ def test_keys_are_the_same_in_every_process() -> None:
     keys = [key for _, _, key in kernels(graph())]
     keys += conversions()
     code = "import test_tune as t;print(*(k for _, _, k in t.kernels(t.graph())), *t.conversions())"
-    for seed in ("1", "2"):
-        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.split() == keys
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
+    command = [sys.executable, "-c", code]
+    assert subprocess.check_output(command, env=environment, text=True).split() == keys
 
 
 def test_keys_tell_forms_apart_and_names_do_not_matter() -> None:
@@ -173,21 +174,21 @@ def test_a_folder_is_no_table(tmp_path: Path) -> None:
             TimingTable(tmp_path / "closed" / "t", TARGET, 2).add([Timing("a", 1.0, 1e-3, "")])
 
 
-def write_many(path: Path, name: str) -> None:
-    table = TimingTable(path, TARGET, 2)
-    for k in range(50):
-        table.add([Timing(f"{name}{k}", 1e-6 * (k + 1), 1e-3, "x" * 500)])
+WRITE_MANY = """
+import sys
+from graphflow.cost import Timing, TimingTable
+from graphflow.target import Target
+table = TimingTable(sys.argv[1], Target("a", "a", "", 32, 16), 2)
+for k in range(100):
+    table.add([Timing(f"{sys.argv[2]}{k}", 1e-6 * (k + 1), 1e-3, "x" * 500)])
+"""
 
 
 def test_processes_do_not_disturb_each_other(table: TimingTable) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=write_many, args=(table.path, name)) for name in "ab"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-        assert writer.exitcode == 0
-    assert len(TimingTable(table.path, TARGET, 2).known) == 100
+    command = [sys.executable, "-c", WRITE_MANY, str(table.path)]
+    writers = [subprocess.Popen([*command, name]) for name in "ab"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len(TimingTable(table.path, Target("a", "a", "", 32, 16), 2).known) == 200
 
 
 def test_timings_of_another_processor_are_not_used(table: TimingTable) -> None:
@@ -292,3 +293,130 @@ def test_a_compile_uses_the_table_that_it_is_given(table: TimingTable) -> None:
     assert "as measured" in exe.explain(output) and "as estimated" in plain.explain(output)
     array = np.random.default_rng(0).standard_normal((1, 10, 9, 9)).astype(np.float32)
     np.testing.assert_allclose(exe(array), plain(array), rtol=1e-4, atol=1e-5)
+
+
+# Tuning -----------------------------------------------------------------------------------------
+
+QUICK = Protocol(blocks=1, idle=0.0, discarded=0.0, measured=0.0)
+"""What is measured does not matter here."""
+
+
+def quick(path: Path, **arguments: Any) -> Tuned:
+    return gf.tune(model(), threads=2, timings=str(path), protocol=QUICK, **arguments)
+
+
+def test_tuning_leaves_nothing_that_matters_to_estimates(tmp_path: Path) -> None:
+    path = tmp_path / "timings.jsonl"
+    found = quick(path)
+    assert found.settled and found.path == path and found.known == 0
+    assert found.timed == len(path.read_text().splitlines()) > 3
+    options = gf.Options(threads=2, timings=str(path))
+    first, second = (gf.compile(model(), options=options) for _ in range(2))
+    assert first.report() == second.report()
+    summary = first.report()["summary"]
+    assert summary["estimated_prices"] == 0 and summary["measured_prices"] > 3
+    assert first.compiled.plan.seconds == pytest.approx(found.seconds)
+
+
+def test_what_is_in_the_table_is_not_timed_again(tmp_path: Path) -> None:
+    path = tmp_path / "timings.jsonl"
+    found = quick(path)
+    before = path.read_bytes()
+    again = quick(path)
+    assert again.timed == 0 and again.rounds == 0 and again.settled
+    assert again.known == found.timed and again.seconds == found.seconds
+    assert path.read_bytes() == before
+    assert str(found.timed) in str(again)
+
+
+def test_an_interrupted_tuning_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "timings.jsonl"
+    monkeypatch.setattr(stand, "BATCH", 2)
+
+    def interrupt(done: int, total: int) -> None:
+        if said[-1].endswith("timing"):
+            raise KeyboardInterrupt
+
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        quick(path, progress=said.append, counting=interrupt)
+    assert len(TimingTable(path, TARGET, 2).known) == 2
+    found = quick(path)
+    assert found.settled and found.known == 2 and found.timed > 2
+
+
+def test_rounds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(tuner, "MOST_A_ROUND", 3)
+    found = quick(tmp_path / "timings.jsonl")
+    assert (found.timed, found.rounds, found.settled) == (3, 1, False)
+    assert "tune again" in str(found)
+
+
+def test_only_what_this_processor_runs_is_timed(tmp_path: Path) -> None:
+    foreign = replace(TARGET, features=TARGET.features + ",+nosuchthing")
+    with pytest.raises(CodegenError, match="nosuchthing"):
+        quick(tmp_path / "timings.jsonl", target=foreign)
+    assert not list(tmp_path.iterdir())
+
+
+def test_shapes_have_to_be_known(tmp_path: Path) -> None:
+    build = Builder(seed=1)
+    build.output(build.relu(build.input("x", ("N", 4))))
+    with pytest.raises(InvalidModel, match="x are symbolic"):
+        gf.tune(build.model(), timings=str(tmp_path / "t"), protocol=QUICK)
+    found = gf.tune(
+        build.model(), input_shapes={"x": (2, 4)}, timings=str(tmp_path / "t"), protocol=QUICK
+    )
+    assert found.settled and found.timed > 0
+
+
+def test_constants_integers_and_fills_can_be_timed(tmp_path: Path) -> None:
+    """Whatever a plan may hold: here a table look-up by integers and an intermediate in memory."""
+    build = Builder(seed=1)
+    x = build.input("x", (1, 12, 5, 5))
+    indices = build.node("ArgMax", [x], axis=1, keepdims=1)
+    softmax = build.node("Softmax", [x], axis=1)
+    build.output(build.node("Add", [softmax, build.node("Cast", [indices], to=1)]))
+    path = tmp_path / "t"
+    assert gf.tune(build.model(), timings=str(path), protocol=QUICK).settled
+    graph = fuse(canonicalize(import_model(build.model())))
+    layout = next(
+        layout
+        for family in families(4, TARGET.lanes())
+        if (layout := family.instantiate((1, 12, 5, 5))) is not None and layout.is_padded
+    )
+    label = label_of(layout, fact_of(0.0, "float32"))
+    fill = CopyToTime("x", label_of(layout), label, "fill", 1e-6)
+    (subject,) = subjects(graph, [fill]).values()
+    place = stand.Stand(TARGET, 2, QUICK)
+    with Workers() as workers:
+        kernels = place.compiled([subject], Trace(gf.Options()), workers)
+    ((timing,),) = place.times([subject], kernels)
+    assert timing.key == fill_key(layout, "float32", Literal(0.0, "float32"))
+    assert timing.seconds > 0 and timing.reference > 0
+
+
+def test_the_command_tunes_and_the_others_use_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tuner, "PROTOCOL", QUICK)
+    path = str(tmp_path / "small.onnx")
+    onnx.save(model(), path)
+    assert main(["inspect", path, "--timings"]) == 1
+    assert "graphflow tune" in capsys.readouterr().err
+    assert main(["tune", path]) == 0
+    printed = capsys.readouterr().out
+    assert "timings in" in printed and default_timings() in printed
+    assert main(["inspect", path, "--json", "--timings"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["estimated_prices"] == 0
+    saved = str(tmp_path / "small.gfx")
+    assert main(["compile", path, "-o", saved, "--timings", default_timings()]) == 0
+    capsys.readouterr()
+    assert main(["explain", saved, gf.load(saved).outputs[0].name]) == 0
+    assert "measured" in capsys.readouterr().out
+    assert main(["run", saved, "--timings"]) == 1
+    assert "--timings decides how a model is compiled" in capsys.readouterr().err

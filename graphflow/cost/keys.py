@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes import Alternative, memory_key
+from graphflow.kernels.recipes import Alternative, Recipe, Scheduled, memory_key
 from graphflow.layout import Layout
 from graphflow.tir import Literal, PrimFunc, to_text
 
@@ -20,7 +20,7 @@ _DIGITS = 32
 
 def definition_key(definition: PrimFunc) -> str:
     """The part of a kernel's key that its forms have in common."""
-    return digest(to_text(replace(definition, name="kernel")))
+    return digest(_anonymous(definition))
 
 
 def form_key(definition: str, form: Alternative, pad: float | None) -> str:
@@ -32,7 +32,7 @@ def form_key(definition: str, form: Alternative, pad: float | None) -> str:
         f"{name}: {_layout(layout)} {form.demands.get(name, '')}"
         for name, layout in sorted(form.layouts.items())
     )
-    return digest("\n".join(("kernel", definition, repr(form.recipe), repr(pad), *placed)))
+    return digest("\n".join(("kernel", definition, _recipe(form.recipe), repr(pad), *placed)))
 
 
 def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | None) -> str:
@@ -46,6 +46,16 @@ def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | N
 def fill_key(layout: Layout, dtype: str, value: Literal) -> str:
     """Writing a constant to the padding of a layout."""
     return digest("\n".join(("fill", dtype, str(value), _memory(layout))))
+
+
+def _recipe(recipe: Recipe) -> str:
+    if isinstance(recipe, Scheduled):
+        return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
+    return repr(recipe)
+
+
+def _anonymous(func: PrimFunc) -> str:
+    return to_text(replace(func, name="kernel"))
 
 
 @lru_cache(maxsize=100_000)

@@ -14,7 +14,6 @@ holds:
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -77,20 +76,24 @@ class Stand:
     threads: int
     protocol: Protocol = PROTOCOL
 
-    def times(
-        self,
-        found: Sequence[Subject],
-        trace: Trace,
-        workers: Workers,
-        counting: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Iterator[tuple[Timing, ...]]:
+    def compiled(self, found: Sequence[Subject], trace: Trace, workers: Workers) -> Kernels:
+        """The kernels of all subjects, made in worker processes where there are some."""
+        names = [(subject.key, k) for subject in found for k in range(len(subject.calls))]
+        calls = [call for subject in found for call in subject.calls]
+        symbols = [f"t{number}" for number in range(len(calls))]
+        tasks: dict[str, KernelTask] = {
+            symbol: kernel_task(call, self.target, symbol)
+            for symbol, call in zip(symbols, calls, strict=True)
+        }
+        lowered = workers.map(make_kernel, tasks, trace)
+        objects: dict[str, ObjectTask] = {s: (k.func, s, self.target) for s, k in lowered.items()}
+        code = workers.map(make_object, objects, trace)
+        return {n: (lowered[s], code[s]) for n, s in zip(names, symbols, strict=True)}
+
+    def times(self, found: Sequence[Subject], kernels: Kernels) -> Iterator[tuple[Timing, ...]]:
         """The timings of each batch of subjects, as soon as it is done."""
-        kernels = _compiled(found, self.target, trace, workers)
-        done = 0
         for batch in _batches([_Plan.of(subject, kernels, self) for subject in found]):
             yield self._batch(batch)
-            done += len(batch)
-            counting(done, len(found))
 
     def _batch(self, batch: Sequence[_Plan]) -> tuple[Timing, ...]:
         runs: dict[str, Callable[[], object]] = {"reference": self._reference()}
@@ -123,7 +126,7 @@ class Stand:
 
 def _undisturbed(blocks: Sequence[float]) -> float:
     """Seconds: the lower quartile of blocks in milliseconds, for other processes only delay."""
-    return 1e-3 * statistics.quantiles(blocks, n=4, method="inclusive")[0]
+    return 1e-3 * float(np.quantile(blocks, 0.25))
 
 
 @lru_cache(maxsize=4)
@@ -138,21 +141,6 @@ def _write_object(target: Target) -> bytes:
     lanes = target.lanes()
     text = _WRITE.format(steps=ROW // target.vector_bytes, lanes=lanes, rows=MOST_ROWS)
     return compile_object(parse(text), "write", target)
-
-
-def _compiled(found: Sequence[Subject], target: Target, trace: Trace, workers: Workers) -> Kernels:
-    """The kernels of all subjects, made in worker processes where there are some."""
-    names = [(subject.key, k) for subject in found for k in range(len(subject.calls))]
-    calls = [call for subject in found for call in subject.calls]
-    symbols = [f"t{number}" for number in range(len(calls))]
-    tasks: dict[str, KernelTask] = {
-        symbol: kernel_task(call, target, symbol)
-        for symbol, call in zip(symbols, calls, strict=True)
-    }
-    lowered = workers.map(make_kernel, tasks, trace)
-    objects: dict[str, ObjectTask] = {s: (k.func, s, target) for s, k in lowered.items()}
-    code = workers.map(make_object, objects, trace)
-    return {n: (lowered[s], code[s]) for n, s in zip(names, symbols, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def tune(
     threads: int | None = None,
     timings: str | None = None,
     options: Options | None = None,
-    protocol: Protocol = PROTOCOL,
+    protocol: Protocol | None = None,
     progress: Callable[[str], None] = lambda text: None,
     counting: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
@@ -83,7 +83,7 @@ def tune(
 
     The table is by default that of the user.  It grows after every few timings, so that whatever
     ends this function loses little, and what it has is not timed again.  `progress` is called with
-    what is being done, `counting` with how many of how many timings a round has made.  Raises
+    what is being done, `counting` with how many of how many kernels that is done.  Raises
     CodegenError where this processor cannot run code for `target`.
     """
     chosen = Options.from_environment() if options is None else options
@@ -94,8 +94,8 @@ def tune(
     graph = _graph(model, input_shapes or {})
     trace = Trace(chosen, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
-        tuner = _Tuner(graph, table, Stand(aim, count, protocol), trace, workers, chosen)
-        return tuner.run(progress)
+        stand = Stand(aim, count, PROTOCOL if protocol is None else protocol)
+        return _Tuner(graph, table, stand, trace, workers, chosen, progress).run()
 
 
 def _graph(model: Model, shapes: Shapes) -> OperatorGraph:
@@ -117,17 +117,17 @@ class _Tuner:
     trace: Trace
     workers: Workers
     options: Options
+    progress: Callable[[str], None]
 
-    def run(self, progress: Callable[[str], None]) -> Tuned:
+    def run(self) -> Tuned:
         """Rounds, until nothing is left that matters."""
         known = len(self.table.known)
         for number in range(MOST_ROUNDS):
-            progress(f"round {number + 1}: plans")
+            self.progress(f"round {number + 1}, planning")
             seconds, wanted = self._wanted(first=number == 0)
             if not wanted:
                 break
-            progress(f"round {number + 1}: {len(wanted)} timings")
-            self._time(wanted)
+            self._time(wanted, f"round {number + 1}")
         return Tuned(
             path=self.table.path,
             timed=len(self.table.known) - known,
@@ -143,10 +143,9 @@ class _Tuner:
         aim, threads = self.stand.target, self.stand.threads
         best = contenders(self.graph, aim, threads, timings)
         items: list[ToTime] = [*best.decisive]
-        if first:
+        if first and items:
             items += self._uniform(timings)
-        if best.decisive:
-            items += best.near
+        items += best.near
         found = subjects(self.graph, items)
         new = [subject for key, subject in found.items() if key not in timings.known]
         return best.seconds, new[:MOST_A_ROUND]
@@ -160,8 +159,14 @@ class _Tuner:
             except LayoutConflict:
                 continue  # not all of them can be had together
 
-    def _time(self, wanted: list[Subject]) -> None:
+    def _time(self, wanted: list[Subject], where: str) -> None:
         if not self.workers.started:
             self.workers.start(worker_count(len(wanted), self.options), self.trace)
-        for batch in self.stand.times(wanted, self.trace, self.workers, self.trace.count):
+        self.progress(f"{where}, compiling")
+        kernels = self.stand.compiled(wanted, self.trace, self.workers)
+        self.progress(f"{where}, timing")
+        done = 0
+        for batch in self.stand.times(wanted, kernels):
             self.table.add(batch)
+            done += len(batch)
+            self.trace.count(done, len(wanted))
