@@ -14,6 +14,7 @@ from pathlib import Path
 from graphflow.compiler import Compiled, Model, compile_graph
 from graphflow.executable import Executable
 from graphflow.frontends import read_model, symbolic_inputs
+from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
 from graphflow.model import Shapes
 from graphflow.options import Options
@@ -28,6 +29,7 @@ def compile(
     target: Target | None = None,
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
+    offers: Callable[[OperatorGraph], None] | None = None,
     assume: Sequence[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
@@ -37,8 +39,9 @@ def compile(
 
     `input_shapes` gives full logical shapes by input name for symbolic dimensions; where it leaves
     some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or
-    to one by its name; `threads` overrides the option of that name.  Raises InvalidModel,
-    UnsupportedOp and what else the compiler's stages refuse with.
+    to one by its name; `threads` overrides the option of that name.  `offers` is called with the
+    graph before fusion, where `graph.offer` gives nodes schedules of their kernels to choose from.
+    Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with.
     """
     proto = read_model(model)
     chosen = Options.from_environment() if options is None else options
@@ -52,6 +55,7 @@ def compile(
             input_shapes=shapes,
             target=target,
             layouts=layouts,
+            offers=offers,
             assume=assume,
             options=chosen,
             progress=progress,

@@ -82,9 +82,16 @@ class Compiled:
 
 
 def fuse_and_staff(
-    canonical: OperatorGraph, options: Options, trace: Trace, workers: Workers
+    canonical: OperatorGraph,
+    offers: Callable[[OperatorGraph], None] | None,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
 ) -> OperatorGraph:
     """The fused graph; if it promises many kernels, workers start now and are ready after flow."""
+    if offers is not None:
+        canonical = canonical.copy()
+        offers(canonical)
     graph = fuse(canonical)
     workers.start(worker_count(len(graph.nodes), options), trace)
     return graph
@@ -137,7 +144,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
         "fuse",
-        ("canonical", "options", "trace", "workers"),
+        ("canonical", "offers", "options", "trace", "workers"),
         ("groups",),
         fuse_and_staff,
         graph_text,
@@ -166,6 +173,7 @@ def compile_graph(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     target: Target | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
+    offers: Callable[[OperatorGraph], None] | None = None,
     assume: Sequence[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
@@ -173,7 +181,8 @@ def compile_graph(
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
-    `layouts` pins values of the fused graph to a layout, or to one by its name.  `progress` is
+    `layouts` pins values of the fused graph to a layout, or to one by its name.  `offers` is called
+    with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress` is
     called with the name of each stage as it begins, `counting` with how many kernels of how many
     the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
     happened in.  Whatever ends this function, no worker process is left.
@@ -187,6 +196,7 @@ def compile_graph(
         "target": host_target() if target is None else target,
         "threads": default_threads() if chosen.threads is None else chosen.threads,
         "pins": layouts,
+        "offers": offers,
         "trace": trace,
         "options": chosen,
     }

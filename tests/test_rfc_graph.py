@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from placing import interpret_physical
 
+import graphflow as gf
 from graphflow.codegen import host_target, make_object
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.errors import LayoutConflict, ScheduleError
 from graphflow.flow import LayoutPlan, plan_layouts
-from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph
+from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph, read_through
+from graphflow.kernels.definitions import concat, matmul, max_pool
 from graphflow.kernels.definitions import convolution as convolution_2d
-from graphflow.kernels.definitions import matmul, max_pool
 from graphflow.kernels.recipes import lifted
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.lower import assemble, lower
+from graphflow.models import Builder
 from graphflow.options import Options
 from graphflow.runtime import Program
 from graphflow.schedule import (
@@ -570,3 +572,44 @@ def test_offers_must_fit_the_node() -> None:
     graph.offer("grow0", scheduled_growth("grow"), only=True)
     with pytest.raises(LayoutConflict, match="grow0"):
         plan_layouts(graph, TARGET, 1, {"v0": "row-major"})
+
+
+def test_offers_reach_the_compiler() -> None:
+    builder = Builder()
+    relu = builder.node("Relu", [builder.input("x", (14,))], ["r"])
+    builder.output(builder.node("Exp", [relu], ["y"]))
+
+    def offers(graph: OperatorGraph) -> None:
+        (node,) = (n for n in graph.nodes if n.op == "Relu")
+        s = Schedule.of(node.func).apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
+        s = s.apply(transform_layout, "xc", PACKED, 0.0)
+        graph.offer(node.name, s.apply(transform_layout, "yc", PACKED, 0.0), only=True)
+
+    executable = gf.compile(builder.model(), offers=offers, threads=1)
+    assert "as scheduled" in str(executable.explain("r"))
+    x = np.linspace(-2, 2, 14).astype("float32")
+    np.testing.assert_allclose(executable.run({"x": x})["y"], np.exp(np.maximum(x, 0)), rtol=1e-6)
+
+
+def test_what_was_scheduled_is_not_rewritten() -> None:
+    """Reading through movement would change the kernel under the schedules."""
+    moved = over_joined_channels()
+    assert read_through(moved, {"s"}) is not None
+    node = moved.node("point")
+    moved.offer("point", Schedule.of(node.func))
+    assert read_through(moved, {"s"}) is None
+
+
+def over_joined_channels() -> OperatorGraph:
+    """A 1x1 convolution over joined tensors."""
+    graph = OperatorGraph()
+    for name in "ab":
+        graph.add_value(Value(name, "float32", (1, 8, 4, 4)))
+    graph.set_inputs("ab")
+    graph.add_initializer("w", np.ones((8, 16, 1, 1), "float32"))
+    joined = concat([(1, 8, 4, 4), (1, 8, 4, 4)], 1)
+    graph.add(Node("join", "Concat", joined, ("a", "b"), ("s",)))
+    point = convolution_2d((1, 16, 4, 4), (8, 16, 1, 1))
+    graph.add(Node("point", "Conv", point, ("s", "w"), ("y",)))
+    graph.set_outputs(["y"])
+    return graph

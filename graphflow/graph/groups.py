@@ -20,7 +20,6 @@ from graphflow.graph.structure import (
     only_moves,
     reads_in_place,
 )
-from graphflow.schedule import is_marked
 
 GROUP_LIMIT = 128
 """Kernels in a group.
@@ -64,14 +63,9 @@ def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
 
 
 def _may_start(graph: OperatorGraph, node: Node) -> bool:
-    if _by_user(node) or only_fills(node.func) or only_moves(node.func):
+    if node.by_user or only_fills(node.func) or only_moves(node.func):
         return False
     return not all(graph.is_constant(name) for name in node.outputs)
-
-
-def _by_user(node: Node) -> bool:
-    """Whether a user scheduled the kernel, which then stays one of its own."""
-    return bool(node.offered) or is_marked(node.func)
 
 
 def _tail(graph: OperatorGraph, last: Node) -> Node | None:
@@ -82,7 +76,7 @@ def _tail(graph: OperatorGraph, last: Node) -> Node | None:
     if not uses or len({node.name for node, _ in uses}) != 1:
         return None
     consumer = uses[0][0]
-    if _by_user(consumer):
+    if consumer.by_user:
         return None
     if elementwise_store(consumer.func) is None or only_moves(consumer.func):
         return None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import InvalidModel, ScheduleError, VerifyError
-from graphflow.schedule import Schedule
+from graphflow.schedule import Schedule, is_marked
 from graphflow.tir import Buffer, PrimFunc
 
 Array: TypeAlias = NDArray[np.generic]
@@ -57,6 +57,11 @@ class Node:
     """Scheduled kernels that do the same as `func`, each a form this node can take."""
     only_offered: bool = False
     """Whether nothing but the offered kernels may be taken."""
+
+    @property
+    def by_user(self) -> bool:
+        """Whether a user scheduled the kernel: then it stays one of its own, and as it is."""
+        return bool(self.offered) or is_marked(self.func)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +264,7 @@ class OperatorGraph:
         if node.name in self._nodes:
             raise VerifyError(f"node {node.name} is added twice; node names are unique")
         _check_binding(node)
+        _check_offers(node)
         for name in node.inputs:
             if name not in self._values:
                 raise VerifyError(f"node {node.name} reads {name}, which is not a value yet")
@@ -309,6 +315,11 @@ def _check_binding(node: Node) -> None:
             f"node {node.name}: kernel {node.func.name} has {wanted[0]} inputs and {wanted[1]} "
             f"outputs, the node binds {len(node.inputs)} and {len(node.outputs)}"
         )
+
+
+def _check_offers(node: Node) -> None:
+    if any(kernel.params != node.func.params for kernel in node.offered):
+        raise VerifyError(f"node {node.name}: what was offered to it is for another kernel")
 
 
 def _check_fit(node: Node, buffer: Buffer, value: Value) -> None:

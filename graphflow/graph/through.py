@@ -63,6 +63,8 @@ def _moves(graph: OperatorGraph, node: Node) -> bool:
 def _reduce_through(out: OperatorGraph, name: str, tables: Tables) -> bool:
     """Lets operands of a node be read in segments, where it reduces over their channels."""
     changed = False
+    if out.node(name).by_user:
+        return False
     for value in out.node(name).inputs:
         node = out.node(name)
         if value in tables and node.inputs.count(value) == 1:
