@@ -1,4 +1,4 @@
-"""Plans are the cheapest there are: against exhaustive search, and a minimum cut."""
+"""Plans are the cheapest there are: against exhaustive search, a minimum cut, and greedy motion."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import networkx as nx
 import numpy as np
 import pytest
 from exhaustive import Exhaustive
-from test_flow import KINDS, SHORT, Net, random_graph, some
+from test_flow import KINDS, SHORT, TARGET, Net, random_graph, some
 
+from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import Timings, conversion_seconds
+from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidate, Candidates, Lies, Place, enumerate_candidates
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
-from graphflow.graph import OperatorGraph
+from graphflow.frontends import import_model
+from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
+from graphflow.models.zoo.frames import frames
 
 # Exhaustive search --------------------------------------------------------------------------------
 
@@ -273,3 +277,52 @@ def test_with_two_layouts_a_plan_costs_what_a_minimum_cut_does(layouts: str, see
     taken = {pair.ends(c) for c in plan.candidates.values()}
     assert taken >= {(False, False), (True, True)}
     assert len(taken) == 4 or pair.first is row_major
+
+
+# Greedy motion ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(name: str) -> None:
+    """By a tenth at least, also where the solver may repair what no pin can hold."""
+    graph = fuse(canonicalize(import_model(frames(0))))
+    candidates = enumerate_candidates(graph, TARGET, 2, {})
+    best = plan_layouts(graph, TARGET, 2)
+    taken = PLANNERS[name](graph, candidates, TARGET, 2)
+    seconds = plan_seconds(graph, candidates, taken, TARGET, 2)
+    search = Exhaustive(graph, candidates, TARGET, 2)
+    assert seconds == pytest.approx(search.price([taken[n] for n in search.nodes]), rel=1e-9)
+    pinned = plan_layouts(graph, TARGET, 2, greedy_pins(graph, taken))
+    assert pinned.seconds == pytest.approx(seconds, rel=1e-9)
+    assert seconds > 1.1 * best.seconds
+    assert len(best.conversions) == 2
+    assert len(pinned.conversions) == 4
+
+
+def test_where_greedy_plans_convert() -> None:
+    """Hoisting converts each input, sinking each output, and the best plan what lies between."""
+    graph = fuse(canonicalize(import_model(frames(0))))
+    candidates = enumerate_candidates(graph, TARGET, 2, {})
+    converted = {}
+    for name, planner in PLANNERS.items():
+        pins = greedy_pins(graph, planner(graph, candidates, TARGET, 2))
+        plan = plan_layouts(graph, TARGET, 2, pins)
+        converted[name] = {c.value for c in plan.conversions}
+    assert set(graph.inputs) < converted["hoisting"]
+    assert set(graph.outputs) < converted["sinking"]
+    assert set(graph.outputs) < converted["forward"]
+    best = {c.value for c in plan_layouts(graph, TARGET, 2).conversions}
+    assert best.isdisjoint((*graph.inputs, *graph.outputs))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_no_greedy_plan_is_cheaper(seed: int) -> None:
+    graph = random_graph(np.random.default_rng(seed), 8, MOVING)
+    candidates = enumerate_candidates(graph, SHORT, 1, {})
+    best = Problem(graph, candidates, SHORT, 1).best.seconds
+    for planner in PLANNERS.values():
+        taken = planner(graph, candidates, SHORT, 1)
+        seconds = plan_seconds(graph, candidates, taken, SHORT, 1)
+        pinned = plan_layouts(graph, SHORT, 1, greedy_pins(graph, taken)).seconds
+        assert best <= pinned * (1 + 1e-9)
+        assert pinned <= seconds * (1 + 1e-9)

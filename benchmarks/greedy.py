@@ -1,0 +1,104 @@
+"""The chosen plan beside plans made by greedy motion of conversions: by cost and by the clock.
+
+    python benchmarks/greedy.py [MODEL ...] [--threads N] [--blocks N] [--json]
+
+Without a model it is the head of `graphflow.models.zoo.frames`.  Plans are those of
+`graphflow.bench.greedy`, each compiled with its layouts pinned; all programs take turns in blocks
+on bound inputs, and a time is the median of the blocks' medians.  Ratios are to the chosen plan;
+`greedy cost` is that of the greedy plan itself, `cost` that of the plan which was compiled: what is
+converted cannot be pinned, so the solver may have found something better there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.bench import Protocol, largest_error, measure
+from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
+from graphflow.flow.candidates import enumerate_candidates
+from graphflow.graph import canonicalize, fuse
+from graphflow.models import named
+from graphflow.models.zoo.frames import frames
+from graphflow.runtime import default_threads
+from graphflow.samples import random_inputs
+
+CHOSEN = "chosen"
+
+
+def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any]:
+    """For each plan its times, costs, conversions and ratios, and the largest error."""
+    exe = gf.compile(model, threads=threads)
+    graph, target = fuse(canonicalize(exe.compiled.imported)), exe.compiled.target
+    candidates = enumerate_candidates(graph, target, threads, {})
+    plans, costs = {CHOSEN: exe}, {CHOSEN: exe.compiled.plan.seconds}
+    for name, planner in PLANNERS.items():
+        taken = planner(graph, candidates, target, threads)
+        costs[name] = plan_seconds(graph, candidates, taken, target, threads)
+        plans[name] = gf.compile(model, threads=threads, layouts=greedy_pins(graph, taken))
+    inputs = random_inputs(exe.inputs)
+    expected = exe.run(inputs)
+    timings = measure(
+        {n: p.program.bind(inputs).run for n, p in plans.items()}, Protocol(blocks=blocks)
+    )
+    return {
+        name: {
+            "ms": timings[name].median_ms,
+            "iqr_ms": timings[name].iqr_ms,
+            "ratio": timings[name].median_ms / timings[CHOSEN].median_ms,
+            "cost_ms": 1e3 * plan.compiled.plan.seconds,
+            "cost_ratio": plan.compiled.plan.seconds / costs[CHOSEN],
+            "greedy_cost_ms": 1e3 * costs[name],
+            "conversions": len(plan.compiled.plan.conversions),
+            "max_rel_error": largest_error(plan.run(inputs), expected),
+        }
+        for name, plan in plans.items()
+    }
+
+
+def plans_table(model: str, plans: dict[str, dict[str, Any]]) -> Table:
+    """A row a plan."""
+    table = Table(title=model, header_style="bold")
+    table.add_column("plan")
+    for column in ("ms", "± iqr", "ratio", "cost ms", "ratio", "greedy cost", "copies", "error"):
+        table.add_column(column, justify="right")
+    for name, found in plans.items():
+        table.add_row(
+            name,
+            f"{found['ms']:.3f}",
+            f"{found['iqr_ms']:.3f}",
+            f"{found['ratio']:.3f}",
+            f"{found['cost_ms']:.3f}",
+            f"{found['cost_ratio']:.3f}",
+            f"{found['greedy_cost_ms']:.3f}",
+            str(found["conversions"]),
+            f"{found['max_rel_error']:.0e}",
+        )
+    return table
+
+
+def main() -> None:
+    """Prints a table a model, or an object a line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the head over frames")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--blocks", type=int, default=15)
+    parser.add_argument("--json", action="store_true", help="one object a line, one line a model")
+    given = parser.parse_args()
+    models = {name: named(name, 0) or onnx.load(name) for name in given.models}
+    for name, model in (models or {"frames": frames(0)}).items():
+        plans = measured(model, given.threads, given.blocks)
+        if given.json:
+            print(json.dumps({"model": name, "threads": given.threads, "plans": plans}))
+        else:
+            Console().print(plans_table(name, plans))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Greedy plans: what local motion of conversions makes of a graph, to compare whole plans with.
+
+In: a grouped graph and its candidates.  Out: a candidate for each node, and pins for
+`compile(layouts=…)` that hold every tensor where no conversion lies.  What always holds: a node is
+decided once, by what was decided before it.  Which copies are made for the forms that were taken is
+left to the solver, so that plans are greedy in their layouts alone.
+
+`forward` takes what is cheapest given the inputs, their conversions included.  `sinking` and
+`hoisting` give each node that multiplies and adds its own cheapest form, and let the conversions
+between these move through all other nodes: down, until something wants another layout, or up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import TypeAlias
+
+from graphflow.cost import NO_TIMINGS
+from graphflow.flow.candidates import Candidate, Candidates, Lies, Need, output_need
+from graphflow.flow.copies import Copy, clashing, copies_for, directly, priced
+from graphflow.flow.plan import Label
+from graphflow.flow.solve import Problem
+from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import memory_key
+from graphflow.layout import Layout
+from graphflow.target import Target
+
+Chosen: TypeAlias = "dict[str, Candidate]"
+
+
+class _Decided:
+    """The candidates that were taken, and what copies cost between them."""
+
+    def __init__(
+        self, graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
+    ) -> None:
+        self._graph, self._target, self._threads = graph, target, threads
+        self._options = candidates.of_node
+        self._chosen: Chosen = {}
+        self._given: dict[str, tuple[Label, Lies | None]] = {
+            value: (candidates.labels[value][0], None) for value in graph.inputs
+        }
+        self._needs: dict[str, list[Need]] = {
+            value: [output_need(graph.values[value])] for value in graph.outputs
+        }
+
+    def take(self, node: str, key: Callable[[Candidate], tuple[float, ...]]) -> None:
+        """Take the candidate with the least key, of those that exclude nobody's decision."""
+        free = [c for c in self._options[node] if self.above(c) < inf]
+        taken = self._chosen[node] = min(free, key=key)
+        self._given |= {value: (label, taken.lies) for value, label in taken.gives}
+        for need in taken.needs:
+            self._needs.setdefault(need.value, []).append(need)
+
+    def chosen(self) -> Chosen:
+        """What was taken, in the order of the graph."""
+        return {node: self._chosen[node] for node in self._options}
+
+    def above(self, candidate: Candidate) -> float:
+        """How much more the copies of its inputs cost if it reads them too."""
+        total = 0.0
+        for value in dict.fromkeys(need.value for need in candidate.needs):
+            known = self._needs.get(value, [])
+            more = [need for need in candidate.needs if need.value == value]
+            given = self._given.get(value)
+            total += self._copying(value, given, [*known, *more])
+            total -= self._copying(value, given, known)
+        return total
+
+    def below(self, candidate: Candidate) -> float:
+        """What the copies of its outputs cost for the readers that are decided."""
+        return sum(
+            self._copying(value, (label, candidate.lies), self._needs.get(value, []))
+            for value, label in candidate.gives
+        )
+
+    def _copying(
+        self, value: str, given: tuple[Label, Lies | None] | None, needs: Sequence[Need]
+    ) -> float:
+        """Seconds of a conversion for each need that is not served; nothing where none is known."""
+        if clashing(needs):
+            return inf
+        if given is None:
+            return 0.0
+        (label, lies), tensor = given, self._graph.values[value]
+        made: list[Copy] = []
+        for need in needs:
+            served = directly(label, lies, need, value in self._graph.outputs)
+            if served or any(copy.serves(need) for copy in made):
+                continue
+            wanted = [copy for copy in copies_for(tensor, need) if copy.kind == "convert"]
+            if not wanted:
+                return inf  # it would lie inside a tensor that has another layout
+            made += priced(tensor, wanted, [label], self._target, self._threads, NO_TIMINGS)[0]
+        return sum(copy.seconds for copy in made)
+
+
+def forward(graph: OperatorGraph, candidates: Candidates, target: Target, threads: int) -> Chosen:
+    """From the inputs on, each node as it is cheapest together with the conversions it asks for."""
+    decided = _Decided(graph, candidates, target, threads)
+    for node in candidates.of_node:
+        decided.take(node, lambda c: (c.seconds + decided.above(c), c.seconds))
+    return decided.chosen()
+
+
+def sinking(graph: OperatorGraph, candidates: Candidates, target: Target, threads: int) -> Chosen:
+    """Conversions pushed down: other nodes keep the layouts in which their inputs come."""
+    decided = _Decided(graph, candidates, target, threads)
+    anchors = _anchors(candidates)
+    for node in candidates.of_node:
+        if node in anchors:
+            decided.take(node, lambda c: (c.seconds, decided.above(c)))
+        else:
+            decided.take(node, lambda c: (decided.above(c), c.seconds))
+    return decided.chosen()
+
+
+def hoisting(graph: OperatorGraph, candidates: Candidates, target: Target, threads: int) -> Chosen:
+    """Conversions pulled up: other nodes give the layouts that their readers want."""
+    decided = _Decided(graph, candidates, target, threads)
+    anchors = _anchors(candidates)
+    for node in anchors:
+        decided.take(node, lambda c: (c.seconds, decided.above(c)))
+    for node in reversed(list(candidates.of_node)):
+        if node not in anchors:
+            decided.take(node, lambda c: (decided.below(c), c.seconds))
+    return decided.chosen()
+
+
+Planner: TypeAlias = Callable[[OperatorGraph, Candidates, Target, int], Chosen]
+
+PLANNERS: dict[str, Planner] = {"forward": forward, "sinking": sinking, "hoisting": hoisting}
+
+
+def _anchors(candidates: Candidates) -> tuple[str, ...]:
+    """The nodes that multiply and add, in the order of the graph."""
+    options = candidates.of_node.items()
+    return tuple(n for n, found in options if any(c.alternative.work.flops for c in found))
+
+
+def plan_seconds(
+    graph: OperatorGraph, candidates: Candidates, chosen: Chosen, target: Target, threads: int
+) -> float:
+    """The price of the plan that takes these candidates, with the cheapest copies between them."""
+    alone = Candidates({node: (c,) for node, c in chosen.items()}, candidates.labels)
+    return Problem(graph, alone, target, threads).best.seconds
+
+
+def greedy_pins(graph: OperatorGraph, chosen: Mapping[str, Candidate]) -> dict[str, Layout]:
+    """The layout of each inner value that all its readers take as it is given.
+
+    A pin holds for a value and all its readers, so what is converted cannot be pinned: the solver
+    may find something better there than the greedy plan had, and never anything worse.
+    """
+    needs: dict[str, list[Layout]] = {}
+    for candidate in chosen.values():
+        for need in candidate.needs:
+            needs.setdefault(need.value, []).append(need.layout)
+    given = {value: label.layout for c in chosen.values() for value, label in c.gives}
+    return {
+        value: layout
+        for value, layout in given.items()
+        if value not in graph.outputs
+        and all(memory_key(n) == memory_key(layout) for n in needs.get(value, []))
+    }

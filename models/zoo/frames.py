@@ -1,0 +1,35 @@
+"""A small head over the features of several frames: where choosing layouts node by node goes wrong.
+
+Its inputs are added before the first convolution, and several maps are made of the last one's
+output.  Convolutions want channels innermost, while inputs and outputs are row-major: it is
+cheapest to convert the sum once and the last features once, so neither as early nor as late as
+possible, nor where each node by itself would have it.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from graphflow.models.build import Builder
+from graphflow.models.zoo.layers import conv_bias
+
+MAPS = ("Sigmoid", "Tanh", "Relu")
+
+
+def frames(
+    seed: int, count: int = 3, channels: int = 32, extent: int = 112, blocks: int = 1
+) -> onnx.ModelProto:
+    """The head over `count` frames: separable convolutions, of which `blocks` are residual."""
+    b = Builder(seed, name="frames")
+    x, *others = [b.input(f"frame_{k}", (1, channels, extent, extent)) for k in range(count)]
+    for other in others:
+        x = b.add(x, other)
+    x = _separable(b, b.relu(x), channels)
+    for _ in range(blocks):
+        x = b.add(x, _separable(b, x, channels))
+    b.output(*(b.node(op, [x]) for op in MAPS))
+    return b.model()
+
+
+def _separable(b: Builder, x: str, channels: int) -> str:
+    return conv_bias(b, b.relu(conv_bias(b, x, channels, 3, group=channels)), channels, 1)
