@@ -22,7 +22,7 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.bench import Protocol, largest_error, measure
 from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
-from graphflow.flow.candidates import enumerate_candidates
+from graphflow.flow import enumerate_candidates
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import named
 from graphflow.models.zoo.frames import frames

@@ -296,7 +296,7 @@ def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(nam
     assert pinned.seconds == pytest.approx(seconds, rel=1e-9)
     assert seconds > 1.1 * best.seconds
     assert len(best.conversions) == 2
-    assert len(pinned.conversions) == 4
+    assert len(pinned.conversions) == 5
 
 
 def test_where_greedy_plans_convert() -> None:

@@ -17,10 +17,20 @@ from math import inf
 from typing import TypeAlias
 
 from graphflow.cost import NO_TIMINGS
-from graphflow.flow.candidates import Candidate, Candidates, Lies, Need, output_need
-from graphflow.flow.copies import Copy, clashing, copies_for, directly, priced
-from graphflow.flow.plan import Label
-from graphflow.flow.solve import Problem
+from graphflow.flow import (
+    Candidate,
+    Candidates,
+    Copy,
+    Label,
+    Lies,
+    Need,
+    Problem,
+    clashing,
+    copies_for,
+    directly,
+    output_need,
+    priced,
+)
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout

@@ -1,6 +1,15 @@
 """Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
 
+from graphflow.flow.candidates import (
+    Candidate,
+    Candidates,
+    Lies,
+    Need,
+    enumerate_candidates,
+    output_need,
+)
 from graphflow.flow.contenders import Contenders, CopyToTime, FormToTime, ToTime, contenders
+from graphflow.flow.copies import Copy, clashing, copies_for, directly, priced
 from graphflow.flow.forms import Forms, forms_of
 from graphflow.flow.labels import accepts, label_of, padding_regions, serving
 from graphflow.flow.plan import (
@@ -17,12 +26,16 @@ from graphflow.flow.plan import (
 )
 from graphflow.flow.planner import plan_layouts
 from graphflow.flow.regroup import plan_groups
+from graphflow.flow.solve import Problem
 
 __all__ = [
     "Cancelled",
+    "Candidate",
+    "Candidates",
     "Choice",
     "Contenders",
     "Conversion",
+    "Copy",
     "CopyToTime",
     "Difference",
     "EdgePlan",
@@ -30,16 +43,25 @@ __all__ = [
     "Forms",
     "Label",
     "LayoutPlan",
+    "Lies",
+    "Need",
     "Other",
     "Pinned",
+    "Problem",
     "Refused",
     "ToTime",
     "accepts",
+    "clashing",
     "contenders",
+    "copies_for",
+    "directly",
+    "enumerate_candidates",
     "forms_of",
     "label_of",
+    "output_need",
     "padding_regions",
     "plan_groups",
     "plan_layouts",
+    "priced",
     "serving",
 ]

@@ -1,8 +1,9 @@
 """Forms in layouts that a user gave, which may be any.
 
 In: a compute definition, and layouts for some of its parameters.  Out: forms that have a parameter
-in one of them.  Each is made once to see that it can be: a tiled form where the recipe knows how,
-else one made stage by stage, whose loops follow the logical order and leave padding alone.
+in one of them: views of inputs, and forms that are each made once to see that they can be, tiled
+where the recipe knows how, else stage by stage with loops that follow the logical order and leave
+padding alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Alternative, Padding
 from graphflow.kernels.recipes.alternatives import forms_in, plain_form
 from graphflow.kernels.recipes.build import Placements, build
+from graphflow.kernels.recipes.movement import offered_views
 from graphflow.kernels.recipes.placing import Given, Offered, Offers
 from graphflow.layout import Equal, Family, Layout, families
 from graphflow.schedule import PadValue
@@ -32,7 +34,8 @@ def given_forms(
     if len(definition.outputs) != 1:
         return ()
     output = definition.outputs[0]
-    found: list[Alternative] = []
+    inputs = {b.name: layouts[b.name] for b in definition.inputs if b.name in layouts}
+    found = [*offered_views(definition, target, inputs)]
     for out, read in _combinations(definition, constants, target, layouts):
         data = out if read is None else read
         tiled = [

@@ -13,11 +13,11 @@ import onnx
 from graphflow.models.build import Builder
 from graphflow.models.zoo.layers import conv_bias
 
-MAPS = ("Sigmoid", "Tanh", "Relu")
+MAPS = ("Sigmoid", "Tanh", "Relu", "LeakyRelu")
 
 
 def frames(
-    seed: int, count: int = 3, channels: int = 32, extent: int = 112, blocks: int = 1
+    seed: int, count: int = 4, channels: int = 32, extent: int = 112, blocks: int = 1
 ) -> onnx.ModelProto:
     """The head over `count` frames: separable convolutions, of which `blocks` are residual."""
     b = Builder(seed, name="frames")
