@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from typing import TypeAlias
 
@@ -38,7 +39,7 @@ def drawn(seed: int, nodes: int, forms: int) -> tuple[OperatorGraph, Candidates]
     return graph, some(enumerate_candidates(graph, SHORT, 1, {}), rng, forms)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize(("nodes", "forms"), SIZES)
 def test_no_plan_is_cheaper(nodes: int, forms: int, seed: int) -> None:
     """Neither than the best nor, of the others, than the next best."""
@@ -109,7 +110,7 @@ def features(solution: Solution) -> Iterator[str]:
 
 def test_the_random_plans_use_every_rule() -> None:
     found: set[str] = set()
-    for seed in range(50):
+    for seed in range(60):
         graph, candidates = drawn(seed, *SIZES[1])
         found |= set(features(Problem(graph, candidates, SHORT, 1).best))
     assert found >= {place.value for place in Place} - {Place.OWN.value}
@@ -165,9 +166,9 @@ class Pair:
 
     def is_second(self, layout: Layout) -> bool | None:
         """Which of the two a layout is; None for neither."""
-        if layout == self.second(layout.logical_shape):
+        if layout == _made(self.second, layout.logical_shape):
             return True
-        return False if layout == self.first(layout.logical_shape) else None
+        return False if layout == _made(self.first, layout.logical_shape) else None
 
     def ends(self, candidate: Candidate) -> Ends | None:
         """Whether a candidate reads, and whether it writes, the second layout; None if neither."""
@@ -193,6 +194,11 @@ class Pair:
                     price[one, other] = max(price[one, other], least)
             kept[node] = tuple(replace(c, seconds=price[key]) for key, c in forms.items())
         return Candidates(kept, found.labels)
+
+
+@cache
+def _made(make: Callable[[tuple[int, ...]], Layout], shape: tuple[int, ...]) -> Layout:
+    return make(shape)
 
 
 class Cut:
@@ -264,7 +270,7 @@ class Cut:
         self.flow.add_edge(source, sink, capacity=known + capacity)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("layouts", PAIRS)
 def test_with_two_layouts_a_plan_costs_what_a_minimum_cut_does(layouts: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -315,7 +321,7 @@ def test_where_greedy_plans_convert() -> None:
     assert best.isdisjoint((*graph.inputs, *graph.outputs))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_greedy_plan_is_cheaper(seed: int) -> None:
     graph = random_graph(np.random.default_rng(seed), 8, MOVING)
     candidates = enumerate_candidates(graph, SHORT, 1, {})
@@ -323,6 +329,7 @@ def test_no_greedy_plan_is_cheaper(seed: int) -> None:
     for planner in PLANNERS.values():
         taken = planner(graph, candidates, SHORT, 1)
         seconds = plan_seconds(graph, candidates, taken, SHORT, 1)
-        pinned = plan_layouts(graph, SHORT, 1, greedy_pins(graph, taken)).seconds
+        pins = greedy_pins(graph, taken)
+        pinned = Problem(graph, enumerate_candidates(graph, SHORT, 1, pins), SHORT, 1).best.seconds
         assert best <= pinned * (1 + 1e-9)
         assert pinned <= seconds * (1 + 1e-9)
