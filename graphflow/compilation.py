@@ -7,10 +7,11 @@ the run brings.  What only loads saved models does not import this module, nor t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from graphflow.assumed import Assumption
 from graphflow.compiler import Compiled, Model, compile_graph
 from graphflow.executable import Executable
 from graphflow.frontends import read_model, symbolic_inputs
@@ -30,7 +31,7 @@ def compile(
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
-    assume: Sequence[str] = (),
+    assume: Mapping[str, Assumption] | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -41,6 +42,11 @@ def compile(
     some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or
     to one by its name; `threads` overrides the option of that name.  `offers` is called with the
     graph before fusion, where `graph.offer` gives nodes schedules of their kernels to choose from.
+
+    `assume` says by input name what every run will give: `"finite"`, `"nonnegative"`, bounds
+    `(lo, hi)` of finite numbers, or the number that each element is.  Results are undefined where
+    that is not so; Options(check_assumes=True) checks it at every run.
+
     Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with.
     """
     proto = read_model(model)

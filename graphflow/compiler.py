@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 
 import onnx
 
+from graphflow.assumed import Assumption
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
-from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
 from graphflow.graph import OperatorGraph, canonicalize, fuse
@@ -151,7 +152,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "flow",
-        ("groups", "target", "threads", "pins", "timings"),
+        ("groups", "target", "threads", "pins", "timings", "assume"),
         ("graph", "plan"),
         plan_groups,
         plan_text,
@@ -174,21 +175,21 @@ def compile_graph(
     target: Target | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
-    assume: Sequence[str] = (),
+    assume: Mapping[str, Assumption] | None = None,
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
-    `layouts` pins values of the fused graph to a layout, or to one by its name.  `offers` is called
-    with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress` is
-    called with the name of each stage as it begins, `counting` with how many kernels of how many
-    the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
-    happened in.  Whatever ends this function, no worker process is left.
+    `layouts` pins values of the fused graph to a layout, or to one by its name; `assume` says what
+    holds for inputs.  `offers` is called with the graph before fusion, to offer schedules of its
+    nodes' kernels there.  `progress` is called with the name of each stage as it begins, `counting`
+    with how many kernels of how many the stage has made.  Any error of graphflow's tree passes,
+    with a note that names the stage it happened in.  Whatever ends this function, no worker process
+    is left.
     """
     chosen = Options.from_environment() if options is None else options
-    _refuse_unbuilt(assume, chosen)
     trace = Trace(chosen, progress=progress, counting=counting)
     known: dict[str, Any] = {
         "model": model,
@@ -197,6 +198,7 @@ def compile_graph(
         "threads": default_threads() if chosen.threads is None else chosen.threads,
         "pins": layouts,
         "offers": offers,
+        "assume": assume,
         "trace": trace,
         "options": chosen,
     }
@@ -239,16 +241,6 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
     show = stage.show
     if show is not None:
         trace.result(stage.name, lambda: show(known[stage.gives[-1]]), stage.level)
-
-
-def _refuse_unbuilt(assume: Sequence[str], options: Options) -> None:
-    if assume:
-        raise UnsupportedOp(
-            "assumptions about inputs (assume=) are not built; without them the plan relies on "
-            "nothing it has not proven"
-        )
-    if options.check_assumes:
-        raise UnsupportedOp("Options(check_assumes=True) is not built; leave it at False")
 
 
 def model_name(model: Model) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphflow.assumed import require_assumed
 from graphflow.decisions import Decisions, SavedEdge
 from graphflow.errors import InvalidModel
 from graphflow.model import Model, Models
@@ -39,10 +40,15 @@ class Executable:
         Inputs may have any strides and are never cast; those with a default may be left out.
         `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
         the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
-        or dtypes do not fit.
+        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true.
         """
         model = self._model_for(inputs)
-        return model.program.run({**model.defaults, **_poisons(model, poison), **inputs})
+        given = {**model.defaults, **_poisons(model, poison), **inputs}
+        if model.check_assumes:
+            for assumed in model.assumed:
+                if assumed.tensor in given:
+                    require_assumed(assumed, given[assumed.tensor])
+        return model.program.run(given)
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge
 from graphflow.runtime import Processor, Program, TensorSpec
 
@@ -35,6 +36,14 @@ class Model(Protocol):
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
         """Values of the inputs that may be left out."""
+
+    @property
+    def assumed(self) -> tuple[Assumed, ...]:
+        """What the user says of the inputs."""
+
+    @property
+    def check_assumes(self) -> bool:
+        """Whether each run checks that."""
 
     @property
     def threads(self) -> int | None:

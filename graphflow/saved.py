@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
+from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.errors import GraphflowError
 from graphflow.model import Model, Shapes
@@ -36,6 +37,8 @@ def save_model(path: str | Path, model: Model) -> None:
             "threads": model.threads,
             "inputs": len(model.inputs),
             "poisoned": model.poisoned,
+            "assumed": [assumed.plain() for assumed in model.assumed],
+            "check_assumes": model.check_assumes,
         },
         "decisions": [decisions.title, decisions.rows, decisions.summary],
         "explanations": model.explanations(),
@@ -64,6 +67,8 @@ class SavedModel:
         about = self._document("model")
         self.threads: int | None = about["threads"] if threads is None else threads
         self.poisoned: int = about["poisoned"]
+        self.assumed = tuple(Assumed(**plain) for plain in about["assumed"])
+        self.check_assumes: bool = about["check_assumes"]
         self.program: Program = self._saved.load(self.threads)
         self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
 

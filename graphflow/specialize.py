@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from graphflow.assumed import Assumed
 from graphflow.compiler import Compiled
 from graphflow.decisions import Decisions
 from graphflow.errors import InvalidModel
@@ -46,6 +47,16 @@ class Loaded:
         """The values that the model itself has for inputs."""
         known = self.compiled.imported.initializers
         return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
+
+    @property
+    def assumed(self) -> tuple[Assumed, ...]:
+        """As the plan has them."""
+        return self.compiled.plan.assumed
+
+    @property
+    def check_assumes(self) -> bool:
+        """The option of that name."""
+        return self.compiled.options.check_assumes
 
     @property
     def threads(self) -> int | None:

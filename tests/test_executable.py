@@ -187,11 +187,6 @@ def test_a_dump_has_a_file_for_each_stage_and_kernel(tmp_path: Path) -> None:
     assert (tmp_path / "timings.json").exists()
 
 
-def test_what_is_not_built_is_refused() -> None:
-    with pytest.raises(UnsupportedOp, match="assume="):
-        gf.compile(small_model(), assume=["x is finite"])
-
-
 def test_errors_name_the_stage() -> None:
     build = Builder()
     build.output(build.node("Hardmax", [build.input("x", (2, 2))]))

@@ -232,9 +232,9 @@ def test_nodes_that_agree_to_a_pin_only_one_by_one_are_both_named(
     graph = in_two_concats()
 
     def views_of_pinned(
-        graph: OperatorGraph, *arguments: Any, relaxed: Set[str] = frozenset()
+        graph: OperatorGraph, *arguments: Any, relaxed: Set[str] = frozenset(), **named: Any
     ) -> Candidates:
-        found = enumerate_candidates(graph, *arguments, relaxed=relaxed)
+        found = enumerate_candidates(graph, *arguments, relaxed=relaxed, **named)
         pins = arguments[2]
         held = {
             n.name for n in graph.nodes if n.op == "concat" and not pins.keys().isdisjoint(n.inputs)

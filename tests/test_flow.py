@@ -561,8 +561,8 @@ def padded(candidate: Candidate) -> bool:
 def favour(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Candidate], bool]) -> None:
     """Makes the candidates that are not wanted expensive, so that the plan takes the others."""
 
-    def enumerated(*arguments: Any) -> Candidates:
-        found = enumerate_candidates(*arguments)
+    def enumerated(*arguments: Any, **named: Any) -> Candidates:
+        found = enumerate_candidates(*arguments, **named)
         priced = {
             node: tuple(replace(c, seconds=c.seconds + (0 if wanted(c) else 1e-2)) for c in options)
             for node, options in found.of_node.items()
@@ -665,8 +665,8 @@ def test_every_plan_computes_the_graph(seed: int, monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(1000 + seed)
     graph = random_graph(rng)
 
-    def enumerated(*arguments: Any) -> Candidates:
-        return some(enumerate_candidates(*arguments), np.random.default_rng(seed), 6)
+    def enumerated(*arguments: Any, **named: Any) -> Candidates:
+        return some(enumerate_candidates(*arguments, **named), np.random.default_rng(seed), 6)
 
     monkeypatch.setattr(planner, "enumerate_candidates", enumerated)
     plan = plan_layouts(graph, SHORT, 1)

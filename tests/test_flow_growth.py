@@ -156,8 +156,9 @@ def test_every_plan_of_the_whole_program_computes_the_graph(
     rng = np.random.default_rng(3000 + seed)
     graph = random_graph(rng)
 
-    def enumerated(*arguments: object) -> Candidates:
-        return some(enumerate_candidates(*arguments), np.random.default_rng(seed), 6)  # type: ignore[arg-type]
+    def enumerated(*arguments: object, **named: object) -> Candidates:
+        found = enumerate_candidates(*arguments, **named)  # type: ignore[arg-type]
+        return some(found, np.random.default_rng(seed), 6)
 
     monkeypatch.setattr(planner, "enumerate_candidates", enumerated)
     monkeypatch.setattr(planner, "Problem", partial(Problem, table_limit=0))

@@ -25,7 +25,15 @@ from graphflow.arith import IndexExpr, Var
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
 from graphflow.kernels import definitions as d
-from graphflow.kernels.recipes import Alternative, Offers, Padding, View, alternatives
+from graphflow.kernels.recipes import (
+    NOTHING,
+    Alternative,
+    Known,
+    Offers,
+    Padding,
+    View,
+    alternatives,
+)
 from graphflow.layout import (
     Constant,
     Equal,
@@ -57,6 +65,7 @@ class Case:
     constants: frozenset[str] = frozenset()
     target: Target = SHORT
     offered: Offers = ()
+    known: Known = NOTHING
 
 
 def renamed(func: PrimFunc) -> tuple[Layout, ...]:
@@ -128,6 +137,12 @@ def transposed(
     return Case(func, frozenset({"w", "b"} & {p.name for p in func.inputs}))
 
 
+def starting_above(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Case:
+    """A convolution whose weights are finite and whose bias is never −0.0."""
+    case = conv(x, w, bias=True, **options)
+    return replace(case, known=Known(finite=frozenset("w"), reciprocal=frozenset("b")))
+
+
 RELU, ADD, MUL = "relu", "add", "mul"
 CASES: dict[str, Case] = {
     "conv 1 to 3": conv((1, 1, 4, 5), (3, 1, 3, 3), pads=(1, 1, 1, 1), bias=True),
@@ -146,6 +161,10 @@ CASES: dict[str, Case] = {
     "conv of a volume": conv((1, 2, 3, 3, 4), (5, 2, 2, 2, 2), pads=(0, 1, 0, 0, 0, 1)),
     "conv 17 to 18": conv((1, 17, 3, 4), (18, 17, 1, 1), LONG, bias=True),
     "conv 3 to 58": conv((1, 3, 3, 4), (58, 3, 2, 2), LONG, pads=(1, 0, 0, 1)),
+    "conv over a halo, with bias": starting_above((1, 4, 4, 5), (6, 4, 3, 3), pads=(1, 1, 1, 1)),
+    "conv over a halo, strided": starting_above(
+        (1, 5, 5, 4), (4, 5, 3, 2), strides=(2, 1), pads=(1, 0, 1, 1)
+    ),
     "conv with weights that vary": Case(
         d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True)
     ),
@@ -338,7 +357,7 @@ def numbers(definition: PrimFunc, seed: int = 0) -> dict[str, Array]:
 
 def kernels_of(case: Case) -> list[Alternative]:
     """The forms that run."""
-    forms = alternatives(case.definition, case.constants, case.target, offered=case.offered)
+    forms = alternatives(case.definition, case.constants, case.target, case.known, case.offered)
     return [form for form in forms if not isinstance(form.recipe, View)]
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from graphflow.convert.windows import placed_inside
 from graphflow.errors import VerifyError
-from graphflow.flow import Label, LayoutPlan, padding_regions
+from graphflow.flow import Label, LayoutPlan, contents, finite_inputs, known_inputs, padding_regions
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Padding, left_facts, memory_key
+from graphflow.kernels.recipes import Padding, Scheduled, Tiled, left_facts, memory_key
 from graphflow.layout import (
     Constant,
     Fact,
@@ -37,10 +37,12 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
             "of its own, so name it once or give out a copy"
         )
     facts: dict[str, dict[str, Fact]] = {name: {} for name in graph.inputs}
+    known = contents(graph, plan.assumed)
     for node in graph.nodes:
         if node.name not in plan.choices:
             _require_constant(graph, node)
             continue
+        _states_what_holds(graph, plan, node, known)
         given = _inputs(graph, plan, node, facts)
         for value in node.outputs:
             facts[value] = _outputs(plan, node, value, given)
@@ -54,6 +56,26 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
 def _require_constant(graph: OperatorGraph, node: Node) -> None:
     if not all(graph.is_constant(value) for value in node.outputs):
         raise VerifyError(f"the plan chooses no form for {node.name} ({node.op}), and it must run")
+
+
+def _states_what_holds(
+    graph: OperatorGraph, plan: LayoutPlan, node: Node, known: Mapping[str, Fact]
+) -> None:
+    """What a form states of the contents of its inputs comes out of a forward pass."""
+    recipe = plan.choices[node.name].alternative.recipe
+    if not isinstance(recipe, Tiled | Scheduled):
+        return
+    never = recipe.reciprocal if isinstance(recipe, Tiled) else ()
+    for stated, proven, what in (
+        (recipe.finite, finite_inputs(node, known), "finite"),
+        (never, known_inputs(graph, node, known).reciprocal, "never -0.0"),
+    ):
+        for name in stated:
+            if name not in proven:
+                raise VerifyError(
+                    f"the form of {node.name} ({node.op}) states that {name} is {what}, and a "
+                    "forward pass does not find that"
+                )
 
 
 def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:

@@ -9,8 +9,9 @@ from graphflow.flow.candidates import (
     output_need,
 )
 from graphflow.flow.contenders import Contenders, CopyToTime, FormToTime, ToTime, contenders
+from graphflow.flow.contents import contents
 from graphflow.flow.copies import Copy, clashing, copies_for, directly, priced
-from graphflow.flow.forms import Forms, forms_of
+from graphflow.flow.forms import Forms, finite_inputs, forms_of, known_inputs
 from graphflow.flow.labels import accepts, label_of, padding_regions, serving
 from graphflow.flow.plan import (
     Cancelled,
@@ -23,6 +24,7 @@ from graphflow.flow.plan import (
     Other,
     Pinned,
     Refused,
+    Relied,
 )
 from graphflow.flow.planner import plan_layouts
 from graphflow.flow.regroup import plan_groups
@@ -49,14 +51,18 @@ __all__ = [
     "Pinned",
     "Problem",
     "Refused",
+    "Relied",
     "ToTime",
     "accepts",
     "clashing",
     "contenders",
+    "contents",
     "copies_for",
     "directly",
     "enumerate_candidates",
+    "finite_inputs",
     "forms_of",
+    "known_inputs",
     "label_of",
     "output_need",
     "padding_regions",

@@ -15,6 +15,7 @@ from itertools import product
 
 from graphflow.cost import NO_TIMINGS, FormPrices, Timings
 from graphflow.errors import LayoutConflict
+from graphflow.flow.contents import contents
 from graphflow.flow.forms import forms_of, forms_with, user_layouts
 from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
@@ -23,6 +24,7 @@ from graphflow.kernels.recipes import (
     Alternative,
     Padding,
     Scheduled,
+    Tiled,
     View,
     left_facts,
     memory_key,
@@ -119,6 +121,16 @@ class Candidate:
     seconds: float
     lies: Lies = Lies.FREE
     measured: bool = False
+    read: frozenset[str] = frozenset()
+
+    @property
+    def rests_on(self) -> frozenset[str]:
+        """The inputs whose contents this rests on: for the form, or for what it leaves as padding.
+
+        The latter are the `read` ones.
+        """
+        recipe = self.alternative.recipe
+        return self.read | (recipe.rests_on if isinstance(recipe, Tiled) else frozenset())
 
 
 @dataclass(frozen=True)
@@ -136,14 +148,18 @@ def enumerate_candidates(
     pins: Mapping[str, Layout],
     timings: Timings = NO_TIMINGS,
     relaxed: Set[str] = frozenset(),
+    facts: Mapping[str, Fact] | None = None,
 ) -> Candidates:
     """All candidates, nodes in topological order; prices are measured ones where `timings` has any.
+
+    `facts` are those of the values' contents, by default what follows from the graph alone.
 
     Those of `relaxed` nodes ignore the pins.
 
     Unsatisfiable where pins leave a node without any.
     """
-    forms = forms_of(graph, target)
+    facts = contents(graph) if facts is None else facts
+    forms = forms_of(graph, target, facts)
     wanted = forms.demanded()
     labels: dict[str, tuple[Label, ...]] = {
         name: (label_of(row_major(graph.values[name].shape)),) for name in graph.inputs
@@ -154,7 +170,7 @@ def enumerate_candidates(
         if node.name not in forms.of_node:
             continue
         candidates: dict[object, Candidate] = {}
-        options = forms_with(graph, node, forms, labels, pins, layouts, target)
+        options = forms_with(graph, node, forms, labels, pins, layouts, target, facts)
         prices = FormPrices(node.func, options, wanted, target, threads, timings)
         for form in options:
             if node.name not in relaxed and not _respects(node, form, pins):

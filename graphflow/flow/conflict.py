@@ -14,7 +14,7 @@ from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.graph import Node, OperatorGraph
-from graphflow.layout import Layout
+from graphflow.layout import Fact, Layout
 from graphflow.target import Target
 
 MOST_CLASHES = 4
@@ -24,17 +24,27 @@ Item = TypeVar("Item")
 
 
 def conflict(
-    graph: OperatorGraph, target: Target, threads: int, pins: Mapping[str, Layout]
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    pins: Mapping[str, Layout],
+    facts: Mapping[str, Fact],
 ) -> LayoutConflict:
-    """The error for pins that no plan meets."""
-    return _Conflict(graph, target, threads, pins).error()
+    """The error for pins that no plan meets; `facts` are those of the values' contents."""
+    return _Conflict(graph, target, threads, pins, facts).error()
 
 
 class _Conflict:
     def __init__(
-        self, graph: OperatorGraph, target: Target, threads: int, pins: Mapping[str, Layout]
+        self,
+        graph: OperatorGraph,
+        target: Target,
+        threads: int,
+        pins: Mapping[str, Layout],
+        facts: Mapping[str, Fact],
     ) -> None:
         self.graph, self.target, self.threads, self.pins = graph, target, threads, pins
+        self.facts = facts
 
     def error(self) -> LayoutConflict:
         """What clashes, and what to do."""
@@ -60,7 +70,7 @@ class _Conflict:
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
         found = enumerate_candidates(
-            self.graph, self.target, self.threads, pins, relaxed=every
+            self.graph, self.target, self.threads, pins, relaxed=every, facts=self.facts
         ).of_node
         stated = [f"{node.name} ({node.op})" for node in nodes]
         forms = ["; ".join({c.alternative.name: None for c in found[n.name]}) for n in nodes]
@@ -79,7 +89,7 @@ class _Conflict:
         pins = {name: self.pins[name] for name in some}
         try:
             found = enumerate_candidates(
-                self.graph, self.target, self.threads, pins, relaxed=relaxed
+                self.graph, self.target, self.threads, pins, relaxed=relaxed, facts=self.facts
             )
             Problem(self.graph, found, self.target, self.threads)
         except Unsatisfiable:

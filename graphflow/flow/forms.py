@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-import numpy as np
-
 from graphflow.errors import ScheduleError
+from graphflow.flow.contents import contents, is_finite, reciprocals_above
 from graphflow.flow.plan import Label
-from graphflow.graph import Node, OperatorGraph
+from graphflow.graph import Array, Node, OperatorGraph
 from graphflow.kernels.recipes import (
     Alternative,
+    Known,
     MemoryKey,
     Offers,
     Scheduled,
     alternatives,
+    asked_of,
     given_forms,
     lifted,
     memory_key,
 )
-from graphflow.layout import Equal, Layout, fact_of, families, serves
+from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
 from graphflow.schedule import is_marked
 from graphflow.target import Target
 from graphflow.tir import PrimFunc
@@ -50,25 +51,56 @@ class Forms:
         return tuple(sorted(found))
 
 
-def forms_of(graph: OperatorGraph, target: Target) -> Forms:
-    """The alternatives of every node that runs (constants are made beforehand)."""
+def forms_of(
+    graph: OperatorGraph, target: Target, facts: Mapping[str, Fact] | None = None
+) -> Forms:
+    """The alternatives of every node that runs (constants are made beforehand).
+
+    `facts` are those of the values' contents, by default what follows from the graph alone.
+    """
+    known = contents(graph) if facts is None else facts
     found: dict[str, tuple[Alternative, ...]] = {}
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
-            found[node.name] = _alternatives(graph, node, target)
+            found[node.name] = _alternatives(graph, node, target, known)
     return Forms(found)
 
 
 def _alternatives(
-    graph: OperatorGraph, node: Node, target: Target, offered: Offers = ()
+    graph: OperatorGraph,
+    node: Node,
+    target: Target,
+    facts: Mapping[str, Fact],
+    offered: Offers = (),
 ) -> tuple[Alternative, ...]:
     constants = constant_inputs(graph, node)
-    finite = frozenset(b for b in constants if _is_finite(graph, node, b))
+    finite = finite_inputs(node, facts)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
     given = [_given_form(node, kernel, constants, finite, target) for kernel in kernels]
     if node.only_offered:
         return tuple(given)
-    return (*alternatives(node.func, constants, target, finite, offered), *given)
+    known = known_inputs(graph, node, facts)
+    return (*alternatives(node.func, constants, target, known, offered), *given)
+
+
+def finite_inputs(node: Node, facts: Mapping[str, Fact]) -> frozenset[str]:
+    """The parameters of a node that hold neither NaN nor infinity."""
+    bound = zip(node.func.inputs, node.inputs, strict=True)
+    return frozenset(buffer.name for buffer, value in bound if is_finite(facts[value]))
+
+
+def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> Known:
+    """What is known of the contents of a node's inputs, as far as its forms can use it."""
+    bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+    asked = asked_of(node.func)
+    return Known(
+        finite=asked.finite & finite_inputs(node, facts),
+        reciprocal=frozenset(
+            name
+            for name in asked.reciprocal
+            if reciprocals_above(facts[bound[name]], _array(graph, bound[name]))
+        ),
+    )
 
 
 def _given_form(
@@ -81,7 +113,8 @@ def _given_form(
         if name not in finite:
             raise ScheduleError(
                 f"{node.name} ({node.op}): {form.name} rests on {name} being finite, and that is "
-                "not known of it; it is for a constant without NaN and infinity"
+                "not known of it; it is for a constant without NaN and infinity, or for what "
+                "follows from assumptions about inputs (assume=)"
             )
     for name, demand in form.demands.items():
         zero = fact_of(0, node.func.param(name).dtype)
@@ -123,12 +156,13 @@ def forms_with(
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
+    facts: Mapping[str, Fact],
 ) -> tuple[Alternative, ...]:
     """The alternatives of a node whose inputs can be had under these labels."""
     options = forms.of_node[node.name]
     offered = _offers(graph, node, labels, layouts, target)
     if offered:
-        options = _alternatives(graph, node, target, offered)
+        options = _alternatives(graph, node, target, facts, offered)
     return options + _in_user_layouts(graph, node, labels, pins, layouts, target)
 
 
@@ -183,11 +217,9 @@ def _of_families(shape: tuple[int, ...], target: Target) -> frozenset[MemoryKey]
     return frozenset(memory_key(layout) for layout in made if layout is not None)
 
 
-def _is_finite(graph: OperatorGraph, node: Node, buffer: str) -> bool:
-    """Whether an initializer bound to this parameter holds neither NaN nor infinity."""
-    position = [b.name for b in node.func.inputs].index(buffer)
-    array = graph.initializers.get(node.inputs[position])
-    return array is not None and array.dtype.kind == "f" and bool(np.isfinite(array).all())
+def _array(graph: OperatorGraph, value: str) -> Array | None:
+    """The elements of a constant that is an initializer."""
+    return graph.initializers.get(value) if graph.is_constant(value) else None
 
 
 def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:

@@ -16,7 +16,7 @@ from graphflow.flow.plan import Pinned
 from graphflow.flow.program import Unfinished
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
-from graphflow.layout import Layout, families
+from graphflow.layout import Fact, Layout, families
 from graphflow.target import Target
 
 MOST_PRICED = 8
@@ -65,6 +65,7 @@ def price_pins(
     pins: Mapping[str, Layout],
     best: Solution,
     timings: Timings = NO_TIMINGS,
+    facts: Mapping[str, Fact] | None = None,
 ) -> tuple[tuple[Pinned, ...], float | None]:
     """What each pin costs beside the others, and the seconds of the best plan without any.
 
@@ -73,7 +74,7 @@ def price_pins(
 
     def without(*dropped: str) -> Solution | None:
         left = {name: layout for name, layout in pins.items() if name not in dropped}
-        candidates = enumerate_candidates(graph, target, threads, left, timings)
+        candidates = enumerate_candidates(graph, target, threads, left, timings, facts=facts)
         try:
             return Problem(
                 graph, candidates, target, threads, timings=timings, eliminated_only=True

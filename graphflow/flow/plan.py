@@ -8,6 +8,7 @@ from functools import cached_property
 from math import inf
 
 from graphflow.arith import Proof
+from graphflow.assumed import Assumed
 from graphflow.decisions import microseconds
 from graphflow.kernels.recipes import Alternative, View
 from graphflow.layout import Constant, Demand, Fact, Layout
@@ -116,6 +117,19 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Relied:
+    """A node whose form is right only because of a `fact` about the contents of `value`.
+
+    `tensors` are the inputs whose users' assumptions it follows from.
+    """
+
+    node: str
+    value: str
+    fact: Fact
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class EdgePlan:
     """What was decided for one value: the label its producer gives, and who decided it.
 
@@ -160,7 +174,8 @@ class LayoutPlan:
     only move elements and are no views, `seconds` the estimated time of a run, `next_best` the same
     for the best plan that differs in some form, `differences` the nodes where it does, and `gap`
     the relative optimality gap that the solver left (0.0: proven optimal).  `unpinned` is the time
-    of the best plan without pins, None where there are none or it was not computed.
+    of the best plan without pins, None where there are none or it was not computed.  `assumed` is
+    what the user says of the inputs, `relied` what of it the plan rests on.
     """
 
     choices: Mapping[str, Choice]
@@ -176,6 +191,8 @@ class LayoutPlan:
     gap: float
     pinned: tuple[Pinned, ...] = ()
     unpinned: float | None = None
+    assumed: tuple[Assumed, ...] = ()
+    relied: tuple[Relied, ...] = ()
 
     @property
     def measured_prices(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow.assumed import Assumption
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.planner import plan_layouts
@@ -23,12 +24,13 @@ def plan_groups(
     threads: int,
     pins: Mapping[str, Layout | str] | None = None,
     timings: Timings = NO_TIMINGS,
+    assume: Mapping[str, Assumption] | None = None,
 ) -> tuple[OperatorGraph, LayoutPlan]:
     """The cheapest plan found, and the graph it is a plan of; errors as of `plan_layouts`.
 
     A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
     """
-    plan = plan_layouts(graph, target, threads, pins, timings)
+    plan = plan_layouts(graph, target, threads, pins, timings, assume)
     moved = {
         made.value
         for made in (*plan.conversions, *plan.moves)
@@ -37,5 +39,5 @@ def plan_groups(
     other = None if pins or not moved else read_through(graph, moved)
     if other is None:
         return graph, plan
-    through = plan_layouts(other, target, threads, None, timings)
+    through = plan_layouts(other, target, threads, None, timings, assume)
     return (other, through) if through.seconds < plan.seconds else (graph, plan)

@@ -40,6 +40,13 @@ def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
         yield from _regions(edge)
     if edge.pinned is not None:
         yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
+    for assumed in compiled.plan.assumed:
+        if assumed.tensor == edge.name:
+            yield f"  assumed   {assumed}, by the user"
+    for relied in compiled.plan.relied:
+        if relied.value == edge.name:
+            origins = ", ".join(relied.tensors)
+            yield f"  relied on by {relied.node}: {relied.fact}, as follows from {origins}"
     if edge.producer is not None:
         yield from _producer(compiled, edge.producer)
     for other in edge.others:

@@ -36,7 +36,19 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"edge": kept.value, "reason": kept.reason, "repair": kept.repair}
             for kept in plan.refused
         ],
-        "assumed": [],
+        "assumed": [
+            {
+                "tensor": assumed.tensor,
+                "assumption": str(assumed),
+                "checked": compiled.options.check_assumes,
+                "used_by": [
+                    {"node": use.node, "value": use.value, "fact": str(use.fact)}
+                    for use in compiled.plan.relied
+                    if assumed.tensor in use.tensors
+                ],
+            }
+            for assumed in compiled.plan.assumed
+        ],
         "pinned": [
             {
                 "edge": pin.value,

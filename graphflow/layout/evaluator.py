@@ -10,8 +10,8 @@ could give other bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf, isnan
+from dataclasses import dataclass, replace
+from math import inf, isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import Predicate, Ranges, Truth, bounds
@@ -32,11 +32,14 @@ from graphflow.layout.facts import (
 )
 from graphflow.layout.folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.spans import (
+    MIRRORED,
     Span,
     binary_span,
     cast_span,
     comparison_span,
     hull,
+    intersection,
+    limited_span,
     unary_span,
     whole,
 )
@@ -54,6 +57,7 @@ from graphflow.tir import (
     Unary,
     Undef,
     is_predicate,
+    walk_expr,
 )
 
 FactOfLoad: TypeAlias = Callable[[Load], Fact]
@@ -123,11 +127,21 @@ def _of_literal(literal: Literal) -> _Value:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluator:
+    """`within` are the sides of comparisons that are known here, and where they lie."""
+
     fact_of_load: FactOfLoad
     decide: Decide
     ranges: Ranges
+    within: tuple[tuple[Expr, Span], ...] = ()
 
     def value(self, expr: Expr) -> _Value:
+        found = self.unlimited(expr)
+        for limited, span in self.within:
+            if limited == expr and found.literal is None and not found.poison:
+                found = _marked(intersection(found.span, span), expr.dtype, None, found)
+        return found
+
+    def unlimited(self, expr: Expr) -> _Value:
         match expr:
             case Literal():
                 return _of_literal(expr)
@@ -188,7 +202,7 @@ class _Evaluator:
     def select(self, expr: Select) -> _Value:
         taken, condition = self.condition(expr.condition)
         sides = [
-            self.value(side)
+            self.given(expr.condition, possible).value(side)
             for side, possible in ((expr.if_true, True), (expr.if_false, False))
             if taken in (None, possible)
         ]
@@ -196,6 +210,36 @@ class _Evaluator:
         if any(side.literal != literal for side in sides):
             literal = None
         return _marked(hull(side.span for side in sides), expr.dtype, literal, *condition, *sides)
+
+    def given(self, condition: Condition, holds: bool) -> _Evaluator:
+        """What is known where a condition holds, or where it fails."""
+        if not isinstance(condition, Comparison):
+            return self
+        found = dict(self.within)
+        sides = ((condition.left, condition.right), (condition.right, condition.left))
+        for (side, other), op in zip(sides, (condition.op, MIRRORED[condition.op]), strict=True):
+            slack = self.recomputed(side)
+            if slack is None:
+                continue
+            limit = self.value(other).span
+            span = limited_span(op, limit, holds, side.dtype, slack)
+            found[side] = intersection(found.get(side, whole(side.dtype)), span)
+        return replace(self, within=tuple(found.items()))
+
+    def recomputed(self, expr: Expr) -> float | None:
+        """How far two computations of `expr` may differ beside their own size; None: not known.
+
+        One may round a product before a sum, the other contract the two.
+        """
+        if not any(_may_contract(node) for node in walk_expr(expr)):
+            return 0.0
+        match expr:
+            case Binary(left=left, right=right) if _may_contract(expr):
+                if not any(_may_contract(node) for node in (*walk_expr(left), *walk_expr(right))):
+                    addends = [self.value(s).span for s in (left, right) if not _is_product(s)]
+                    sizes = [max(abs(span.lo), abs(span.hi)) for span in addends]
+                    return sizes[0] if len(sizes) == 1 and isfinite(sizes[0]) else None
+        return None
 
     def condition(self, condition: Condition) -> tuple[bool | None, tuple[_Value, ...]]:
         if is_predicate(condition):
@@ -210,6 +254,12 @@ def _marked(span: Span, dtype: str, literal: Literal | None, *operands: _Value) 
     if literal is None and span.is_point:
         literal = Literal(span.lo, dtype)
     return _Value(span, None if poison else literal, poison, any(x.forbidden for x in operands))
+
+
+def _may_contract(expr: Expr) -> bool:
+    if not (isinstance(expr, Binary) and expr.op in ("add", "sub") and expr.dtype in FLOATS):
+        return False
+    return _is_product(expr.left) or _is_product(expr.right)
 
 
 def _is_product(expr: Expr) -> bool:

@@ -174,10 +174,17 @@ def _extended(writers: tuple[_Writer, ...], site: Site) -> tuple[_Writer, ...] |
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
+    """`whole` are facts of every element of intermediate buffers, `held` of some elements.
+
+    They are found in the order of the stages, so that nothing recurses through all of them.
+    """
+
     layouts: Mapping[str, Layout]
     facts: RegionFacts
     writers: Mapping[Buffer, tuple[_Writer, ...] | None]
     packed: bool = False
+    whole: dict[Buffer, Fact] = field(default_factory=dict)
+    held: dict[tuple[Buffer, tuple[IndexExpr, ...], Domain], Fact] = field(default_factory=dict)
 
     def logical(self, layout: Layout) -> tuple[IndexExpr, ...]:
         """How the kernel names the element at each place of the box of a parameter."""
@@ -187,6 +194,10 @@ class _Kernel:
     def physical(self, layout: Layout, indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
         """The place of what the kernel calls `indices`."""
         return indices if self.packed else layout.physical_index(indices)
+
+    def intermediates(self) -> Iterator[Buffer]:
+        """The buffers that are no parameters, as they are first written."""
+        return (buffer for buffer in self.writers if buffer.name not in self.layouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +216,41 @@ class _Query:
         if not writers:
             return Undefined()
         if self.region.name == LOGICAL:
+            for buffer in self.kernel.intermediates():
+                self.everywhere(buffer)
             return _joined(self.run(w, {}, w.domain) for w in writers)
         layout = self.kernel.layouts[self.output.name]
         index = self.kernel.logical(layout)
         inner = _Query(self.kernel, self.output, self.region, index)
-        return inner.written(self.output, index, self.region.domain(), final=True)
+        domain = self.region.domain()
+        for buffer in self.kernel.intermediates():
+            if buffer.shape == self.output.shape:
+                inner.written(buffer, index, domain)
+        return inner.stored(self.output, index, domain, final=True)
 
-    def written(
+    def everywhere(self, buffer: Buffer) -> None:
+        """Finds what an intermediate buffer holds, if one stage writes all of it."""
+        writers = self.kernel.writers[buffer]
+        if buffer in self.kernel.whole or not writers or len(writers) > 1:
+            return
+        (writer,) = writers
+        axes = writer.domain.axes
+        plain = writer.store.indices == tuple(axis.var for axis in axes)
+        extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
+        if plain and extents == buffer.shape and writer.domain.where == TRUE:
+            self.kernel.whole[buffer] = self.run(writer, {}, writer.domain)
+
+    def written(self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain) -> Fact:
+        """What `buffer` holds at `indices`, over the points of `domain`."""
+        key = buffer, indices, domain
+        if key not in self.kernel.held:
+            self.kernel.held[key] = self.stored(buffer, indices, domain)
+        return self.kernel.held[key]
+
+    def stored(
         self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain, final: bool = False
     ) -> Fact:
-        """What `buffer` holds at `indices`, over the points of `domain`; or `final`ly holds."""
+        """`written`, not looked up; or what `final`ly is there."""
         writers = self.kernel.writers.get(buffer)
         if not writers:
             return NoAccess() if writers is None else Undefined()
@@ -294,6 +330,8 @@ class _Query:
     def load(self, load: Load, domain: Domain) -> Fact:
         """The fact of what a load finds, over the points of `domain`."""
         layout = self.kernel.layouts.get(load.buffer.name)
+        if self.region.name == LOGICAL and load.buffer in self.kernel.whole:
+            return self.kernel.whole[load.buffer]
         if layout is None or load.buffer in self.kernel.writers:
             return self.written(load.buffer, load.indices, domain)
         same_index = bool(self.own_index) and load.indices == self.own_index

@@ -93,9 +93,13 @@ def _sum(start: Fact, taken: Fact, least: int, most: int, dtype: str) -> Fact:
         return Undefined()
     high = _rounded(hi + error, dtype, np.inf)
     # A sum of numbers that are not negative is off by a factor only, and not below zero.
-    if all(order_key(end) >= order_key(0.0) for end in (first[0], each[0])):
+    if first[0] >= 0 and each[0] >= 0:
         low = lo * (1 - 2 * rounding)
-        return Range(_rounded(low, dtype, -np.inf) if low > float(limits.tiny) else 0.0, high)
+        if low > float(limits.tiny):
+            return Range(_rounded(low, dtype, -np.inf), high)
+        # Only zeros that are all negative add up to a negative one.
+        negative = order_key(first[0]) < order_key(0.0) and order_key(each[0]) < order_key(0.0)
+        return Range(-0.0 if negative else 0.0, high)
     return Range(_rounded(lo - error, dtype, -np.inf), high)
 
 

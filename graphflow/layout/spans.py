@@ -68,6 +68,12 @@ def hull(spans: Iterable[Span]) -> Span:
     )
 
 
+def intersection(a: Span, b: Span) -> Span:
+    """What lies in both spans; where that is nothing, nothing is said about it: `a`."""
+    lo, hi = max(a.lo, b.lo, key=order_key), min(a.hi, b.hi, key=order_key)
+    return Span(lo, hi, a.nan and b.nan) if order_key(lo) <= order_key(hi) else a
+
+
 def _fit(lo: Number, hi: Number, dtype: str) -> Span:
     """An integer span, or all of the dtype where it would wrap."""
     low, high = dtype_limits(dtype)
@@ -314,3 +320,37 @@ def comparison_span(op: str, a: Span, b: Span) -> Span:
             same = not nan and a.lo == a.hi == b.lo == b.hi
             return Span(same, a.lo <= b.hi and b.lo <= a.hi)
     raise ValueError(f"no interval rule for the comparison {op}")
+
+
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+"""`a op b` is `b MIRRORED[op] a`."""
+
+_EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+"""Of numbers; where one is NaN, all but `ne` fail."""
+
+
+def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0.0) -> Span:
+    """Where `x` lies if `x op limit` holds, or fails.
+
+    Zeros of both signs compare alike.  The `x` that is used may differ from the one that was
+    compared, by a rounding of what has the size of `slack` and of the limit.
+    """
+    lo, hi = dtype_limits(dtype)
+    truly = op if holds else _NEGATED[op]
+    floats = dtype in FLOATS
+    nan = floats and (op != "ne") != holds
+    if truly in ("lt", "le", "eq") and not limit.nan:
+        hi = _beyond(limit.hi, slack, dtype, 1.0) if floats else limit.hi
+    if truly in ("gt", "ge", "eq") and not limit.nan:
+        lo = _beyond(limit.lo, slack, dtype, -1.0) if floats else limit.lo
+    return Span(lo, hi, nan)
+
+
+def _beyond(limit: float, slack: float, dtype: str, sign: float) -> float:
+    """A limit with room for a recomputed value, and for the other zero."""
+    if slack and isfinite(limit):
+        room = 8 * _EPSILON[dtype] * (abs(limit) + slack) + TINY
+        return step(float(_typed(limit + sign * room, dtype)), dtype, sign * inf)
+    return copysign(0.0, sign) if limit == 0 else limit

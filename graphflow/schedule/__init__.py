@@ -1,6 +1,6 @@
 """Scheduling: primitives on one kernel, each with its safety condition, and their frame."""
 
-from graphflow.schedule.assumptions import assume_finite
+from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -44,6 +44,7 @@ __all__ = [
     "Step",
     "absorb_padding",
     "assume_finite",
+    "assume_reciprocal",
     "bind_expr",
     "cache_read",
     "cache_write",
@@ -54,6 +55,7 @@ __all__ = [
     "fission",
     "fuse",
     "interior",
+    "is_finite_claim",
     "is_marked",
     "lift_alloc",
     "lift_conditions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -12,9 +13,11 @@ from graphflow.schedule.places import find_buffer, require_fresh
 from graphflow.tir import (
     FLOATS,
     Assume,
+    Binary,
     Block,
     Body,
     Comparison,
+    Expr,
     For,
     Literal,
     Load,
@@ -30,16 +33,59 @@ def assume_finite(func: PrimFunc, buffer: str, because: str) -> Rewrite:
     The caller must know it, and says in `because` how: by looking at a constant, or by the word of
     a user about a value that the user gives.
     """
-    block = f"{buffer}_finite"
+    return _stating(
+        func,
+        buffer,
+        "finite",
+        _finite,
+        Proof(Verdict.PROVEN, f"every element of {buffer} is finite", because),
+    )
+
+
+def assume_reciprocal(func: PrimFunc, buffer: str, because: str) -> Rewrite:
+    """`S` → `for i: assume(1/b[i] > -inf)`, then `S`: no element of the input is −0.0.
+
+    No comparison tells −0.0 from 0.0, their reciprocals are told apart.  The caller must know it of
+    each element, and says in `because` how.
+    """
+    return _stating(
+        func,
+        buffer,
+        "reciprocal",
+        _reciprocal_above,
+        Proof(Verdict.PROVEN, f"no element of {buffer} is -0.0", because),
+    )
+
+
+def _finite(x: Expr) -> Expr:
+    return Comparison("lt", Unary("abs", x), Literal(inf, x.dtype))
+
+
+def _reciprocal_above(x: Expr) -> Expr:
+    return Comparison("gt", Binary("div", Literal(1.0, x.dtype), x), Literal(-inf, x.dtype))
+
+
+def is_finite_claim(claim: Expr, load: Load) -> bool:
+    """Whether a claim says of an element that it is finite, and nothing else."""
+    return claim == _finite(load)
+
+
+def is_reciprocal_claim(claim: Expr, load: Load) -> bool:
+    """Whether a claim says of an element that its reciprocal is above −∞."""
+    return claim == _reciprocal_above(load)
+
+
+def _stating(
+    func: PrimFunc, buffer: str, what: str, claim: Callable[[Load], Expr], proof: Proof
+) -> Rewrite:
+    block = f"{buffer}_{what}"
     require_fresh(func, block)
     found = find_buffer(func, buffer)
     if found not in func.inputs or found.dtype not in FLOATS:
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
     names = tuple(Var(f"{block}_{axis}") for axis in range(len(found.shape)))
-    size = Unary("abs", Load(found, names))
-    body: Body = (Assume(FALSE, Comparison("lt", size, Literal(inf, found.dtype))),)
+    body: Body = (Assume(FALSE, claim(Load(found, names))),)
     for var, extent in zip(reversed(names), reversed(found.shape), strict=True):
         body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
-    proof = Proof(Verdict.PROVEN, f"every element of {buffer} is finite", because)
     stage = Block(block, body, (("states", buffer),))
     return Rewrite(replace(func, body=(stage, *func.body)), (proof,))

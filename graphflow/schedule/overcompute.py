@@ -42,9 +42,11 @@ from graphflow.layout import (
     reduction_demand,
     serves,
 )
+from graphflow.schedule.assumptions import is_reciprocal_claim
 from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite, require, structural
 from graphflow.schedule.padding import (
+    assumed_at,
     fact_at,
     is_padding,
     padding_kind,
@@ -60,6 +62,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Expr,
     For,
     If,
     Literal,
@@ -320,13 +323,23 @@ class _Query:
             if isinstance(other, Reduce) and other.buffer == stmt.buffer and other.op != stmt.op:
                 return f"a {other.op.value} on {stmt.buffer.name} may make it -0.0 before"
             if isinstance(other, Store) and other.buffer == stmt.buffer:
-                start = evaluate(other.value, lambda _: Undefined())
-                if not _not_minus_zero(start):
+                start = self.started(other.value, site.domain)
+                if not _not_minus_zero(start) and not self.has_reciprocal(other.value, site.domain):
                     return (
                         f"the sum may start at -0.0, which adding 0.0 turns into 0.0: "
                         f"{expr_text(other.value)} is {start}"
                     )
         return None
+
+    def started(self, value: Expr, where: Domain) -> Fact:
+        """The fact of the value that a sum starts with at the points `where`."""
+        return evaluate(value, lambda load: fact_at(self.func, load, where, self.position))
+
+    def has_reciprocal(self, value: Expr, where: Domain) -> bool:
+        """Whether `value` is an element that was assumed not to be −0.0."""
+        return isinstance(value, Load) and assumed_at(
+            self.func, value, where, self.position, is_reciprocal_claim
+        )
 
 
 def _not_minus_zero(fact: Fact) -> bool:

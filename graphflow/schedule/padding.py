@@ -8,7 +8,7 @@ statements of the stage as they are now, so that simplified or divided stages me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import TypeGuard, cast
@@ -252,6 +252,28 @@ def fact_at(func: PrimFunc, load: Load, domain: Domain, position: int) -> Fact:
         elif prove(part.holds(load.indices), domain).proven:
             found = part.fact
     return found
+
+
+def assumed_at(
+    func: PrimFunc,
+    load: Load,
+    domain: Domain,
+    position: int,
+    says: Callable[[Expr, Load], bool],
+) -> bool:
+    """Whether a claim was made of an input's element for all of `domain`; `says` tells which."""
+    if _writes(func.body, load.buffer):
+        return False
+    for site in sites(func.body[:position]):
+        if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
+            continue
+        where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
+        for node in walk_expr(site.stmt.claim):
+            if isinstance(node, Load) and node.buffer == load.buffer:
+                part = Part(node.indices, where, Undefined())
+                if says(site.stmt.claim, node) and prove(part.holds(load.indices), domain).proven:
+                    return True
+    return False
 
 
 def _known_parts(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[Part]:

@@ -14,6 +14,7 @@ from graphflow.kernels.recipes.alternative import (
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms
+from graphflow.kernels.recipes.known import NOTHING, Asked, Known, asked_of
 from graphflow.kernels.recipes.movement import (
     MemoryKey,
     Run,
@@ -27,7 +28,10 @@ from graphflow.kernels.recipes.scheduled import left_facts, lifted
 from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
+    "NOTHING",
     "Alternative",
+    "Asked",
+    "Known",
     "Link",
     "MemoryKey",
     "Offers",
@@ -43,6 +47,7 @@ __all__ = [
     "View",
     "Work",
     "alternatives",
+    "asked_of",
     "build",
     "flat_offset",
     "given_forms",

@@ -28,13 +28,20 @@ class Padding(Enum):
 class Tiled:
     """Made by the register tile.
 
-    `finite` are constant inputs known to hold finite numbers.  `group` is the number of channels
-    that read the same part of the input, where that is less than all: tiles stay within a group.
+    `finite` and `reciprocal` are inputs of which the recipe states what `Known` says.  `group` is
+    the number of channels that read the same part of the input, where that is less than all: tiles
+    stay within a group.
     """
 
     tiling: Tiling
     finite: tuple[str, ...] = ()
+    reciprocal: tuple[str, ...] = ()
     group: int = 0
+
+    @property
+    def rests_on(self) -> frozenset[str]:
+        """The inputs of whose contents something is stated."""
+        return frozenset((*self.finite, *self.reciprocal))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from graphflow.kernels.recipes.alternative import (
     Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
+from graphflow.kernels.recipes.known import NOTHING, Known
 from graphflow.kernels.recipes.movement import flat_offset, moves_of, offered_views, view_forms
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import (
@@ -75,17 +76,17 @@ def alternatives(
     definition: PrimFunc,
     constants: frozenset[str],
     target: Target,
-    finite: frozenset[str] = frozenset(),
+    known: Known = NOTHING,
     offered: Offers = (),
 ) -> tuple[Alternative, ...]:
-    """All forms of `definition`; `constants` are the inputs known at compile time, and `finite`
-    those of them that hold neither NaN nor infinity.
+    """All forms of `definition`; `constants` are the inputs that are there before the first run,
+    and `known` says what is known of any.
 
     Besides the layouts of families, inputs are read in those that are `offered`.
     """
     roles = _tileable(definition)
     if offered:
-        forms = [*alternatives(definition, constants, target, finite)]
+        forms = [*alternatives(definition, constants, target, known)]
         forms += offered_views(definition, target, dict(offered))
         if roles is not None:
             forms += _as_offered(definition, roles, constants, target, offered)
@@ -95,7 +96,7 @@ def alternatives(
             forms.append(plain_form(definition))
             forms += _moved(definition, target)
         else:
-            forms += _tiled(definition, roles, constants, target, finite)
+            forms += _tiled(definition, roles, constants, target, known)
     distinct: dict[tuple[object, ...], Alternative] = {}
     for form in forms:
         kind = isinstance(form.recipe, View) and form.recipe.outward
@@ -178,7 +179,7 @@ def _tiled(
     roles: Roles,
     constants: frozenset[str],
     target: Target,
-    finite: frozenset[str],
+    known: Known,
 ) -> Iterator[Alternative]:
     choices = families(len(roles.output.shape), target.lanes())
     seen: set[tuple[Layout | None, ...]] = set()
@@ -192,7 +193,7 @@ def _tiled(
             if form is not None:
                 yield from _with_demands(form, roles)
                 if data is out:
-                    yield from halo_forms(form, roles, finite)
+                    yield from halo_forms(form, roles, known)
 
 
 def _as_offered(

@@ -20,6 +20,7 @@ from graphflow.schedule import (
     Schedule,
     absorb_padding,
     assume_finite,
+    assume_reciprocal,
     cache_write,
     compute_at,
     divide_loop,
@@ -32,6 +33,8 @@ from graphflow.schedule import (
     transform_layout,
 )
 from graphflow.tir import Block, If, PrimFunc, Reduce, accesses, is_predicate, loops_of, walk
+
+KNOWN = "looking at the constant, or what follows from what the user says of the inputs"
 
 Placement = tuple[Layout, PadValue]
 
@@ -82,7 +85,9 @@ def tiled(
         s = s.apply(cache_write, output, f"{output}_sum")
     s = merge_stages(s)
     for name in recipe.finite:
-        s = s.apply(assume_finite, name, "looking at the constant")
+        s = s.apply(assume_finite, name, KNOWN)
+    for name in recipe.reciprocal:
+        s = s.apply(assume_reciprocal, name, KNOWN)
     for name, (layout, pad) in placements.items():
         s = s.apply(transform_layout, name, layout, pad)
     block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))

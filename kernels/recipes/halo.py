@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import copysign
 
 from graphflow.arith import bounds
 from graphflow.kernels.recipes.alternative import Alternative, Tiled
+from graphflow.kernels.recipes.known import Known
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import Demand, Layout, reduction_demand
-from graphflow.tir import DTYPES, ReduceOp
+from graphflow.tir import DTYPES, FLOATS, Literal, ReduceOp
 
 
-def halo_forms(form: Alternative, roles: Roles, finite: frozenset[str]) -> Iterator[Alternative]:
+def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Alternative]:
     """The form with a halo, where its windows reach beyond an operand and the proof can be made."""
     if not isinstance(form.recipe, Tiled) or not form.vector_form or form.demands:
         return
     for name in roles.reads:
         reach = overhang(roles, name)
-        demand = _neutral(roles, name, finite)
+        demand = _neutral(roles, name, known)
         layout = form.layouts[name]
         if demand is None or not any(before or after for before, after in reach):
             continue
@@ -37,7 +39,11 @@ def halo_forms(form: Alternative, roles: Roles, finite: frozenset[str]) -> Itera
             name=f"{form.name}, halo of {name}",
             layouts={**form.layouts, name: wide},
             demands={name: demand},
-            recipe=replace(form.recipe, finite=tuple(sorted(finite & set(roles.reads)))),
+            recipe=replace(
+                form.recipe,
+                finite=tuple(sorted(known.finite & roles.factors - {name})),
+                reciprocal=tuple(sorted(known.reciprocal & {str(roles.start)})),
+            ),
             work=replace(form.work, read=form.work.read + extra),
         )
 
@@ -58,14 +64,27 @@ def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
     return tuple(reach)
 
 
-def _neutral(roles: Roles, name: str, finite: frozenset[str]) -> Demand | None:
-    """What the halo must hold, if the reduction has such an element."""
+def _neutral(roles: Roles, name: str, known: Known) -> Demand | None:
+    """What the halo must hold, if the reduction has such an element.
+
+    A sum that starts at −0.0 would see a zero that is added to it.
+    """
     dtype = roles.output.dtype
     if roles.bare is not None:
         return reduction_demand(roles.bare, dtype)[0]
-    if name in roles.factors and roles.factors - {name} <= finite:
+    if dtype in FLOATS and not _starts_above(roles.start, known):
+        return None
+    others = {n for n in roles.factors - {name} if roles.reads[n][0].buffer.dtype in FLOATS}
+    if name in roles.factors and others <= known.finite:
         return reduction_demand(ReduceOp.ADD, dtype)[0]
     return None
+
+
+def _starts_above(start: Literal | str | None, known: Known) -> bool:
+    """Whether a sum starts at something else than −0.0."""
+    if isinstance(start, Literal):
+        return copysign(1.0, start.value) > 0 or start.value != 0
+    return start in known.reciprocal
 
 
 def _with_halo(layout: Layout, reach: tuple[tuple[int, int], ...]) -> Layout | None:

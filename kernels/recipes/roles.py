@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
@@ -52,7 +53,9 @@ class Roles:
     bare: ReduceOp | None
     """The operator, where the only reduction takes bare elements of an input."""
     factors: frozenset[str]
-    """The inputs of the only reduction, where it sums products of two elements, from 0.0 on."""
+    """The inputs of the only reduction, where it sums products of two elements."""
+    start: Literal | str | None
+    """What such a sum starts from: a number, or an element of the input of this name."""
     phases: tuple[int, ...] = ()
     """For each axis: how many of its neighbours meet different taps, each one of so many."""
 
@@ -78,6 +81,7 @@ class Roles:
         return any(var in variables(e) for a in self.reads[name] for e in a.indices)
 
 
+@lru_cache(maxsize=4096)
 def roles_of(definition: PrimFunc) -> Roles | None:
     """The roles, or None where the kernel is not one nest over the axes of one output."""
     if len(definition.outputs) != 1:
@@ -113,6 +117,7 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         multiply_adds(merged),
         _bare(merged),
         _factors(merged),
+        _start(merged),
         _phases(merged, axes),
     )
 
@@ -175,15 +180,22 @@ def _factors(func: PrimFunc) -> frozenset[str]:
         return frozenset()
     value = found[0].value
     inputs = set(func.inputs)
-    starts = [s.value for s in walk(func.body)
-              if isinstance(s, Store) and s.buffer == found[0].buffer]  # fmt: skip
-    if starts != [Literal(0.0, found[0].buffer.dtype)]:
-        return frozenset()  # a sum that starts at -0.0 would see a zero that is added to it
     if isinstance(value, Binary) and value.op == "mul":
         sides = (value.left, value.right)
         if all(isinstance(side, Load) and side.buffer in inputs for side in sides):
             return frozenset(side.buffer.name for side in sides if isinstance(side, Load))
     return frozenset()
+
+
+def _start(func: PrimFunc) -> Literal | str | None:
+    found = [s.buffer for s in walk(func.body) if isinstance(s, Reduce)]
+    starts = [s.value for s in walk(func.body) if isinstance(s, Store) and s.buffer in found]
+    if len(found) != 1 or len(starts) != 1:
+        return None
+    (start,) = starts
+    if isinstance(start, Load) and start.buffer in func.inputs:
+        return start.buffer.name
+    return start if isinstance(start, Literal) else None
 
 
 def multiply_adds(func: PrimFunc) -> int:

@@ -43,6 +43,7 @@ from graphflow.schedule import (
     Marked,
     PadValue,
     Schedule,
+    is_finite_claim,
     lift_stages,
     marked_stage,
     transform_layout,
@@ -57,6 +58,7 @@ from graphflow.tir import (
     PrimFunc,
     Reduce,
     Site,
+    Stmt,
     Store,
     loops_of,
     sites,
@@ -175,7 +177,7 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
     found: list[str] = []
     for stmt in scheduled.body:
         notes = dict(stmt.annotations) if isinstance(stmt, Block) else {}
-        if "states" in notes:
+        if "states" in notes and _states_finite(stmt, notes["states"]):
             found.append(notes["states"])
         elif any(isinstance(inner, Assume) for inner in walk((stmt,))):
             place = stmt.name if isinstance(stmt, Block) else scheduled.name
@@ -184,6 +186,20 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
                 "marked stages pad it with, and that it is finite (assume_finite)"
             )
     return tuple(found)
+
+
+def _states_finite(stmt: Stmt, name: str) -> bool:
+    """Whether a block assumes nothing but that elements of this buffer are finite."""
+    return all(
+        any(
+            isinstance(node, Load)
+            and node.buffer.name == name
+            and is_finite_claim(inner.claim, node)
+            for node in walk_expr(inner.claim)
+        )
+        for inner in walk((stmt,))
+        if isinstance(inner, Assume)
+    )
 
 
 def _padding(

@@ -1,0 +1,116 @@
+"""What is known of the data itself: a fact about the logical region of every value.
+
+In: a graph, and what its user assumes of the inputs.  Out: a fact for each value, found by looking
+at initializers and by evaluating bodies, in one pass in the order of the graph.  What always holds:
+layouts, forms and padding play no part, so the facts are those of the graph, whatever the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import isfinite
+
+import numpy as np
+
+from graphflow.assumed import Assumed, Assumption, parse_assumption, require_assumed
+from graphflow.errors import InvalidModel
+from graphflow.graph import Array, OperatorGraph
+from graphflow.layout import (
+    LOGICAL,
+    Constant,
+    Fact,
+    Range,
+    Undefined,
+    fact_of,
+    order_key,
+    output_facts,
+)
+from graphflow.tir import PrimFunc
+
+
+def assumptions_about(
+    graph: OperatorGraph, given: Mapping[str, Assumption] | None
+) -> tuple[Assumed, ...]:
+    """What a user says of the inputs, in their order.
+
+    InvalidModel where a name is no input, where nothing is as it is said, or a default is not.
+    """
+    said = dict(given or {})
+    for name in said:
+        if name not in graph.inputs:
+            known = ", ".join(graph.inputs) or "none"
+            raise InvalidModel(
+                f"cannot assume anything of {name}: it is no input of the model, and only what the "
+                f"user gives can be assumed; the inputs are {known}"
+            )
+    found = []
+    for name in graph.inputs:
+        if name in said:
+            assumed = parse_assumption(name, graph.values[name].dtype, said[name])
+            if name in graph.initializers:
+                require_assumed(assumed, graph.initializers[name])
+            found.append(assumed)
+    return tuple(found)
+
+
+def contents(graph: OperatorGraph, assumed: Sequence[Assumed] = ()) -> dict[str, Fact]:
+    """The fact of the logical region of every value."""
+    said = {a.tensor: _assumed_fact(a) for a in assumed}
+    found: dict[str, Fact] = {name: said.get(name, Undefined()) for name in graph.inputs}
+    for name, array in graph.initializers.items():
+        if name not in found:
+            found[name] = fact_of_array(array)
+    for node in graph.nodes:
+        left = _left_by(node.func, tuple(found[value] for value in node.inputs))
+        found.update(zip(node.outputs, left, strict=True))
+    return found
+
+
+def _assumed_fact(assumed: Assumed) -> Fact:
+    boolean = assumed.dtype == "bool"
+    lo, hi = (bool(assumed.lo), bool(assumed.hi)) if boolean else (assumed.lo, assumed.hi)
+    return fact_of(lo, assumed.dtype) if assumed.exact else Range(lo, hi)
+
+
+@lru_cache(maxsize=4096)
+def _left_by(func: PrimFunc, given: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    """The facts of a kernel's outputs, for those of its inputs."""
+    facts = {(b.name, LOGICAL): fact for b, fact in zip(func.inputs, given, strict=True)}
+    left = output_facts(func, {}, facts)
+    return tuple(left.get((b.name, LOGICAL), Undefined()) for b in func.outputs)
+
+
+def fact_of_array(array: Array) -> Fact:
+    """The strongest fact that holds for every element."""
+    if array.size == 0:
+        return Undefined()
+    lo, hi = array.min().item(), array.max().item()
+    dtype = array.dtype.name
+    if array.dtype.kind != "f":
+        return fact_of(lo, dtype) if lo == hi else Range(lo, hi)
+    if lo == hi:
+        signs = np.signbit(array)
+        if signs.all() == signs.any():
+            return fact_of(abs(lo) * (-1.0 if signs.any() else 1.0), dtype)
+    if not (isfinite(lo) and isfinite(hi)):
+        return Undefined()
+    return Range(-0.0 if lo == 0 else lo, 0.0 if hi == 0 else hi)
+
+
+def is_finite(fact: Fact) -> bool:
+    """Whether a fact excludes NaN and the infinities."""
+    return isinstance(fact, Range) or (isinstance(fact, Constant) and isfinite(fact.literal.value))
+
+
+def reciprocals_above(fact: Fact, array: Array | None) -> bool:
+    """Whether `1/x` is proven to be above −∞ for every element: none is −0.0, nor next to it."""
+    if array is not None and array.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return bool((np.divide(1, array, dtype=array.dtype) > -np.inf).all())
+    match fact:
+        case Range():
+            return order_key(fact.lo) >= order_key(0.0) or fact.hi < -1e-30
+        case Constant():
+            return order_key(fact.literal.value) >= order_key(0.0) or fact.literal.value < -1e-30
+    return False

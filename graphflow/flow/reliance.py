@@ -1,0 +1,45 @@
+"""Which forms of a plan are right only because of what the user assumes of the inputs.
+
+In: the chosen candidates, and the facts that hold with the assumptions.  Out: a record for each use
+of a fact that does not hold without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from graphflow.flow.candidates import Candidate
+from graphflow.flow.contents import contents
+from graphflow.flow.plan import Relied
+from graphflow.graph import OperatorGraph
+from graphflow.layout import Fact
+
+
+def reliances(
+    graph: OperatorGraph, chosen: Iterable[Candidate], facts: Mapping[str, Fact]
+) -> tuple[Relied, ...]:
+    """Records in the order of the nodes and of their inputs."""
+    without = contents(graph)
+    origins = _origins(graph, {name for name in graph.inputs if facts[name] != without[name]})
+    return tuple(
+        Relied(candidate.node, value, facts[value], origins[value])
+        for candidate in chosen
+        for value in dict.fromkeys(_rested_on(graph, candidate))
+        if facts[value] != without[value]
+    )
+
+
+def _rested_on(graph: OperatorGraph, candidate: Candidate) -> Iterator[str]:
+    node = graph.node(candidate.node)
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        if buffer.name in candidate.rests_on:
+            yield value
+
+
+def _origins(graph: OperatorGraph, assumed: set[str]) -> dict[str, tuple[str, ...]]:
+    """For each value the assumed inputs that it is computed from, in the order of the inputs."""
+    found: dict[str, set[str]] = {n: {n} & assumed for n in (*graph.inputs, *graph.initializers)}
+    for node in graph.nodes:
+        reached: set[str] = set().union(*(found[value] for value in node.inputs))
+        found.update(dict.fromkeys(node.outputs, reached))
+    return {v: tuple(n for n in graph.inputs if n in names) for v, names in found.items()}
