@@ -1,8 +1,8 @@
-"""The command line: demo, compile, run, inspect, explain, bench, tune.
+"""The command line: demo, compile, run, inspect, explain, diff, bench, tune.
 
 In: arguments.  Out: text or JSON on stdout, progress and errors on stderr, an exit code: 0, 1 where
-graphflow refuses (one message that says why and what to do), 2 for wrong arguments, 130 after
-Ctrl-C.
+graphflow refuses (one message that says why and what to do) or reports differ, 2 for wrong
+arguments, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from graphflow.compiler import Model
 from graphflow.demo import demo
 from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.executable import Executable, load
-from graphflow.inspect import draw_table
+from graphflow.inspect import change_table, changes, draw_table, read_report
 from graphflow.models import LIGHT, ZOO_PREFIX, named
 from graphflow.options import Options, default_timings
 from graphflow.runtime import is_container
@@ -113,6 +113,22 @@ def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
     print(_executable(wanted).explain(wanted.tensor))
     return 0
+
+
+def run_diff(wanted: argparse.Namespace) -> int:
+    """`graphflow diff BEFORE.json AFTER.json`."""
+    try:
+        found = changes(read_report(wanted.before), read_report(wanted.after))
+    except InvalidModel as error:  # 1 says that they differ
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if wanted.json:
+        print(json.dumps([asdict(change) for change in found], indent=1))
+    elif found:
+        _console().print(change_table(found))
+    else:
+        print("no difference")
+    return 1 if found else 0
 
 
 def run_bench(wanted: argparse.Namespace) -> int:
@@ -328,6 +344,18 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, "explain", run_explain, "tell the story of one tensor")
     _add_model(command)
     command.add_argument("tensor", metavar="TENSOR")
+
+    command = _command(
+        commands,
+        "diff",
+        run_diff,
+        "compare two reports that `inspect --json` printed: layouts, padding, forms, conversions, "
+        "pairs, pins, counts, prices; exits with 0 if nothing differs, 1 if something does, 2 if "
+        "one is no report",
+    )
+    command.add_argument("before", metavar="BEFORE.json")
+    command.add_argument("after", metavar="AFTER.json")
+    command.add_argument("--json", action="store_true", help="the changes as a list of objects")
 
     command = _command(commands, "bench", run_bench, "time models beside onnxruntime")
     command.add_argument("models", nargs="+", metavar="MODEL", help=MODEL_HELP)

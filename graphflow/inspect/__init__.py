@@ -1,5 +1,8 @@
-"""Looking at what the compiler decided: per tensor, as a report, in words, as a table."""
+"""Looking at what the compiler decided: per tensor, as a report, in words, as a table; and at what
+differs between two reports.
+"""
 
+from graphflow.inspect.diff import Change, change_table, changes, read_report
 from graphflow.inspect.edges import EdgeType, Reading, RegionFact, edge_types
 from graphflow.inspect.explain import explain, explanations
 from graphflow.inspect.movement import Movement, movement, movement_kind
@@ -7,10 +10,13 @@ from graphflow.inspect.report import report
 from graphflow.inspect.table import decision_table, decisions, draw_table, summary_line
 
 __all__ = [
+    "Change",
     "EdgeType",
     "Movement",
     "Reading",
     "RegionFact",
+    "change_table",
+    "changes",
     "decision_table",
     "decisions",
     "draw_table",
@@ -19,6 +25,7 @@ __all__ = [
     "explanations",
     "movement",
     "movement_kind",
+    "read_report",
     "report",
     "summary_line",
 ]
