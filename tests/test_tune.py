@@ -314,7 +314,8 @@ def test_tuning_leaves_nothing_that_matters_to_estimates(tmp_path: Path) -> None
     first, second = (gf.compile(model(), options=options) for _ in range(2))
     assert first.report() == second.report()
     summary = first.report()["summary"]
-    assert summary["estimated_prices"] == 0 and summary["measured_prices"] > 3
+    # Three nodes run; whether conversions do depends on what was measured.
+    assert summary["estimated_prices"] == 0 and summary["measured_prices"] >= 3
     assert first.compiled.plan.seconds == pytest.approx(found.seconds)
 
 
