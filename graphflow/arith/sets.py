@@ -182,27 +182,38 @@ class Image:
 
     def covers(self, region: Predicate, names: Sequence[Var], shape: Sequence[int]) -> Proof:
         """Whether every tuple of the box `shape` in `region` is reached."""
-        text = f"({', '.join(map(str, self.indices))}) for {self.domain} covers {list(shape)}"
-        try:
-            with _Budget() as context:
-                wanted = _read(context, box(names, shape).given(region))
-                reached = self._range(context)
-                missing = wanted.subtract(reached)
-                if missing.is_empty():
-                    return Proof(Verdict.PROVEN, text, "integer sets")
-                point = missing.sample_point()
-        except isl.Error as error:
-            if not _out_of_budget(error):
-                raise
-            reason = f"not decided within {OPERATION_BUDGET} operations"
-            return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
-        return Proof(Verdict.REFUTED, text, "integer sets", f"misses {point}")
+        return images_cover((self,), region, names, shape)
 
-    def _range(self, context: Any) -> Any:
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.indices))}) for {self.domain}"
+
+    def range(self, context: Any) -> Any:
+        """The set in isl's terms."""
         inputs = ", ".join(_name(axis.var) for axis in self.domain.axes)
         outputs = ", ".join(_expr(index) for index in self.indices)
         text = f"{{ [{inputs}] -> [{outputs}] : {_constraints(self.domain)} }}"
         return isl.Map.read_from_str(context, text).range()
+
+
+def images_cover(
+    images: Sequence[Image], region: Predicate, names: Sequence[Var], shape: Sequence[int]
+) -> Proof:
+    """Whether every tuple of the box `shape` in `region` is reached by one of `images`."""
+    text = f"{' or '.join(map(str, images))} covers {list(shape)}"
+    try:
+        with _Budget() as context:
+            missing = _read(context, box(names, shape).given(region))
+            for image in images:
+                missing = missing.subtract(image.range(context))
+            if missing.is_empty():
+                return Proof(Verdict.PROVEN, text, "integer sets")
+            point = missing.sample_point()
+    except isl.Error as error:
+        if not _out_of_budget(error):
+            raise
+        reason = f"not decided within {OPERATION_BUDGET} operations"
+        return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
+    return Proof(Verdict.REFUTED, text, "integer sets", f"misses {point}")
 
 
 class _Budget:

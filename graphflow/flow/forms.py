@@ -26,6 +26,7 @@ from graphflow.kernels.recipes import (
     given_forms,
     lifted,
     memory_key,
+    placed_form,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
 from graphflow.schedule import is_marked
@@ -189,7 +190,17 @@ def _in_user_layouts(
     offers = tuple((name, known) for name, known in given if known)
     if not offers:
         return ()
-    return given_forms(node.func, constant_inputs(graph, node), target, offers)
+    constants = constant_inputs(graph, node)
+    found = given_forms(node.func, constants, target, offers)
+    bound = (
+        *zip(node.func.inputs, node.inputs, strict=True),
+        *zip(node.func.outputs, node.outputs, strict=True),
+    )
+    pinned = tuple((b.name, pins[v]) for b, v in bound if v in pins and b.name not in constants)
+    if len(pinned) > 1:  # pins at odds need a form that goes from one to the other
+        exact = placed_form(node.func, pinned, target)
+        found += () if exact is None else (exact,)
+    return found
 
 
 def _offers(

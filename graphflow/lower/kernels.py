@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphflow.arith import TRUE, Image, Proof, conjunction, prove, within
+from graphflow.arith import TRUE, Image, Proof, conjunction, images_cover, prove, within
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Placements, Recipe, Staged, build
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
@@ -195,8 +195,8 @@ def _claim(call: Call) -> str | None:
 def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
     """What a form claims to leave in the padding of its output, it must have stored there.
 
-    Stores under an index condition need not reach all of the box: then one of them must reach all
-    of each region of padding.  Otherwise a mask was left where the plan relies on padding that the
+    Stores under an index condition need not reach all of the box: then together they must reach
+    each region of padding.  Otherwise a mask was left where the plan relies on padding that the
     kernel runs over.
     """
     layouts = {name: layout for name, layout, _ in task.placements}
@@ -215,13 +215,11 @@ def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
 
 
 def _reaches_padding(writes: list[Access], layout: Layout) -> bool:
-    """Whether some store reaches all of each region of padding."""
+    """Whether stores reach all of each region of padding."""
+    images = [Image(access.domain, access.indices) for access in writes]
     shape, axes = layout.physical_shape, layout.physical_axes
     return all(
-        any(
-            Image(access.domain, access.indices).covers(region.predicate, axes, shape).proven
-            for access in writes
-        )
+        images_cover(images, region.predicate, axes, shape).proven
         for region in layout.regions()
         if region.name != LOGICAL
     )

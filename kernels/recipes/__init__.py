@@ -13,7 +13,7 @@ from graphflow.kernels.recipes.alternative import (
 )
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
-from graphflow.kernels.recipes.given import given_forms
+from graphflow.kernels.recipes.given import given_forms, placed_form
 from graphflow.kernels.recipes.known import NOTHING, Asked, Known, asked_of
 from graphflow.kernels.recipes.movement import (
     MemoryKey,
@@ -55,5 +55,6 @@ __all__ = [
     "lifted",
     "memory_key",
     "moves_of",
+    "placed_form",
     "run_of",
 ]

@@ -57,6 +57,16 @@ def given_forms(
     return tuple(found)
 
 
+@lru_cache(maxsize=4096)
+def placed_form(
+    definition: PrimFunc, placed: tuple[tuple[str, Layout], ...], target: Target
+) -> Alternative | None:
+    """The form made stage by stage with these parameters placed so, if it can be made."""
+    if len(definition.outputs) != 1:
+        return None
+    return _usable(definition, plain_form(definition, dict(placed)), target)
+
+
 def _combinations(
     definition: PrimFunc,
     constants: frozenset[str],

@@ -30,6 +30,7 @@ from graphflow.layout import (
     Equal,
     Fact,
     Layout,
+    NoAccess,
     Range,
     Readable,
     RegionFacts,
@@ -109,7 +110,9 @@ def left_facts(
         if buffer.name in form.recipe.finite:
             high = float(np.finfo(buffer.dtype).max)
             known[buffer.name, LOGICAL] = Range(-high, high)
-    return packed_facts(_packed(form.recipe.kernel), form.layouts, known)
+    left = packed_facts(_packed(form.recipe.kernel), form.layouts, known)
+    # What is not known of what was stored can be read nevertheless.
+    return {key: Undefined() if fact == NoAccess() else fact for key, fact in left.items()}
 
 
 def finished(
