@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -143,6 +144,13 @@ def starting_above(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Ca
     return replace(case, known=Known(finite=frozenset("w"), reciprocal=frozenset("b")))
 
 
+def halved(rank: int) -> list[d.Coordinates]:
+    """Images twice as large, whose pixels lie between those of the smaller ones."""
+    same = d.Coordinates(Fraction(1), Fraction(0))
+    between = d.Coordinates(Fraction(1, 2), Fraction(-1, 4))
+    return [same] * 2 + [between] * (rank - 2)
+
+
 RELU, ADD, MUL = "relu", "add", "mul"
 CASES: dict[str, Case] = {
     "conv 1 to 3": conv((1, 1, 4, 5), (3, 1, 3, 3), pads=(1, 1, 1, 1), bias=True),
@@ -197,6 +205,9 @@ CASES: dict[str, Case] = {
     "depthwise 18": conv((1, 18, 3, 4), (18, 1, 3, 3), LONG, pads=(1, 1, 1, 1), groups=18),
     "depthwise, two each": conv((1, 3, 4, 4), (6, 1, 2, 2), groups=3),
     "grouped": conv((1, 6, 4, 5), (10, 3, 2, 2), pads=(1, 0, 0, 1), groups=2, bias=True),
+    "grouped in fives": conv((1, 10, 4, 5), (10, 5, 3, 3), pads=(1, 1, 1, 1), groups=2, bias=True),
+    "grouped in tens": conv((1, 20, 3, 4), (20, 10, 1, 1), LONG, groups=2),
+    "grouped in fifteens": conv((1, 30, 3, 4), (30, 15, 2, 2), LONG, groups=2, bias=True),
     "grouped in threes": conv((1, 9, 3, 4), (6, 3, 1, 1), groups=3),
     "transposed conv": transposed((1, 5, 3, 4), (5, 6, 2, 2), (6, 8), strides=(2, 2), bias=True),
     "transposed conv of three taps": transposed(
@@ -223,6 +234,12 @@ CASES: dict[str, Case] = {
         d.convolution((1, 3, 4, 5), (6, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
         (d.binary(ADD, (1, 6, 4, 5), (1, 6, 4, 5)), 1),
         (d.unary(RELU, (1, 6, 4, 5)), 0),
+        constants="w0 b0",
+    ),
+    "grouped conv+residual+relu": fused(
+        d.convolution((1, 10, 3, 4), (10, 5, 1, 1), groups=2, bias=True),
+        (d.binary(ADD, (1, 10, 3, 4), (1, 10, 3, 4)), 1),
+        (d.unary(RELU, (1, 10, 3, 4)), 0),
         constants="w0 b0",
     ),
     "conv+scale+sigmoid": fused(
@@ -338,6 +355,22 @@ CASES: dict[str, Case] = {
     "softmax over channels": Case(d.softmax((1, 6, 2, 3), (1,))),
     "concat": Case(d.concat([(1, 6, 2, 3), (1, 5, 2, 3)], 1)),
     "concat along rows": Case(d.concat([(1, 6, 2, 3), (1, 6, 1, 3)], 2)),
+    "transpose of the image": Case(d.transpose((1, 6, 3, 4), (0, 1, 3, 2))),
+    "slice of the image": Case(
+        d.take_slice((1, 6, 5, 6), [range(1), range(6), range(1, 5, 2), range(4, 0, -1)])
+    ),
+    "slice of channels": Case(
+        d.take_slice((1, 9, 2, 3), [range(1), range(2, 9), range(2), range(3)])
+    ),
+    "pad with zeros": Case(d.pad((1, 6, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "constant")),
+    "pad, mirrored": Case(d.pad((1, 6, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "reflect")),
+    "pad with the edge": Case(d.pad((1, 7, 3, 4), [0, 0, 1, 2], [0, 0, 2, 1], "edge")),
+    "pad the channels": Case(d.pad((1, 6, 2, 3), [0, 1, 0, 0], [0, 4, 0, 0], "constant")),
+    "depth to space": Case(d.depth_to_space((1, 20, 2, 3), 2)),
+    "depth to space, columns and rows": Case(d.depth_to_space((1, 20, 2, 3), 2, True)),
+    "space to depth": Case(d.space_to_depth((1, 5, 4, 6), 2)),
+    "resize, nearest": Case(d.resize_nearest((1, 6, 3, 4), (1, 6, 6, 8), halved(4), "floor")),
+    "resize, linear": Case(d.resize_linear((1, 7, 3, 4), (1, 7, 6, 8), halved(4))),
     "transpose": Case(d.transpose((2, 5, 3, 4), (0, 2, 3, 1))),
     "reshape": Case(d.reshape((2, 5, 6), (10, 6))),
     "flatten": Case(d.reshape((1, 6, 2, 3), (1, 36))),
@@ -444,7 +477,9 @@ def test_padding_is_what_the_form_claims(name: str) -> None:
         layout = form.layouts[output.name]
         if not layout.is_padded:
             continue
-        assert form.padding is not Padding.NONE, form.name
+        if form.padding in (Padding.KEPT, Padding.NONE):
+            box = run(kernel, dict(form.layouts), arrays, lambda n: np.nan, SENTINEL)
+            assert (outside(layout, box) == SENTINEL).all(), form.name
         if form.padding is not Padding.EVALUATED:
             continue
         for held in (0.0, 1.0, -2.0):

@@ -246,7 +246,7 @@ def _of_form(
     if form.padding is Padding.EVALUATED and any(isinstance(n.demand, Equal) for n in needs):
         left = _evaluated(node, form, {n.position: _least(n) for n in needs})
     found = [candidate(left, tuple(needs), None)]
-    if not regions:
+    if not regions or form.padding is Padding.KEPT:
         return found
     for constant in filter(None, (_held(value, output.dtype) for value in wanted)):
         literal = constant.literal.value

@@ -15,10 +15,12 @@ from graphflow.tir import PrimFunc
 class Padding(Enum):
     """What a form leaves in the padding of its output.
 
-    NONE: it never writes there.  UNDEF: anything.  EVALUATED: what its own expression gives for the
-    padding of its inputs, because it runs over the padding as over everything else.
+    KEPT: what was there; it cannot write there.  NONE: likewise, unless it is told to write a
+    constant, as all others can be.  UNDEF: anything.  EVALUATED: what its own expression gives for
+    the padding of its inputs, because it runs over the padding as over everything else.
     """
 
+    KEPT = "kept"
     NONE = "none"
     UNDEF = "undef"
     EVALUATED = "evaluated"

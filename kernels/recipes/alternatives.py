@@ -18,6 +18,7 @@ from graphflow.arith import (
     FloorMod,
     Var,
     evaluate,
+    floor_div,
     terms_of,
     variables,
 )
@@ -292,9 +293,12 @@ def _form(
             layouts[buffer.name] = row_major(buffer.shape)
             continue
         # A constant is laid out as the form likes best; only data comes in several layouts.
-        wanted = isinstance(data, Offered) and data.name == buffer.name
+        wanted = (
+            isinstance(data, Offered) and data.name == buffer.name and not isinstance(out, Like)
+        )
         if buffer.name not in constants and (
-            _is_free(roles, buffer.name, lane) or (wanted and group and not isinstance(out, Like))
+            _is_free(roles, buffer.name, lane)
+            or (group and (wanted or _is_same_in_group(roles, buffer.name, lane, group)))
         ):
             family = data
             free.append(buffer.name)
@@ -307,16 +311,13 @@ def _form(
             return None
     elif not free and data is not out:
         return None
-    if group and (
-        isinstance(out, Like)
-        or output.is_padded
-        or isinstance(output.index_map.outputs[-1], FloorMod)
-    ):
-        return None  # vectors would straddle blocks
+    if group and isinstance(out, Like):
+        return None
+    blocks = isinstance(output.index_map.outputs[-1], FloorMod)
     plane = _plane(roles, output, packed, layouts, lane)
     if group:
         rows = plane.rows * (plane.channels // group)
-        plane = replace(plane, channels=group, rows=rows)
+        plane = replace(plane, channels=group, rows=rows, whole_vectors=False)
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in packed:
@@ -328,12 +329,14 @@ def _form(
     largest = max((layouts[n] for n in free), key=lambda x: prod(x.physical_shape), default=None)
     if largest is not None and isinstance((*largest.index_map.outputs, 0)[-1], FloorMod):
         cycles *= 1.01  # a blocked reduction has one loop more, and shorter ones
-    if isinstance(output.index_map.outputs[-1], FloorMod):
+    if blocks:
         cycles *= 1.001  # each store finds its block first
-    write_padding = output.is_padded
+    if blocks and group % target.lanes():
+        cycles += SCALAR_CYCLES * prod(roles.output.shape)  # groups begin anywhere in a block
+    write_padding = output.is_padded and not group
     if write_padding:
         tiling = replace(tiling, write_padding=True)
-    padding = Padding.NONE
+    padding = Padding.KEPT if group else Padding.NONE
     if write_padding:
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
@@ -413,6 +416,14 @@ def _is_free(roles: Roles, name: str, lane: int) -> bool:
     shape = roles.output.shape
     channels_reduced = roles.bare is not None and len(shape) > 2 and shape[1] == 1
     return channels_reduced or not roles.depends_on(name, lane)
+
+
+def _is_same_in_group(roles: Roles, name: str, lane: int, group: int) -> bool:
+    """Whether all channels of one group read the same elements of an operand."""
+    var = roles.axes[lane]
+    groups = {atom for a in roles.reads[name] for e in a.indices for atom, _ in terms_of(e)[0]
+              if var in variables(atom)}  # fmt: skip
+    return groups == {floor_div(var, group)}
 
 
 def _plane(

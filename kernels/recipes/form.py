@@ -12,8 +12,9 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
+from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Tiled
-from graphflow.kernels.recipes.tile import find_loop, register_tile
+from graphflow.kernels.recipes.tile import find_loop, register_tile, restrictable
 from graphflow.layout import Layout
 from graphflow.schedule import (
     PadValue,
@@ -26,6 +27,7 @@ from graphflow.schedule import (
     divide_loop,
     mult_loops,
     reorder_loops,
+    restrict_loop,
     sequential_buffer_access,
     simplify_kernel,
     split_condition,
@@ -81,6 +83,8 @@ def tiled(
     """
     s = Schedule.of(definition)
     writes_constant = not isinstance(placements[output][1], str | None)
+    if writes_constant and recipe.group:
+        raise ScheduleError(f"tiles within groups of {recipe.group} do not write padding")
     if writes_constant and _is_reduced(definition, output):
         s = s.apply(cache_write, output, f"{output}_sum")
     s = merge_stages(s)
@@ -89,11 +93,13 @@ def tiled(
     for name in recipe.reciprocal:
         s = s.apply(assume_reciprocal, name, KNOWN)
     for name, (layout, pad) in placements.items():
-        s = s.apply(transform_layout, name, layout, pad)
+        kept = recipe.group > 0 and name == output
+        s = s.apply(transform_layout, name, layout, None if kept else pad)
     block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))
     rank = len(s.func.param(output).shape)
     axes = tuple(f"o{k}" for k in range(rank))
     whole_box = placements[output][0].is_padded and placements[output][1] is not None
+    whole_box = whole_box and not recipe.group
     s = s.apply(sequential_buffer_access, block, output, axes, whole_box)
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
@@ -109,6 +115,10 @@ def tiled(
 def _grouped(s: Schedule, axes: tuple[str, ...], group: int) -> tuple[Schedule, tuple[str, ...]]:
     """The lane axis as groups and what is within one; groups run outside everything else."""
     lane = next(name for name in reversed(axes) if find_loop(s.func, name) is not None)
+    if restrictable(s.func, lane):
+        s = s.apply(restrict_loop, lane)
+    if group % (find_loop(s.func, lane).extent or group + 1) == 0:  # type: ignore[union-attr]
+        return s, axes  # a block that was not joined lies within one group
     s = s.apply(divide_loop, lane, group, ("group", "within"), "perfect")
     s = s.apply(simplify_kernel)
     order = ("group", *(name for name in axes if name != lane), "within")

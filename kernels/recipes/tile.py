@@ -253,9 +253,9 @@ def _update_nest(s: Schedule, nest: tuple[str, ...], reduction: tuple[str, ...])
     if reduction and any(isinstance(stmt, If) for stmt in walk(_loop(s.func, reduction[0]).body)):
         s = s.apply(lift_conditions, reduction[0])
     for name in reduction:
-        if _restrictable(s.func, name):
+        if restrictable(s.func, name):
             s = _over_padding(s, name)
-        if _restrictable(s.func, name):
+        if restrictable(s.func, name):
             s = s.apply(restrict_loop, name)
     return s
 
@@ -307,7 +307,8 @@ def _conditions(func: PrimFunc, place: str) -> list[Predicate]:
     return found
 
 
-def _restrictable(func: PrimFunc, name: str) -> bool:
+def restrictable(func: PrimFunc, name: str) -> bool:
+    """Whether the body of a loop is one condition on it."""
     body = _loop(func, name).body
     only = body[0] if len(body) == 1 else None
     if not isinstance(only, If) or not is_predicate(only.condition) or only.orelse:
