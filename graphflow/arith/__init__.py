@@ -22,6 +22,7 @@ from graphflow.arith.expr import (
     substitute,
     terms_of,
     variables,
+    weighted,
 )
 from graphflow.arith.predicate import (
     FALSE,
@@ -118,5 +119,6 @@ __all__ = [
     "substitute_in",
     "terms_of",
     "variables",
+    "weighted",
     "within",
 ]

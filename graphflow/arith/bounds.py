@@ -17,7 +17,6 @@ from graphflow.arith.expr import (
     FloorMod,
     IndexExpr,
     Sum,
-    Term,
     Var,
     const,
     floor_div,
@@ -26,6 +25,7 @@ from graphflow.arith.expr import (
     maximum,
     minimum,
     terms_of,
+    weighted,
 )
 from graphflow.arith.predicate import (
     FALSE,
@@ -98,13 +98,8 @@ def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
         case Const() | Var():
             return _pinned(expr, ranges)
         case Sum():
-            collected: list[Term] = []
-            constant = expr.constant
-            for atom, k in expr.terms:
-                terms, extra = terms_of(simplify(atom, ranges))
-                collected += [(a, c * k) for a, c in terms]
-                constant += extra * k
-            return linear(collected, constant)
+            simplified = ((simplify(atom, ranges), k) for atom, k in expr.terms)
+            return weighted((*simplified, (const(1), expr.constant)))
         case FloorDiv():
             return _simplify_floor(simplify(expr.numerator, ranges), expr.divisor, ranges)
         case FloorMod():

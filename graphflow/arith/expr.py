@@ -19,7 +19,11 @@ from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 _interned: WeakValueDictionary[tuple[object, ...], IndexExpr] = WeakValueDictionary()
+_recent: dict[tuple[object, ...], IndexExpr] = {}
 _lock = threading.Lock()
+
+MOST_RECENT = 1 << 15
+"""Expressions, some 15 MB, that are held though nobody has them: most are soon made again."""
 
 Term: TypeAlias = "tuple[IndexExpr, int]"
 
@@ -27,9 +31,17 @@ Term: TypeAlias = "tuple[IndexExpr, int]"
 class IndexExpr:
     """Base of all index expressions; use the operators, or the functions of this module."""
 
-    __slots__ = ("__weakref__", "_text", "fields")
+    __slots__ = ("__weakref__", "_inside", "_written", "fields")
     fields: tuple[object, ...]
-    _text: str
+    _written: str | None
+    _inside: frozenset[Var] | None
+
+    @property
+    def _text(self) -> str:
+        """The expression as text, made when it is first asked for."""
+        if self._written is None:
+            self._written = _text(self)
+        return self._written
 
     def __add__(self, other: IndexLike) -> IndexExpr:
         return add(self, other)
@@ -38,10 +50,10 @@ class IndexExpr:
         return add(other, self)
 
     def __sub__(self, other: IndexLike) -> IndexExpr:
-        return add(self, multiply(as_index(other), -1))
+        return weighted(((self, 1), (as_index(other), -1)))
 
     def __rsub__(self, other: IndexLike) -> IndexExpr:
-        return add(other, multiply(self, -1))
+        return weighted(((as_index(other), 1), (self, -1)))
 
     def __neg__(self) -> IndexExpr:
         return multiply(self, -1)
@@ -152,7 +164,7 @@ class Extremum(IndexExpr):
 
 def _intern(cls: type[IndexExpr], *fields: object) -> IndexExpr:
     key = (cls, *fields)
-    node = _interned.get(key)
+    node = _recent.get(key)
     if node is not None:
         return node
     with _lock:
@@ -160,14 +172,22 @@ def _intern(cls: type[IndexExpr], *fields: object) -> IndexExpr:
         if node is None:
             node = object.__new__(cls)
             node.fields = fields
-            node._text = _text(node)
+            node._written = node._inside = None
             _interned[key] = node
+        if len(_recent) >= MOST_RECENT:
+            _recent.clear()
+        _recent[key] = node
         return node
 
 
 def const(value: int) -> Const:
     """The integer `value` as an expression."""
-    return _intern(Const, int(value))  # type: ignore[return-value]
+    small = _small.get(value)
+    return _intern(Const, int(value)) if small is None else small  # type: ignore[return-value]
+
+
+_small: dict[int, Const] = {n: _intern(Const, n) for n in range(-1, 257)}  # type: ignore[misc]
+"""Held, so that those that occur everywhere are looked up at once."""
 
 
 def as_index(value: IndexLike) -> IndexExpr:
@@ -205,8 +225,20 @@ def linear(terms: Iterable[Term], constant: int = 0) -> IndexExpr:
         ((atom, coefficient),) = coefficients.items()
         if coefficient == 1:
             return atom
-    ordered = sorted(coefficients.items(), key=lambda term: (-abs(term[1]), term[0]._text))
-    return _intern(Sum, tuple(ordered), constant)
+    return _intern(Sum, _ordered(coefficients), constant)
+
+
+def _ordered(coefficients: dict[IndexExpr, int]) -> tuple[Term, ...]:
+    """The terms by falling coefficient, then by text, which is made only where it is needed."""
+    if len(coefficients) == 1:
+        return tuple(coefficients.items())
+    if len(set(map(abs, coefficients.values()))) == len(coefficients):
+        return tuple(sorted(coefficients.items(), key=_size, reverse=True))
+    return tuple(sorted(coefficients.items(), key=lambda term: (-abs(term[1]), term[0]._text)))
+
+
+def _size(term: Term) -> int:
+    return abs(term[1])
 
 
 def _merge_quotient_and_rest(
@@ -247,6 +279,17 @@ def _whole(
     return None
 
 
+def weighted(parts: Iterable[Term]) -> IndexExpr:
+    """`Σ coefficient·expression`, whatever the expressions are."""
+    collected: list[Term] = []
+    constant = 0
+    for expr, k in parts:
+        terms, extra = terms_of(expr)
+        collected += terms if k == 1 else [(atom, c * k) for atom, c in terms]
+        constant += extra * k
+    return linear(collected, constant)
+
+
 def add(left: IndexLike, right: IndexLike) -> IndexExpr:
     """`left + right`."""
     left_terms, left_constant = terms_of(as_index(left))
@@ -269,8 +312,16 @@ def multiply(left: IndexLike, right: IndexLike) -> IndexExpr:
         )
     if b.value == 1:
         return a
+    if b.value == 0:
+        return const(0)
+    # What is in normal form stays so: the same terms are there, in the same order.
     terms, constant = terms_of(a)
-    return linear([(atom, c * b.value) for atom, c in terms], constant * b.value)
+    if not terms:
+        return const(constant * b.value)
+    scaled = tuple((atom, c * b.value) for atom, c in terms)
+    if len(scaled) == 1 and scaled[0][1] == 1 and constant == 0:
+        return scaled[0][0]
+    return _intern(Sum, scaled, constant * b.value)
 
 
 def _positive(divisor: IndexLike) -> int:
@@ -364,13 +415,7 @@ def substitute(expr: IndexExpr, values: Mapping[Var, IndexExpr]) -> IndexExpr:
             replaced = [(substitute(atom, values), k) for atom, k in expr.terms]
             if all(new is old for (new, _), (old, _) in zip(replaced, expr.terms, strict=True)):
                 return expr
-            collected: list[Term] = []
-            constant = expr.constant
-            for value, k in replaced:
-                terms, extra = terms_of(value)
-                collected += [(atom, c * k) for atom, c in terms]
-                constant += extra * k
-            return linear(collected, constant)
+            return weighted((*replaced, (const(1), expr.constant)))
         case FloorDiv():
             inner = substitute(expr.numerator, values)
             return expr if inner is expr.numerator else floor_div(inner, expr.divisor)
@@ -385,11 +430,17 @@ def substitute(expr: IndexExpr, values: Mapping[Var, IndexExpr]) -> IndexExpr:
 
 def variables(expr: IndexExpr) -> frozenset[Var]:
     """The variables that occur in `expr`."""
+    if isinstance(expr, Var):
+        return frozenset((expr,))  # held by itself it would never go
+    if expr._inside is None:
+        expr._inside = _variables(expr)
+    return expr._inside
+
+
+def _variables(expr: IndexExpr) -> frozenset[Var]:
     match expr:
         case Const():
             return frozenset()
-        case Var():
-            return frozenset((expr,))
         case Sum():
             return frozenset().union(*(variables(atom) for atom, _ in expr.terms))
         case FloorDiv() | FloorMod():

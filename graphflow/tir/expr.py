@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphflow.arith import IndexExpr, Predicate, const
+from graphflow.arith import IndexExpr, Predicate, weighted
 
 DTYPES: dict[str, np.dtype[np.generic]] = {
     name: np.dtype(name)
@@ -75,8 +75,7 @@ class Buffer:
 
     def flat_index(self, indices: Sequence[IndexExpr]) -> IndexExpr:
         """The position in memory, in elements, of the element at physical `indices`."""
-        products = (index * step for index, step in zip(indices, self.strides, strict=True))
-        return sum(products, start=const(0))
+        return weighted(zip(indices, self.strides, strict=True))
 
     @property
     def bytes(self) -> int:
