@@ -153,24 +153,7 @@ class IndexMap:
         i = logical_vars(rank)
         outputs = tuple(as_index(e) for e in function(*i))
         _require_known(outputs, i)
-        p = physical_vars(len(outputs))
-        ranges = {} if shape is None else {v: (0, n - 1) for v, n in zip(i, shape, strict=True)}
-        known = solve(dict(zip(p, outputs, strict=True)), ranges)
-        single = {v: as_index(0) for v, (_, last) in ranges.items() if last == 0}
-        known = single | known
-        missing = [str(v) for v in i if v not in known]
-        text = f"index map ({_text(i)}) -> ({_text(outputs)})"
-        if missing:
-            hint = "" if shape is not None else ", or give the logical shape"
-            raise ScheduleError(
-                f"{text}: cannot find {', '.join(missing)} again from the physical index; "
-                f"write it as pairs i // c, i % c, as offsets or as a permutation{hint}"
-            )
-        found = IndexMap(i, outputs, (p, tuple(known[v] for v in i)))
-        proof = found.check(shape)
-        if not proof.proven:
-            raise ScheduleError(f"{text}: the derived inverse is wrong, {proof}")
-        return found
+        return _invertible(rank, outputs, None if shape is None else tuple(shape))
 
     def then(self, other: IndexMap) -> IndexMap:
         """First this map, then `other` on its physical indices."""
@@ -193,21 +176,52 @@ class IndexMap:
 
     def check(self, shape: Sequence[int] | None = None) -> Proof:
         """Whether the map is injective and the inverse undoes it, for indices of `shape`."""
-        extents = [CHECKED_EXTENT] * self.logical_rank if shape is None else list(shape)
-        domain: Domain = box(self.inputs, extents)
-        back = self.invert(self.outputs)
-        same = conjunction(equal(a, b) for a, b in zip(back, self.inputs, strict=True))
-        undone = prove(same, domain)
+        undone = self._undone(shape)
         if not undone.proven:
             return undone
-        injective = prove_injective(self.outputs, domain)
+        injective = prove_injective(self.outputs, self._domain(shape))
         if injective.verdict is Verdict.REFUTED:
             return injective
         # A left inverse is in itself a proof of injectivity, if the sets run out of budget.
         return undone if not injective.proven else injective
 
+    def _undone(self, shape: Sequence[int] | None) -> Proof:
+        """Whether the inverse undoes the map, which is then injective."""
+        back = self.invert(self.outputs)
+        same = conjunction(equal(a, b) for a, b in zip(back, self.inputs, strict=True))
+        return prove(same, self._domain(shape))
+
+    def _domain(self, shape: Sequence[int] | None) -> Domain:
+        extents = [CHECKED_EXTENT] * self.logical_rank if shape is None else list(shape)
+        return box(self.inputs, extents)
+
     def __str__(self) -> str:
         return f"({_text(self.inputs)}) -> ({_text(self.outputs)})"
+
+
+@lru_cache(maxsize=10_000)
+def _invertible(
+    rank: int, outputs: tuple[IndexExpr, ...], shape: tuple[int, ...] | None
+) -> IndexMap:
+    """The map with the inverse that is derived from it; see `IndexMap.from_function`."""
+    i, p = logical_vars(rank), physical_vars(len(outputs))
+    ranges = {} if shape is None else {v: (0, n - 1) for v, n in zip(i, shape, strict=True)}
+    known = solve(dict(zip(p, outputs, strict=True)), ranges)
+    single = {v: as_index(0) for v, (_, last) in ranges.items() if last == 0}
+    known = single | known
+    missing = [str(v) for v in i if v not in known]
+    text = f"index map ({_text(i)}) -> ({_text(outputs)})"
+    if missing:
+        hint = "" if shape is not None else ", or give the logical shape"
+        raise ScheduleError(
+            f"{text}: cannot find {', '.join(missing)} again from the physical index; "
+            f"write it as pairs i // c, i % c, as offsets or as a permutation{hint}"
+        )
+    found = IndexMap(i, outputs, (p, tuple(known[v] for v in i)))
+    proof = found._undone(shape)
+    if not proof.proven:
+        raise ScheduleError(f"{text}: the derived inverse is wrong, {proof}")
+    return found
 
 
 def _text(exprs: Sequence[IndexExpr]) -> str:

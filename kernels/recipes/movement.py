@@ -77,7 +77,15 @@ def run_of(source: Layout, target: Layout) -> Run:
 
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
     """The position in memory, in elements, of a logical index."""
-    return layout.buffer("_", "float32").flat_index(layout.physical_index(indices))
+    # Layouts are equal where their maps agree on the shape; the expression is that of this map.
+    return _flat_offset(layout.index_map, layout.physical_shape, indices)
+
+
+@lru_cache(maxsize=100_000)
+def _flat_offset(
+    index_map: IndexMap, box: tuple[int, ...], indices: tuple[IndexExpr, ...]
+) -> IndexExpr:
+    return Buffer("_", box).flat_index(index_map.apply(indices))
 
 
 MemoryKey: TypeAlias = "tuple[IndexExpr, int]"

@@ -29,10 +29,7 @@ def packed_layout(
     """
     access = roles.reads[buffer.name][0]
     if len(access.indices) == 1:
-        whole = group or buffer.shape[0]
-        size = buffer.shape[0] - whole + -(-whole // width) * width
-        in_order = IndexMap.from_function(1, lambda i: (_lane(i, channels),), buffer.shape)
-        return Layout.of(in_order, buffer.shape, (size,))
+        return _packed_vector(buffer.shape[0], width, group, channels)
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
     loops = [var for var, _ in roles.nest_of(access)]
     order = tuple(
@@ -42,6 +39,15 @@ def packed_layout(
         if e is loops[digit.axis] and axis != lane_of
     )
     return packed_weights(buffer.shape, lane_of, width, order, group, channels)
+
+
+@lru_cache(maxsize=4096)
+def _packed_vector(extent: int, width: int, group: int, channels: IndexExpr | None) -> Layout:
+    """One axis along the lanes, as long as the last panel of the last group reaches."""
+    whole = group or extent
+    size = extent - whole + -(-whole // width) * width
+    in_order = IndexMap.from_function(1, lambda i: (_lane(i, channels),), (extent,))
+    return Layout.of(in_order, (extent,), (size,))
 
 
 def _lane(channel: IndexExpr, channels: IndexExpr | None) -> IndexExpr:
@@ -67,7 +73,7 @@ class Digit:
 
 def _reduction_order(
     roles: Roles, loops: Sequence[Var], layouts: Mapping[str, Layout]
-) -> list[Digit]:
+) -> Sequence[Digit]:
     """Digits of the loops of a reduction (by number) by falling stride in its data operand.
 
     Where that operand splits a variable, its digits are apart.
@@ -78,9 +84,18 @@ def _reduction_order(
     if access is None:
         return [Digit(number) for number in range(len(loops))]
     layout = layouts[access.buffer.name]
+    return _by_stride(layout.index_map, layout.physical_shape, access.indices, tuple(loops))
+
+
+@lru_cache(maxsize=4096)
+def _by_stride(
+    index_map: IndexMap,
+    box: tuple[int, ...],
+    indices: tuple[IndexExpr, ...],
+    loops: tuple[Var, ...],
+) -> tuple[Digit, ...]:
     strides: dict[Digit, int] = {}
-    steps = layout.buffer(access.buffer.name, "float32").strides
-    for e, step in zip(layout.physical_index(access.indices), steps, strict=True):
+    for e, step in zip(index_map.apply(indices), Buffer("_", box).strides, strict=True):
         for atom, k in terms_of(e)[0]:
             for number, var in enumerate(loops):
                 digit = _digit(atom, var, number)
@@ -91,7 +106,7 @@ def _reduction_order(
         for number in range(len(loops))
         for digit in [d for d in strides if d.axis == number] or [Digit(number)]
     ]
-    return sorted(found, key=lambda digit: -strides.get(digit, 0))
+    return tuple(sorted(found, key=lambda digit: -strides.get(digit, 0)))
 
 
 def _digit(atom: IndexExpr, var: Var, number: int) -> Digit | None:
