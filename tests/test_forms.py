@@ -305,6 +305,12 @@ CASES: dict[str, Case] = {
     "mean over channels": Case(d.reduce("mean", (1, 6, 3, 5), (1,))),
     "mean over space": Case(d.reduce("mean", (1, 6, 3, 5), (2, 3))),
     "max over space": Case(d.reduce("max", (1, 6, 3, 5), (2, 3), False)),
+    "mean over space, axes dropped": Case(
+        d.reduce("mean", (2, 18, 3, 2), (2, 3), False), target=LONG
+    ),
+    "sum over channels, axis dropped": Case(
+        d.reduce("sum", (1, 18, 2, 3), (1,), False), target=LONG
+    ),
     "sum over a row": Case(d.reduce("sum", (1, 6, 3, 5), (3,))),
     "sum over all": Case(d.reduce("sum", (1, 6, 2, 3), (0, 1, 2, 3))),
     "gemm": Case(d.gemm((3, 10), (10, 7), (7,)), frozenset({"b", "c"})),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.codegen import avx2_target
+from graphflow.flow import plan_groups
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph, read_through
 from graphflow.graph.channels import channel_tables, segments_of
 from graphflow.kernels.definitions import Segment
 from graphflow.models import Builder
+from graphflow.models.zoo import build
 from graphflow.models.zoo.layers import channel_shuffle, conv_bias
 
 SIDE = 6
@@ -104,3 +109,21 @@ def test_units_move_less_than_once_each_and_agree(channels: int) -> None:
     (want,) = interpret_graph(import_model(model, {}), {"input": x}).values()
     (got,) = exe.run({"input": x}).values()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "shuffles"),
+    [
+        ("shufflenet_v2", 1),
+        ("densenet40_k12", 0),
+        pytest.param("densenet121_k12", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(name: str, shuffles: int) -> None:
+    """No concatenation and no split moves elements, nor is any tensor converted."""
+    graph, plan = plan_groups(fused(build(name)), avx2_target(), 2)
+    assert not plan.conversions
+    moving = {node for move in plan.moves for node, _ in move.consumers}
+    assert {graph.node(node).op for node in moving} <= {"ChannelShuffle"}
+    stages = Counter(graph.values[graph.node(node).outputs[0]].shape[2:] for node in moving)
+    assert all(count <= shuffles for count in stages.values()), stages

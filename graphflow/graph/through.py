@@ -27,6 +27,9 @@ from graphflow.kernels.definitions import (
 MOST_SEGMENTS = 32
 """Segments of one operand; each is a loop of its own in the kernel."""
 
+SHUFFLE = "ChannelShuffle"
+"""What a node is called that puts a tensor together from where its channels were computed."""
+
 Tables = Mapping[str, tuple[Channel, ...]]
 
 
@@ -151,7 +154,7 @@ def _take_from_sources(out: OperatorGraph, value: str, table: tuple[Channel, ...
         return
     shapes = [out.values[source].shape for source in sources]
     func = copied(shapes, segments, out.values[value].dtype)
-    out.replace(maker.name, replace(maker, func=func, inputs=sources))
+    out.replace(maker.name, replace(maker, op=SHUFFLE, func=func, inputs=sources))
 
 
 def _drop_unread(out: OperatorGraph, tables: Tables) -> None:

@@ -182,10 +182,12 @@ def _tiled(
     target: Target,
     known: Known,
 ) -> Iterator[Alternative]:
-    choices = families(len(roles.output.shape), target.lanes())
+    rank = len(roles.output.shape)
+    choices = families(rank, target.lanes())
+    wider = {len(b.shape) for b in definition.inputs if _loses_axes(roles, b)}
     seen: set[tuple[Layout | None, ...]] = set()
     for out in choices:
-        for data in choices:
+        for data in (*choices, *(f for r in sorted(wider) for f in families(r, target.lanes()))):
             placed = _placed(definition, out, data)
             if placed in seen:
                 continue  # nothing is padded, so two families are one
@@ -297,7 +299,7 @@ def _form(
             isinstance(data, Offered) and data.name == buffer.name and not isinstance(out, Like)
         )
         if buffer.name not in constants and (
-            _is_free(roles, buffer.name, lane)
+            _is_free(roles, buffer, lane)
             or (group and (wanted or _is_same_in_group(roles, buffer.name, lane, group)))
         ):
             family = data
@@ -391,7 +393,7 @@ def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
 def _name(layouts: dict[str, Layout], free: list[str], output: Layout) -> str:
     """`NHWC`, or `NCHW → NHWC` where a data operand has another layout than the output."""
     rank = len(output.logical_shape)
-    given = [layouts[n].describe() for n in free if len(layouts[n].logical_shape) == rank]
+    given = [layouts[n].describe() for n in free if len(layouts[n].logical_shape) >= rank]
     own = output.describe()
     return own if not given or given[0] == own else f"{given[0]} → {own}"
 
@@ -407,15 +409,24 @@ def _is_weight(roles: Roles, buffer: Buffer, lane: int) -> bool:
     ) and any(roles.axes[lane] in variables(e) for e in reads[0].indices)  # fmt: skip
 
 
-def _is_free(roles: Roles, name: str, lane: int) -> bool:
+def _is_free(roles: Roles, buffer: Buffer, lane: int) -> bool:
     """Whether an operand may be laid out otherwise than the output.
 
-    It does not run along the lanes, or its channels are reduced away: then the lanes run along an
-    axis that lies inside in one layout and outside in another, and loads of it are gathered.
+    It does not run along the lanes, or it has other axes, or its channels are reduced away: then
+    the lanes may run along an axis that lies inside in one layout and outside in another, and loads
+    of it are gathered.
     """
     shape = roles.output.shape
     channels_reduced = roles.bare is not None and len(shape) > 2 and shape[1] == 1
-    return channels_reduced or not roles.depends_on(name, lane)
+    apart = _loses_axes(roles, buffer) or not roles.depends_on(buffer.name, lane)
+    return channels_reduced or apart
+
+
+def _loses_axes(roles: Roles, buffer: Buffer) -> bool:
+    """Whether axes of an operand are reduced away that the output does not have at all."""
+    reduced = {v for v, _ in roles.reduction}
+    used = {v for a in roles.reads[buffer.name] for e in a.indices for v in variables(e)}
+    return len(buffer.shape) > len(roles.output.shape) and not reduced.isdisjoint(used)
 
 
 def _is_same_in_group(roles: Roles, name: str, lane: int, group: int) -> bool:

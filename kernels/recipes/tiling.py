@@ -29,6 +29,9 @@ NEST_OVERHEAD = 3.0
 LATENCY = 1.05
 """How much longer than its latency an accumulator waits, where there are just enough of them."""
 
+FEW_ROWS = 16
+"""So many rows are shared about evenly by any threads."""
+
 L2_BYTES_PER_CYCLE = 28.0
 """How fast the weights of a group come where they do not stay in the first-level cache."""
 
@@ -53,16 +56,26 @@ class Plane:
 
 @lru_cache(maxsize=10_000)
 def choose_tiling(plane: Plane, target: Target) -> tuple[Tiling, float]:
-    """The cheapest tiling and its estimated cycles for the whole output; ties go to wider tiles."""
+    """The cheapest tiling and its estimated cycles for the whole output; ties go to wider tiles.
+
+    How many threads there will be is not known here: few rows for them to share count against a
+    tiling, and are not in its cycles.
+    """
     best: tuple[float, int, Tiling] | None = None
     vectors = -(-plane.channels // target.lanes())
     for count in range(1, min(vectors, 8) + 1):
         for tiling in _tilings(plane, count, target):
-            cost = _cycles(plane, tiling, target)
+            cost = _cycles(plane, tiling, target) * _uneven(plane, tiling)
             if best is None or (cost, -count) < best[:2]:
                 best = (cost, -count, tiling)
     assert best is not None, "one vector a tile always fits"
-    return best[2], best[0]
+    return best[2], _cycles(plane, best[2], target)
+
+
+def _uneven(plane: Plane, tiling: Tiling) -> float:
+    """How much longer it takes if some thread has half a row more than its share."""
+    shared_evenly = tiling.panel_outermost or plane.rows >= FEW_ROWS
+    return 1.0 if shared_evenly else 1 + 0.5 / plane.rows
 
 
 def _tilings(plane: Plane, vectors: int, target: Target) -> Iterator[Tiling]:
@@ -153,8 +166,6 @@ def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
     if tiling.panel_outermost:
         # Each group of channels reads the input again; it comes from the second-level cache.
         cycles *= 1.005
-    if not tiling.panel_outermost and plane.rows < 16:
-        cycles *= 1 + 0.5 / plane.rows  # rows are what threads share
     return cycles
 
 
