@@ -25,6 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write goldens instead of comparing with them"
     )
+    parser.addoption(
+        "--fuzz-seeds", metavar="LOW:HIGH", help="seeds of the slow run of tests/test_fuzz.py"
+    )
 
 
 @pytest.fixture
