@@ -50,6 +50,8 @@ class IndexExpr:
         return add(other, self)
 
     def __sub__(self, other: IndexLike) -> IndexExpr:
+        if isinstance(other, int):
+            return _shifted(self, -other)
         return weighted(((self, 1), (as_index(other), -1)))
 
     def __rsub__(self, other: IndexLike) -> IndexExpr:
@@ -292,13 +294,24 @@ def weighted(parts: Iterable[Term]) -> IndexExpr:
 
 def add(left: IndexLike, right: IndexLike) -> IndexExpr:
     """`left + right`."""
-    left_terms, left_constant = terms_of(as_index(left))
-    right_terms, right_constant = terms_of(as_index(right))
-    if not right_terms and not right_constant:
-        return as_index(left)
-    if not left_terms and not left_constant:
-        return as_index(right)
-    return linear((*left_terms, *right_terms), left_constant + right_constant)
+    a, b = as_index(left), as_index(right)
+    if isinstance(b, Const):
+        return _shifted(a, b.value)
+    if isinstance(a, Const):
+        return _shifted(b, a.value)
+    return weighted(((a, 1), (b, 1)))
+
+
+def _shifted(expr: IndexExpr, amount: int) -> IndexExpr:
+    """`expr + amount`: the same terms, which are in normal form already."""
+    if not amount:
+        return expr
+    terms, constant = terms_of(expr)
+    if not terms:
+        return const(constant + amount)
+    if constant + amount == 0 and len(terms) == 1 and terms[0][1] == 1:
+        return terms[0][0]
+    return _intern(Sum, terms, constant + amount)
 
 
 def multiply(left: IndexLike, right: IndexLike) -> IndexExpr:

@@ -25,6 +25,7 @@ from graphflow.arith import (
     Image,
     IndexExpr,
     Predicate,
+    Ranges,
     Truth,
     Var,
     bounds,
@@ -347,10 +348,10 @@ class _Query:
         ranges = domain.ranges()
         place = tuple(simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
         names = dict(zip(layout.physical_axes, place, strict=True))
-        sides = zip(place, layout.physical_shape, strict=True)
-        in_box = conjunction(within(e, 0, extent) for e, extent in sides)
-        if not prove(in_box, domain).proven:
+        if not _in_box(place, layout.physical_shape, domain, ranges):
             return NoAccess()
+        if not layout.is_padded:
+            return self.known(load.buffer.name, LOGICAL)
         parts: list[Fact] = []
         for region in layout.regions():
             here = substitute_in(region.predicate, names)
@@ -363,6 +364,18 @@ class _Query:
     def known(self, name: str, region: str) -> Fact:
         missing = Undefined() if region == LOGICAL else NoAccess()
         return self.kernel.facts.get((name, region), missing)
+
+
+def _in_box(
+    place: tuple[IndexExpr, ...], box: tuple[int, ...], domain: Domain, ranges: Ranges
+) -> bool:
+    """Whether a place is proven to lie in a box, over the points of `domain`."""
+    for index, extent in zip(place, box, strict=True):
+        low, high = bounds(index, ranges)
+        inside = low is not None and high is not None and low >= 0 and high < extent
+        if not inside and not prove(within(index, 0, extent), domain).proven:
+            return False
+    return True
 
 
 def _joined(parts: Sequence[Fact] | Iterator[Fact]) -> Fact:

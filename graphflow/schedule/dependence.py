@@ -71,6 +71,8 @@ def conflicting(
 
 def _claimed(body: Body, domain: Domain) -> Iterator[Access]:
     """Loads in claims of `Assume`: what is claimed of an element ends where it is written."""
+    if not any(isinstance(stmt, Assume) for stmt in walk(body)):
+        return  # as mostly: no domains are needed
     for site in sites(body, domain):
         if not isinstance(site.stmt, Assume):
             continue

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
+from typing import NamedTuple
 
 from graphflow.kernels.recipes.tile import Panel, Tiling
 from graphflow.target import Target
@@ -36,6 +37,15 @@ L2_BYTES_PER_CYCLE = 28.0
 """How fast the weights of a group come where they do not stay in the first-level cache."""
 
 
+class Row(NamedTuple):
+    """The part of a plane that the pixels of a tile depend on; planes have few different ones."""
+
+    pixels: int
+    steps: int
+    pixel_bytes: int
+    nests: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plane:
     """What has to be tiled: `channels` along the lanes, `pixels` along the axis before them,
@@ -52,6 +62,11 @@ class Plane:
     """Whether the last vector covers padding anyhow, so that a narrow one gains nothing."""
     nests: int = 1
     """How many loops the steps are in, one behind the other."""
+
+    @property
+    def row(self) -> Row:
+        """What is done for each row."""
+        return Row(self.pixels, self.steps, self.pixel_bytes, self.nests)
 
 
 @lru_cache(maxsize=10_000)
@@ -88,7 +103,7 @@ def _tilings(plane: Plane, vectors: int, target: Target) -> Iterator[Tiling]:
     groups = -(-plane.channels // (vectors * lanes))
     if groups > 1 and not (plane.whole_vectors and -(-plane.channels // lanes) % vectors):
         # Else the last group would reach past the padding that may be written.
-        pixels = _best_pixels(plane, vectors, lanes, target)
+        pixels = _best_pixels(plane.row, vectors, lanes, target)
         yield Tiling((Panel(groups, vectors, lanes, pixels),), panel_outermost=True)
 
 
@@ -98,15 +113,15 @@ def _in_panels(plane: Plane, vectors: int, target: Target, whole_lanes: bool) ->
     whole, rest = divmod(plane.channels, vectors * lanes)
     panels = []
     if whole:
-        panels.append(Panel(whole, vectors, lanes, _best_pixels(plane, vectors, lanes, target)))
+        panels.append(Panel(whole, vectors, lanes, _best_pixels(plane.row, vectors, lanes, target)))
     full, narrow = divmod(rest, lanes)
     if narrow and whole_lanes:
         full, narrow = full + 1, 0
     if full:
-        panels.append(Panel(1, full, lanes, _best_pixels(plane, full, lanes, target)))
+        panels.append(Panel(1, full, lanes, _best_pixels(plane.row, full, lanes, target)))
     if narrow:
         width = _power_of_two(narrow)
-        panels.append(Panel(1, 1, width, _best_pixels(plane, 1, width, target)))
+        panels.append(Panel(1, 1, width, _best_pixels(plane.row, 1, width, target)))
     return Tiling(tuple(panels))
 
 
@@ -114,35 +129,37 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _best_pixels(plane: Plane, vectors: int, lanes: int, target: Target) -> int:
+@lru_cache(maxsize=10_000)
+def _best_pixels(row: Row, vectors: int, lanes: int, target: Target) -> int:
     room = (target.vector_registers - 1 - vectors) // vectors
-    room = max(1, min(room, plane.pixels, 28))
-    costs = [
-        (_row_cycles(plane, Panel(1, vectors, lanes, pixels), target), -pixels)
-        for pixels in range(1, room + 1)
-    ]
+    room = max(1, min(room, row.pixels, 28))
+    tiles = [_tile_cycles(row, vectors, lanes, pixels, target) for pixels in range(1, room + 1)]
+    costs = []
+    for pixels in range(1, room + 1):
+        whole, rest = divmod(row.pixels, pixels)
+        costs.append((whole * tiles[pixels - 1] + (tiles[rest - 1] if rest else 0.0), -pixels))
     return -min(costs)[1]
 
 
-def _row_cycles(plane: Plane, panel: Panel, target: Target) -> float:
+def _row_cycles(row: Row, panel: Panel, target: Target) -> float:
     """Cycles for one group of channels over one row of pixels."""
-    whole, rest = divmod(plane.pixels, panel.pixels)
-    cycles = whole * _tile_cycles(plane, panel.vectors, panel.lanes, panel.pixels, target)
+    whole, rest = divmod(row.pixels, panel.pixels)
+    cycles = whole * _tile_cycles(row, panel.vectors, panel.lanes, panel.pixels, target)
     if rest:
-        cycles += _tile_cycles(plane, panel.vectors, panel.lanes, rest, target)
+        cycles += _tile_cycles(row, panel.vectors, panel.lanes, rest, target)
     return cycles
 
 
-def _tile_cycles(plane: Plane, vectors: int, lanes: int, pixels: int, target: Target) -> float:
+def _tile_cycles(row: Row, vectors: int, lanes: int, pixels: int, target: Target) -> float:
     share = max(lanes / target.lanes(), 0.5)
     multiply_adds = pixels * vectors * share / target.fmas_per_cycle
-    each = 0.5 if _fits_sets(plane.pixel_bytes, pixels, target) else CONFLICT_CYCLES
+    each = 0.5 if _fits_sets(row.pixel_bytes, pixels, target) else CONFLICT_CYCLES
     loads = vectors * share * target.cycles_per_vector_load + pixels * each
     step = max(multiply_adds, loads, target.fma_latency * LATENCY)
-    if plane.steps * vectors * lanes * 4 > target.l1_bytes * 3 // 2:
+    if row.steps * vectors * lanes * 4 > target.l1_bytes * 3 // 2:
         step = max(step, vectors * lanes * 4 / L2_BYTES_PER_CYCLE)
-    entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
-    return plane.steps * step + pixels * vectors * 2 * share + entering
+    entering = TILE_OVERHEAD + (row.nests - 1) * NEST_OVERHEAD
+    return row.steps * step + pixels * vectors * 2 * share + entering
 
 
 def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
@@ -157,7 +174,7 @@ def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
 
 
 def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
-    row = sum(panel.count * _row_cycles(plane, panel, target) for panel in tiling.panels)
+    row = sum(panel.count * _row_cycles(plane.row, panel, target) for panel in tiling.panels)
     row += plane.pixels * _mask_cycles(plane, tiling, target)
     cycles = row * plane.rows
     if not tiling.panel_outermost and plane.weight_bytes > target.l2_bytes * 3 // 4:
