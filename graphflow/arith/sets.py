@@ -1,16 +1,16 @@
 """Exact reasoning about integer points, behind one small face over isl.
 
 In: a `Domain` (loop variables with bounds, and what is known of them) and a predicate or a tuple
-of index expressions over it.  Out: a `Proof`, or an `Image`.  Intervals are tried first; what they
-leave open is decided by isl under an operation budget, past which the answer is UNKNOWN with that
-reason.  Proofs are memoized by structure.  No expression is ever read back out of isl: it decides,
-it does not write code.
+of index expressions over it.  Out: a `Proof`, or an `Image`.  Intervals are tried first, then what
+is given and a few points; what these leave open is decided by isl under an operation budget, past
+which the answer is UNKNOWN with that reason.  Proofs are memoized by structure.  No expression is
+ever read back out of isl: it decides, it does not write code.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
@@ -28,7 +28,9 @@ from graphflow.arith.expr import (
     Sum,
     Var,
     as_index,
+    evaluate,
     substitute,
+    variables,
 )
 from graphflow.arith.predicate import (
     FALSE,
@@ -41,9 +43,11 @@ from graphflow.arith.predicate import (
     Predicate,
     Truth,
     conjunction,
+    conjuncts,
     disjunction,
     equal,
     negation,
+    predicate_variables,
     substitute_in,
     within,
 )
@@ -134,7 +138,66 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
     where = simplify_predicate(domain.where, ranges)
     if where == FALSE:
         return Proof(Verdict.PROVEN, text, "intervals", "no such point")
-    return _prove_exactly(simplified, Domain(domain.axes, where), text)
+    if set(conjuncts(simplified)) <= set(conjuncts(where)):
+        return Proof(Verdict.PROVEN, text, "premises")
+    left = Domain(domain.axes, where)
+    point = _counterexample(simplified, left)
+    if point is not None:
+        return Proof(Verdict.REFUTED, text, "a point", f"fails at {_point_text(point)}")
+    return _prove_exactly(simplified, left, text)
+
+
+def _counterexample(claim: Predicate, domain: Domain) -> dict[Var, int] | None:
+    """A point where `claim` fails, among a few that cost less than asking isl.
+
+    From the middle on, one axis after the other is moved to an end if that comes closer.
+    """
+    wanted = conjunction((domain.where, negation(claim)))
+    named = predicate_variables(wanted)
+    parts = {axis.var: 1 for axis in domain.axes if axis.var in named}
+    closest: int | None = None
+    moves: list[dict[Var, int]] = [{}, *({var: part} for var in parts for part in (0, 2))]
+    for move in moves:
+        point = _point(domain, parts | move)
+        if point is None:
+            continue
+        missing = _missing(wanted, point)
+        if missing == 0:
+            return point
+        if closest is None or missing < closest:
+            parts, closest = parts | move, missing
+    return None
+
+
+def _missing(predicate: Predicate, point: Mapping[Var, int]) -> int:
+    """How far a predicate is from holding at a point; 0 where it holds."""
+    match predicate:
+        case Truth():
+            return int(not predicate.value)
+        case AtLeastZero():
+            return max(0, -evaluate(predicate.expr, point))
+        case IsZero():
+            return abs(evaluate(predicate.expr, point))
+        case Not():
+            return int(evaluate(predicate.member.expr, point) == 0)
+        case And():
+            return sum(_missing(member, point) for member in predicate.members)
+        case Or():
+            return min(_missing(member, point) for member in predicate.members)
+    assert_never(predicate)
+
+
+def _point(domain: Domain, parts: Mapping[Var, int]) -> dict[Var, int] | None:
+    """The point so many halves of its length along each axis; None where one is empty there."""
+    point: dict[Var, int] = {}
+    for axis in domain.axes:
+        if not variables(axis.start) | variables(axis.stop) <= point.keys():
+            return None
+        first, last = evaluate(axis.start, point), evaluate(axis.stop, point) - 1
+        if last < first:
+            return None
+        point[axis.var] = first + (last - first) * parts.get(axis.var, 0) // 2
+    return point
 
 
 def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
@@ -246,7 +309,11 @@ def _describe(points: Any, domain: Domain) -> str:
     point = points.sample_point()
     space = isl.dim_type.set
     values = [point.get_coordinate_val(space, i).to_python() for i in range(len(domain.axes))]
-    return ", ".join(f"{a.var}={v}" for a, v in zip(domain.axes, values, strict=True)) or "()"
+    return _point_text(dict(zip((axis.var for axis in domain.axes), values, strict=True)))
+
+
+def _point_text(point: Mapping[Var, int]) -> str:
+    return ", ".join(f"{var}={value}" for var, value in point.items()) or "()"
 
 
 def _constraints(domain: Domain) -> str:

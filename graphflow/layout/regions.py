@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import combinations
 
 from graphflow.arith import (
     FALSE,
@@ -114,8 +114,5 @@ def _occurs(region: Region) -> bool:
     """Only a region proven empty is left out."""
     if region.predicate == FALSE or 0 in region.shape:
         return False
-    corners = product(*((extent - 1, 0) if extent > 1 else (0,) for extent in region.shape))
-    if any(region.contains(corner) for corner in corners):
-        return True  # most have one, which is found sooner than by integer sets
     proof = prove_empty(region.domain(), f"region {region.name} is empty")
     return proof.verdict is not Verdict.PROVEN
