@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from fuzz_reference import Peer, Reference, differs
 from fuzzing import random_model
-from padded import POISONS, Array, Arrays, compile_pinned, no_masks, normal_inputs
+from padded import HUGE, POISONS, Array, Arrays, compile_pinned, no_masks, normal_inputs
 
 import graphflow as gf
 from graphflow import compiler
@@ -40,6 +40,7 @@ SPECIALS = (
     (np.inf, -np.inf, np.nan, -0.0, 1e-40, -3e-42, 1e38, -1e38),
     (np.inf, -np.inf, np.nan, -0.0, 1e-40),
     (1e38, -1e38, -0.0, 1e-40, np.inf),
+    (np.inf, -0.0, 1e-40, -3e-42),
     (1e38, -0.0, 1e-40, -3e-42),
     (-0.0, 1e-40, -3e-42),
 )
@@ -152,12 +153,15 @@ def _shows(found: Reference) -> bool:
 
 
 def _sprinkled(inputs: Arrays, values: tuple[float, ...], seed: tuple[int, int]) -> Arrays:
+    """Special numbers in each input; one at most is huge, so that sums stay finite."""
     rng = np.random.default_rng(seed)
+    small = [value for value in values if not HUGE < abs(value) < np.inf]
     found = {}
     for name, array in inputs.items():
         changed = array.copy()
-        places = rng.integers(array.size, size=max(1, array.size // 60))
-        changed.reshape(-1)[places] = rng.choice(values, size=places.size)
+        places = rng.integers(array.size, size=rng.integers(1, 2 + array.size // 60))
+        changed.reshape(-1)[places] = rng.choice(small, size=places.size)
+        changed.reshape(-1)[places[0]] = rng.choice(values)
         found[name] = changed
     return found
 

@@ -11,8 +11,9 @@ not to matter, by the values that onnxruntime computes on the way:
   a sum that cancels, an exponential about to overflow.  A case ten times less sensitive than that
   to each rounding agrees within the tolerance.
 - *Order.*  Infinities and NaN in a sum give the same in any order, as long as no partial sum of
-  finite terms overflows: so for each sum, the largest finite term times their number must stay
-  finite; likewise squares where squares are summed, and for products the sum of all logarithms.
+  finite terms overflows: so for each sum, that of all finite elements' sizes must stay finite,
+  times the largest factor; likewise squares where squares are summed, and for products the sum of
+  all logarithms.
   An overflowing product may be contracted with a sum behind it, so none may overflow.
 - *Maxima.*  onnxruntime keeps a NaN in a window or a reduction depending on its position, and
   starts at the lowest number instead of −∞; what reaches them holds neither.
@@ -28,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,9 @@ SATURATING = ("Sigmoid", "Tanh", "Erf", "Softmax", "HardSigmoid", "Softsign")
 SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceSum", "ReduceMean", "ReduceL1",
         "AveragePool", "GlobalAveragePool", "Add", "Sub", "Sum", "Mean", "Resize",
         "BatchNormalization", "PRelu", "Selu", "Elu", "LeakyRelu")  # fmt: skip
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu")
+"""Sums of products of elements of the first two operands."""
+
 SQUARES = ("ReduceSumSquare", "ReduceL2", "LayerNormalization", "InstanceNormalization", "LRN")
 CUBES = ("HardSwish", "Mish", "Softplus", "ReduceLogSumExp", "Softmax", "LogSoftmax")
 """Numbers this large in them are left to other tests: formulas differ in where they overflow."""
@@ -201,6 +204,19 @@ def _largest(array: Array) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
+def _total(array: Array) -> float:
+    return float(np.abs(array[np.isfinite(array)].astype(np.float64)).sum())
+
+
+def _factor(node: onnx.NodeProto, given: list[Array]) -> float:
+    """No term of a sum is multiplied by more than this."""
+    if node.op_type in PRODUCTS:
+        return max(1.0, _largest(given[1]))
+    if node.op_type == "BatchNormalization":
+        return max(1.0, _largest(given[1])) / min(1.0, float(given[4].min())) ** 0.5
+    return 2.0 if node.op_type == "Selu" else 1.0
+
+
 def _logarithms(node: onnx.NodeProto, x: Array, given: list[Array]) -> float:
     """The largest sum of |log₂| over what is multiplied together."""
     sizes = np.abs(x[np.isfinite(x) & (x != 0)].astype(np.float64))
@@ -215,10 +231,7 @@ def _logarithms(node: onnx.NodeProto, x: Array, given: list[Array]) -> float:
 def _partial(node: onnx.NodeProto, given: list[Array], values: Arrays, largest: float) -> float:
     """No partial sum, and no product that is summed, is larger than this."""
     if node.op_type in SUMS:
-        terms = prod(given[1].shape[1:]) if node.op_type in ("Conv", "Gemm") else given[0].size
-        weight = _largest(given[1]) if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul",
-                                                        "PRelu") else 1.0  # fmt: skip
-        return largest * max(weight, 4.0) * max(terms, 3)
+        return sum(map(_total, given)) * _factor(node, given)
     if node.op_type in SQUARES:
         return largest**2 * given[0].size
     if node.op_type in CUBES:
