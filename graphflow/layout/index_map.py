@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 from graphflow.arith import (
     Domain,
+    FloorDiv,
+    FloorMod,
     IndexExpr,
     IndexLike,
     Proof,
@@ -206,22 +208,37 @@ def _invertible(
     """The map with the inverse that is derived from it; see `IndexMap.from_function`."""
     i, p = logical_vars(rank), physical_vars(len(outputs))
     ranges = {} if shape is None else {v: (0, n - 1) for v, n in zip(i, shape, strict=True)}
-    known = solve(dict(zip(p, outputs, strict=True)), ranges)
+    # What single digits say of an index does not depend on how far it runs.
+    plain = all(map(_is_digit, outputs))
+    known = _solved(outputs) if plain else solve(dict(zip(p, outputs, strict=True)), ranges)
     single = {v: as_index(0) for v, (_, last) in ranges.items() if last == 0}
     known = single | known
     missing = [str(v) for v in i if v not in known]
-    text = f"index map ({_text(i)}) -> ({_text(outputs)})"
     if missing:
+        text = f"index map ({_text(i)}) -> ({_text(outputs)})"
         hint = "" if shape is not None else ", or give the logical shape"
         raise ScheduleError(
             f"{text}: cannot find {', '.join(missing)} again from the physical index; "
             f"write it as pairs i // c, i % c, as offsets or as a permutation{hint}"
         )
     found = IndexMap(i, outputs, (p, tuple(known[v] for v in i)))
-    proof = found._undone(shape)
-    if not proof.proven:
-        raise ScheduleError(f"{text}: the derived inverse is wrong, {proof}")
+    if found.invert(outputs) != i:
+        proof = found._undone(shape)
+        if not proof.proven:
+            raise ScheduleError(f"index map {found}: the derived inverse is wrong, {proof}")
     return found
+
+
+@lru_cache(maxsize=10_000)
+def _solved(outputs: tuple[IndexExpr, ...]) -> dict[IndexExpr, IndexExpr]:
+    return solve(dict(zip(physical_vars(len(outputs)), outputs, strict=True)), {})
+
+
+def _is_digit(expr: IndexExpr) -> bool:
+    """Whether an expression is an index, or a quotient or rest of one."""
+    while isinstance(expr, FloorDiv | FloorMod):
+        expr = expr.numerator
+    return isinstance(expr, Var)
 
 
 def _text(exprs: Sequence[IndexExpr]) -> str:

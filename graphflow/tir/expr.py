@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -71,7 +72,7 @@ class Buffer:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     def flat_index(self, indices: Sequence[IndexExpr]) -> IndexExpr:
         """The position in memory, in elements, of the element at physical `indices`."""

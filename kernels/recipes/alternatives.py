@@ -16,6 +16,7 @@ from math import prod
 from graphflow.arith import (
     FloorDiv,
     FloorMod,
+    IndexExpr,
     Var,
     evaluate,
     floor_div,
@@ -286,7 +287,7 @@ def _form(
     group = _group(roles, lane, target)
     for buffer in definition.inputs:
         family: Family | Like | Given | Offered = out
-        if buffer.name in constants and _is_weight(roles, buffer, lane):
+        if buffer.name in constants and _is_weight(roles, buffer.name, lane):
             packed.append(buffer)
             continue
         if buffer.name in constants and len(buffer.shape) != len(roles.output.shape):
@@ -354,6 +355,7 @@ def _form(
     )
 
 
+@lru_cache(maxsize=10_000)
 def _group(roles: Roles, lane: int, target: Target) -> int:
     """Channels that read the same part of an operand, where a vector could straddle two parts.
 
@@ -380,14 +382,19 @@ def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
         if not roles.reduction or name not in layouts:
             continue
         for access in reads:
-            flat = flat_offset(layouts[name], access.indices)
-            origin = dict.fromkeys(variables(flat) | {var}, 0)
-            step = evaluate(flat, {**origin, var: second}) - evaluate(flat, origin)
+            step = _step(flat_offset(layouts[name], access.indices), var, second)
             if step not in (0, 1):  # lanes never begin inside a block
                 worst = max(worst, GATHERED)
     if roles.multiply_adds and lane != 1 and len(roles.axes) > 2:
         worst = max(worst, UNPACKED)
     return worst
+
+
+@lru_cache(maxsize=100_000)
+def _step(flat: IndexExpr, var: Var, count: int) -> int:
+    """By how much an expression grows from the origin to so many steps along one variable."""
+    origin = dict.fromkeys(variables(flat) | {var}, 0)
+    return evaluate(flat, {**origin, var: count}) - evaluate(flat, origin)
 
 
 def _name(layouts: dict[str, Layout], free: list[str], output: Layout) -> str:
@@ -398,10 +405,11 @@ def _name(layouts: dict[str, Layout], free: list[str], output: Layout) -> str:
     return own if not given or given[0] == own else f"{given[0]} → {own}"
 
 
-def _is_weight(roles: Roles, buffer: Buffer, lane: int) -> bool:
+@lru_cache(maxsize=10_000)
+def _is_weight(roles: Roles, name: str, lane: int) -> bool:
     """Indexed by the lane variable and by reduction variables alone, each axis by one of them."""
     known: set[Var] = {roles.axes[lane], *(v for v, _ in roles.reduction)}
-    reads = roles.reads[buffer.name]
+    reads = roles.reads[name]
     return bool(reads) and all(
         index in known and (index is roles.axes[lane] or len(access.indices) > 1)
         for access in reads

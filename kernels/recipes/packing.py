@@ -9,7 +9,7 @@ from functools import lru_cache
 from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, substitute, terms_of, variables
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import IndexMap, Layout
-from graphflow.tir import Buffer
+from graphflow.tir import Access, Buffer
 
 
 def packed_layout(
@@ -31,7 +31,7 @@ def packed_layout(
     if len(access.indices) == 1:
         return _packed_vector(buffer.shape[0], width, group, channels)
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
-    loops = [var for var, _ in roles.nest_of(access)]
+    loops = tuple(var for var, _ in roles.nest_of(access))
     order = tuple(
         replace(digit, axis=axis)
         for digit in _reduction_order(roles, loops, layouts)
@@ -72,19 +72,29 @@ class Digit:
 
 
 def _reduction_order(
-    roles: Roles, loops: Sequence[Var], layouts: Mapping[str, Layout]
+    roles: Roles, loops: tuple[Var, ...], layouts: Mapping[str, Layout]
 ) -> Sequence[Digit]:
     """Digits of the loops of a reduction (by number) by falling stride in its data operand.
 
     Where that operand splits a variable, its digits are apart.
     """
-    access = next(
-        (a for name in layouts for a in roles.reads.get(name, ())
-         if any(v in variables(e) for v in loops for e in a.indices)), None)  # fmt: skip
+    touching = _touching(roles, loops)
+    access = next((touching[name] for name in layouts if name in touching), None)
     if access is None:
         return [Digit(number) for number in range(len(loops))]
     layout = layouts[access.buffer.name]
-    return _by_stride(layout.index_map, layout.physical_shape, access.indices, tuple(loops))
+    return _by_stride(layout.index_map, layout.physical_shape, access.indices, loops)
+
+
+@lru_cache(maxsize=10_000)
+def _touching(roles: Roles, loops: tuple[Var, ...]) -> dict[str, Access]:
+    """For each input that is read along some of these loops, the first access that does it."""
+    found: dict[str, Access] = {}
+    for name, reads in roles.reads.items():
+        for access in reads:
+            if any(v in variables(e) for v in loops for e in access.indices):
+                found.setdefault(name, access)
+    return found
 
 
 @lru_cache(maxsize=4096)

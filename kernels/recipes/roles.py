@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
@@ -36,12 +36,13 @@ from graphflow.tir import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roles:
     """A kernel as one nest over the axes of its output, with reductions inside.
 
-    `axes` are the loop variables of the output's axes; `nests` the loops inside them with their
-    extents, for each reduction into the output; `reads` the accesses of each input.
+    There is one object for each kernel (see `roles_of`), by which findings are kept.  `axes` are
+    the loop variables of the output's axes; `nests` the loops inside them with their extents, for
+    each reduction into the output; `reads` the accesses of each input.
     """
 
     output: Buffer
@@ -59,12 +60,12 @@ class Roles:
     phases: tuple[int, ...] = ()
     """For each axis: how many of its neighbours meet different taps, each one of so many."""
 
-    @property
+    @cached_property
     def reduction(self) -> tuple[tuple[Var, int], ...]:
         """The loops of all reductions."""
         return tuple(loop for nest in self.nests for loop in nest)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """How many terms are reduced into one element of the output."""
         terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
