@@ -28,6 +28,7 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.bench import Protocol, largest_error, measure
 from graphflow.bench.uniform import inner_values, uniform_pins
+from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
 from graphflow.models.zoo.probes import PATTERNS
@@ -60,13 +61,18 @@ class Plan:
 def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Plan]:
     """The chosen plan, then one for each family, by the family's name."""
     chosen = gf.compile(model, options=options)
-    graph, target = chosen.compiled.graph, chosen.compiled.target
+    graph, target = _groups(chosen), chosen.compiled.target
     plans = {CHOSEN: Plan(chosen, None, None)}
     for family in families(RANK, target.lanes()):
         pins = uniform_pins(graph, target, family)
         exe = gf.compile(model, layouts=pins, options=options)
         plans[family.name] = Plan(exe, len(pins), _same_program(exe, plans))
     return plans
+
+
+def _groups(chosen: gf.Executable) -> OperatorGraph:
+    """The fused graph as it is before flow may change it: that is what pins are about."""
+    return fuse(canonicalize(chosen.compiled.imported))
 
 
 def _same_program(exe: gf.Executable, plans: Mapping[str, Plan]) -> str | None:
@@ -92,11 +98,10 @@ def measured(name: str, model: onnx.ModelProto, options: gf.Options, blocks: int
     if _ratio(rounds[0]) > SUSPICIOUS:
         rounds += [_round(plans, runs, blocks) for _ in range(2)]
     times = {n: statistics.median(found[n] for found in rounds) for n in plans}
-    compiled = plans[CHOSEN].exe.compiled
     return {
         "model": name,
         "threads": plans[CHOSEN].exe.threads,
-        "edges": len(inner_values(compiled.graph, RANK)),
+        "edges": len(inner_values(_groups(plans[CHOSEN].exe), RANK)),
         "plans": {
             n: {
                 "ms": times[n],
