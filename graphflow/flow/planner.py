@@ -7,21 +7,80 @@ Nothing is edited here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from graphflow.assumed import Assumption
+from graphflow.assumed import Assumed, Assumption
 from graphflow.cost import NO_TIMINGS, Timings
-from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import conflict
 from graphflow.flow.contents import assumptions_about, contents
 from graphflow.flow.pins import price_pins, read_pins
 from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
-from graphflow.flow.writer import write_plan
+from graphflow.flow.writer import moved_values, write_plan
 from graphflow.graph import OperatorGraph
-from graphflow.layout import Layout
+from graphflow.layout import Fact, Layout
 from graphflow.target import Target
+
+
+@dataclass(frozen=True)
+class Planning:
+    """The cheapest plan of a graph, before it is said why."""
+
+    graph: OperatorGraph
+    target: Target
+    threads: int
+    pinned: Mapping[str, Layout]
+    timings: Timings
+    assumed: tuple[Assumed, ...]
+    facts: Mapping[str, Fact]
+    candidates: Candidates
+    problem: Problem
+
+    @property
+    def seconds(self) -> float:
+        """What a run takes."""
+        return self.problem.best.seconds
+
+    def moved(self) -> set[str]:
+        """The values that are copied or moved for some node."""
+        return moved_values(self.graph, self.candidates, self.problem.best)
+
+    def plan(self) -> LayoutPlan:
+        """All decisions with their reasons, and with what other ones would cost."""
+        best = self.problem.best
+        other = self.problem.differing(best.candidates.values())
+        plan = write_plan(self.graph, self.candidates, best, other, self.problem.extras())
+        if self.assumed:
+            relied = reliances(self.graph, best.candidates.values(), self.facts)
+            plan = replace(plan, assumed=self.assumed, relied=relied)
+        if not self.pinned:
+            return plan
+        prices, unpinned = price_pins(
+            self.graph, self.target, self.threads, self.pinned, best, self.timings, self.facts
+        )
+        return replace(plan, pinned=prices, unpinned=unpinned)
+
+
+def find_plan(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    pins: Mapping[str, Layout | str] | None = None,
+    timings: Timings = NO_TIMINGS,
+    assume: Mapping[str, Assumption] | None = None,
+) -> Planning:
+    """The cheapest plan for `graph`; see `plan_layouts`."""
+    pinned = read_pins(graph, pins or {}, target)
+    assumed = assumptions_about(graph, assume)
+    facts = contents(graph, assumed)
+    try:
+        candidates = enumerate_candidates(graph, target, threads, pinned, timings, facts=facts)
+        problem = Problem(graph, candidates, target, threads, timings=timings)
+    except Unsatisfiable:
+        raise conflict(graph, target, threads, pinned, facts) from None
+    return Planning(graph, target, threads, pinned, timings, assumed, facts, candidates, problem)
 
 
 def plan_layouts(
@@ -38,20 +97,4 @@ def plan_layouts(
     `graphflow.assumed`), InvalidModel where that cannot be.
     LayoutConflict where there is no plan; it names pins that clash, and the nodes between them.
     """
-    pinned = read_pins(graph, pins or {}, target)
-    assumed = assumptions_about(graph, assume)
-    facts = contents(graph, assumed)
-    try:
-        candidates = enumerate_candidates(graph, target, threads, pinned, timings, facts=facts)
-        problem = Problem(graph, candidates, target, threads, timings=timings)
-    except Unsatisfiable:
-        raise conflict(graph, target, threads, pinned, facts) from None
-    other = problem.differing(problem.best.candidates.values())
-    plan = write_plan(graph, candidates, problem.best, other, problem.extras())
-    if assumed:
-        relied = reliances(graph, problem.best.candidates.values(), facts)
-        plan = replace(plan, assumed=assumed, relied=relied)
-    if not pinned:
-        return plan
-    prices, unpinned = price_pins(graph, target, threads, pinned, problem.best, timings, facts)
-    return replace(plan, pinned=prices, unpinned=unpinned)
+    return find_plan(graph, target, threads, pins, timings, assume).plan()

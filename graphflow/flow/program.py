@@ -212,7 +212,9 @@ class Rest:
 
     def _of(self, variable: int, classes: Classes, wanted: Iterable[int]) -> list[int]:
         """The options of a variable that are in one of these classes."""
-        return [self.options[variable][k] for k in np.flatnonzero(np.isin(classes, list(wanted)))]
+        among = set(wanted)
+        pairs = zip(self.options[variable], classes.tolist(), strict=True)
+        return [option for option, number in pairs if number in among]
 
     def _term(self, term: Term) -> None:
         pattern, matrix = term.pattern, self.matrix

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from graphflow.assumed import Assumption
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.plan import LayoutPlan
-from graphflow.flow.planner import plan_layouts
+from graphflow.flow.planner import find_plan
 from graphflow.graph import OperatorGraph, read_through
 from graphflow.layout import Layout
 from graphflow.target import Target
@@ -30,14 +30,11 @@ def plan_groups(
 
     A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
     """
-    plan = plan_layouts(graph, target, threads, pins, timings, assume)
-    moved = {
-        made.value
-        for made in (*plan.conversions, *plan.moves)
-        if made.kind != "fill" and any(node for node, _ in made.consumers)
-    }
-    other = None if pins or not moved else read_through(graph, moved)
-    if other is None:
-        return graph, plan
-    through = plan_layouts(other, target, threads, None, timings, assume)
-    return (other, through) if through.seconds < plan.seconds else (graph, plan)
+    found = find_plan(graph, target, threads, pins, timings, assume)
+    moved = set() if pins else found.moved()
+    other = read_through(graph, moved) if moved else None
+    if other is not None:
+        through = find_plan(other, target, threads, None, timings, assume)
+        if through.seconds < found.seconds:
+            found = through
+    return found.graph, found.plan()

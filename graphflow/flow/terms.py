@@ -438,7 +438,10 @@ class _Terms:
 
 def _copies(tensor: Value, needs: list[Need]) -> tuple[Copy, ...]:
     found: dict[object, Copy] = {}
+    distinct: dict[object, Need] = {}
     for need in needs:
+        distinct.setdefault((id(need.layout), need.demand, need.facts, need.place), need)
+    for need in distinct.values():
         for copy in copies_for(tensor, need):
             found.setdefault(copy_key(copy), copy)
     return tuple(found.values())

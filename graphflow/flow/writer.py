@@ -8,6 +8,7 @@ What always holds: everything is in the order of the graph; nothing is decided h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from graphflow.flow.candidates import Candidate, Candidates, Need, output_need
 from graphflow.flow.copies import Copy, directly
@@ -41,6 +42,16 @@ def write_plan(
     return _Writer(graph, candidates, best, other, extras).plan()
 
 
+def moved_values(graph: OperatorGraph, candidates: Candidates, best: Solution) -> set[str]:
+    """The values that a solution copies or moves for some node, their padding aside."""
+    writer = _Writer(graph, candidates, best, None, {})
+    return {
+        made.value
+        for made in (*writer.edges()[0], *writer.moves())
+        if made.kind != "fill" and any(node for node, _ in made.consumers)
+    }
+
+
 class _Writer:
     def __init__(
         self,
@@ -55,17 +66,16 @@ class _Writer:
         self.labels: dict[str, Label] = {name: candidates.labels[name][0] for name in graph.inputs}
         for candidate in best.candidates.values():
             self.labels |= dict(candidate.gives)
-        self.choices = {name: self._choice(c) for name, c in best.candidates.items()}
 
     def plan(self) -> LayoutPlan:
         """The plan, with everything in the order of the graph."""
-        conversions, cancelled = self._edges()
+        conversions, cancelled = self.edges()
         chosen = self.best.candidates
         return LayoutPlan(
             choices=self.choices,
             edges={name: self._edge(name, label) for name, label in self.labels.items()},
             conversions=conversions,
-            moves=tuple(executed_moves(self.graph, self.candidates, self.best, self.labels)),
+            moves=self.moves(),
             demands={
                 (c.node, n.position): (n.layout, n.demand) for c in chosen.values() for n in c.needs
             },
@@ -76,6 +86,15 @@ class _Writer:
             differences=tuple(self._differences()),
             gap=self.best.gap,
         )
+
+    def moves(self) -> tuple[Conversion, ...]:
+        """The nodes that only move elements."""
+        return tuple(executed_moves(self.graph, self.candidates, self.best, self.labels))
+
+    @cached_property
+    def choices(self) -> dict[str, Choice]:
+        """The choice of each node."""
+        return {name: self._choice(c) for name, c in self.best.candidates.items()}
 
     def _differences(self) -> Iterator[Difference]:
         if self.other is None:
@@ -92,7 +111,7 @@ class _Writer:
         options = self.candidates.of_node[candidate.node]
         form = _form_name(candidate)
         others: dict[str, Other] = {}
-        for other in self._others(candidate):
+        for other in self.others[candidate.node]:
             if other.form != form:
                 others.setdefault(other.form, other)
         cheapest = min(option.seconds for option in options)
@@ -113,8 +132,12 @@ class _Writer:
             candidate.measured,
         )
 
+    @cached_property
+    def others(self) -> dict[str, list[Other]]:
+        """The other candidates of each node, those of the cheapest plans first."""
+        return {name: self._others(c) for name, c in self.best.candidates.items()}
+
     def _others(self, candidate: Candidate) -> list[Other]:
-        """The other candidates of a node, those of the cheapest plans first."""
         options = self.candidates.of_node[candidate.node]
         extras = self.extras.get(candidate.node, [None] * len(options))
         found = [
@@ -128,9 +151,8 @@ class _Writer:
         node = self.graph.producer(value)
         if node is None:
             return EdgePlan(value, label, "graph input", "graph inputs are row-major")
-        candidate = self.best.candidates[node.name]
         others: dict[object, Other] = {}
-        for other in self._others(candidate):
+        for other in self.others[node.name]:
             if label_key(other.label) != label_key(label):
                 others.setdefault(label_key(other.label), other)
         because = self.choices[node.name].because
@@ -160,7 +182,8 @@ class _Writer:
                 found.append(("", output_need(self.graph.values[value])))
         return found
 
-    def _edges(self) -> tuple[tuple[Conversion, ...], tuple[Cancelled, ...]]:
+    def edges(self) -> tuple[tuple[Conversion, ...], tuple[Cancelled, ...]]:
+        """The copies that are made, and the pairs that need none."""
         users: dict[int, list[tuple[str, int]]] = {}
         cancelled: list[Cancelled] = []
         for node, need in self._needs():

@@ -24,7 +24,7 @@ from graphflow.layout.facts import (
 )
 from graphflow.layout.families import Construction, Family, families
 from graphflow.layout.folding import EXACT_POINTS
-from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars
+from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars, smallest_box
 from graphflow.layout.inversion import solve
 from graphflow.layout.kernel_facts import RegionFacts, output_facts, packed_facts
 from graphflow.layout.layout import (
@@ -92,6 +92,7 @@ __all__ = [
     "required_fact",
     "row_major",
     "serves",
+    "smallest_box",
     "solve",
     "undecided",
 ]

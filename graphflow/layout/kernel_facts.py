@@ -28,14 +28,17 @@ from graphflow.arith import (
     Ranges,
     Truth,
     Var,
+    as_index,
     bounds,
     conjunction,
+    conjuncts,
     constant_value,
     disjunction,
     equal,
     negation,
     prove,
     simplify,
+    simplify_predicate,
     substitute,
     substitute_in,
     terms_of,
@@ -397,6 +400,8 @@ def _decided(predicate: Predicate, domain: Domain) -> bool | None:
 
 def _always_runs(points: Domain, domain: Domain) -> bool:
     """Whether each point of `domain` has a point in `points`, which has more axes."""
+    if any(_runs_at(points, domain, part) for part in (1, 0, 2)):
+        return True
     names = [axis.var for axis in domain.axes]
     starts = [constant_value(axis.start) for axis in domain.axes]
     stops = [constant_value(axis.stop) for axis in domain.axes]
@@ -404,6 +409,19 @@ def _always_runs(points: Domain, domain: Domain) -> bool:
     if any(starts) or None in starts or len(shape) != len(names):
         return False
     return Image(points, tuple(names)).covers(domain.where, names, shape).proven
+
+
+def _runs_at(points: Domain, domain: Domain, halves: int) -> bool:
+    """Whether that is so with the further axes at their beginning, their middle or their end."""
+    place: dict[Var, IndexExpr] = {}
+    for axis in points.axes[len(domain.axes) :]:
+        start, stop = constant_value(axis.start), constant_value(axis.stop)
+        if start is None or stop is None or stop <= start:
+            return False
+        place[axis.var] = as_index(start + (stop - 1 - start) * halves // 2)
+    known = conjuncts(domain.where)
+    asked = conjunction(c for c in conjuncts(points.where) if c not in known)
+    return simplify_predicate(substitute_in(asked, place), domain.ranges()) == TRUE
 
 
 def _extent(axis: Axis, domain: Domain) -> tuple[int, int | None]:

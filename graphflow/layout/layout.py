@@ -23,8 +23,15 @@ from graphflow.layout.storage import Region, Window
 from graphflow.tir import Buffer
 
 
+class _Hashed:
+    """Room for the hash of a layout, which is asked for again and again; it is not pickled."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(_Hashed):
     """A tensor of `logical_shape` placed in a row-major box of `physical_shape`, in elements."""
 
     index_map: IndexMap = field(compare=False)
@@ -54,6 +61,14 @@ class Layout:
             ranges = {v: (0, n - 1) for v, n in pairs}
             outputs = tuple(simplify(e, ranges) for e in outputs)
         object.__setattr__(self, "simplified", outputs)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((self.logical_shape, self.physical_shape, self.simplified))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     @staticmethod
     def of(

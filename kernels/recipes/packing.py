@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, substitute, terms_of, variables
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.layout import IndexMap, Layout
+from graphflow.layout import IndexMap, Layout, smallest_box
 from graphflow.tir import Access, Buffer
 
 
@@ -33,7 +33,7 @@ def packed_layout(
     lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
     loops = tuple(var for var, _ in roles.nest_of(access))
     order = tuple(
-        replace(digit, axis=axis)
+        Digit(axis, digit.step, digit.base)
         for digit in _reduction_order(roles, loops, layouts)
         for axis, e in enumerate(access.indices)
         if e is loops[digit.axis] and axis != lane_of
@@ -152,5 +152,4 @@ def packed_weights(
         return [*out, *(digit.of(i[digit.axis]) for digit in order), within % width]
 
     index_map = IndexMap.from_function(len(shape), place, shape)
-    smallest = Layout.of(index_map, shape).physical_shape
-    return Layout.of(index_map, shape, (*smallest[:-1], width))
+    return Layout.of(index_map, shape, (*smallest_box(index_map, shape)[:-1], width))
