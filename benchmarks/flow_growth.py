@@ -1,20 +1,26 @@
-"""Seconds of each stage from import to convert, as graphs grow.
+"""Seconds of each stage from import to convert: of networks, and as graphs grow.
 
-    python benchmarks/flow_growth.py [--blocks N ...] [--ops N ...] [--profile STAGE]
+    python benchmarks/flow_growth.py [NETWORK ...] [--blocks N ...] [--ops N ...] [--profile STAGE]
 
-Residual blocks (Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), and two chains: `fused` is
-elementwise throughout, so that groups reach their limit; `apart` alternates pooling with sigmoid.
-Processor time of this process, which other work on the machine disturbs less than wall time; the
-integer program, where one is needed, counts in full.  The last column is the number of groups.
+Without arguments all networks of `light:` and `zoo:`, and graphs of growing size: residual blocks
+(Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), and two chains: `fused` is elementwise
+throughout, so that groups reach their limit; `apart` alternates pooling with sigmoid.  Each is
+planned in a process of its own, for nothing is known of the shapes of earlier ones then.
+Processor time, which other work on the machine disturbs less than wall time; the integer program,
+where one is needed, counts in full.  The last columns are the operators of the model and the groups
+that are planned.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import multiprocessing
 import pstats
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import onnx
@@ -23,9 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from graphflow.convert import apply_plan
-from graphflow.flow import plan_layouts
+from graphflow.flow import plan_groups
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
+from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
 from graphflow.target import Target
 
 TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
@@ -77,9 +84,23 @@ APART: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def measure(model: onnx.ModelProto, profiled: str | None) -> tuple[list[float], int]:
-    """Seconds of each stage, and the number of groups."""
+GROWING: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "residual blocks": residual,
+    "operators, fused": lambda n: chain(n, FUSED),
+    "operators, apart": lambda n: chain(n, APART),
+}
+
+
+def model_of(name: str) -> onnx.ModelProto:
+    """`N KIND` for a graph of that size, or the name of a network, or of a file."""
+    size, _, kind = name.partition(" ")
+    return GROWING[kind](int(size)) if kind in GROWING else named(name, 0) or onnx.load(name)
+
+
+def measure(name: str, profiled: str | None) -> tuple[list[float], int, int]:
+    """Seconds of each stage, and the numbers of operators and of groups."""
     seconds: list[float] = []
+    model = model_of(name)
 
     def stage(run: Callable[..., Any], *given: Any) -> Any:
         profile = cProfile.Profile() if STAGES[len(seconds)] == profiled else None
@@ -91,31 +112,40 @@ def measure(model: onnx.ModelProto, profiled: str | None) -> tuple[list[float], 
         return result
 
     graph = stage(fuse, stage(canonicalize, stage(import_model, model)))
-    plan = stage(plan_layouts, graph, TARGET, THREADS)
+    graph, plan = stage(plan_groups, graph, TARGET, THREADS)
     stage(apply_plan, graph, plan)
-    return seconds, len(graph)
+    return seconds, len(model.graph.node), len(graph)
+
+
+def networks() -> list[str]:
+    """All networks, without the probes, which are small."""
+    zoo = [f"{ZOO_PREFIX}{name}" for name in ZOO if not name.startswith("probe:")]
+    return [*(f"{LIGHT}{name}" for name in light_names()), *zoo]
 
 
 def main() -> None:
     """Measures and prints, one row a graph."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--blocks", type=int, nargs="*", default=[50, 100, 200, 400, 800, 2000])
-    parser.add_argument("--ops", type=int, nargs="*", default=[1000, 10_000])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK")
+    parser.add_argument("--blocks", type=int, nargs="*")
+    parser.add_argument("--ops", type=int, nargs="*")
     parser.add_argument("--profile", choices=STAGES)
-    options = parser.parse_args()
-    graphs: list[tuple[str, Callable[[], onnx.ModelProto]]] = [
-        (f"{n} residual blocks", lambda n=n: residual(n)) for n in options.blocks
-    ]
-    for n in options.ops:
-        graphs.append((f"{n} operators, fused", lambda n=n: chain(n, FUSED)))
-        graphs.append((f"{n} operators, apart", lambda n=n: chain(n, APART)))
-    table = Table("graph", *STAGES, "groups")
+    given = parser.parse_args()
+    names, blocks, ops = given.networks, given.blocks or [], given.ops or []
+    if not names and given.blocks is None and given.ops is None:
+        names, blocks, ops = networks(), [50, 100, 200, 400, 800, 2000], [1000, 10_000]
+    names = [*names, *(f"{n} residual blocks" for n in blocks)]
+    names += [f"{n} operators, {kind}" for n in ops for kind in ("fused", "apart")]
+    table = Table("graph", *STAGES, "operators", "groups")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, make in graphs:
-        seconds, groups = measure(make(), options.profile)
-        table.add_row(name, *(f"{s:.2f}" for s in seconds), str(groups))
-    Console().print(table)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
+        for name in names:
+            seconds, operators, groups = pool.submit(measure, name, given.profile).result()
+            table.add_row(name, *(f"{s:.2f}" for s in seconds), str(operators), str(groups))
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def as_index(value: IndexLike) -> IndexExpr:
 def terms_of(expr: IndexExpr) -> tuple[tuple[Term, ...], int]:
     """The terms and the constant of `expr`, whatever its class."""
     if isinstance(expr, Sum):
-        return expr.terms, expr.constant
+        return expr.fields  # type: ignore[return-value]
     if isinstance(expr, Const):
         return (), expr.value
     return ((expr, 1),), 0
@@ -214,10 +214,13 @@ def constant_value(expr: IndexExpr) -> int | None:
 def linear(terms: Iterable[Term], constant: int = 0) -> IndexExpr:
     """`Σ coefficient·atom + constant` in normal form; atoms may repeat."""
     coefficients: dict[IndexExpr, int] = {}
+    rests = False
     for atom, coefficient in terms:
         coefficients[atom] = coefficients.get(atom, 0) + coefficient
-    coefficients = {atom: c for atom, c in coefficients.items() if c}
-    if any(isinstance(atom, FloorMod) for atom in coefficients):
+        rests = rests or isinstance(atom, FloorMod)
+    if 0 in coefficients.values():
+        coefficients = {atom: c for atom, c in coefficients.items() if c}
+    if rests:
         merged = _merge_quotient_and_rest(coefficients)
         if merged is not None:
             return linear(merged[0], constant + merged[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from graphflow.arith import ANYWHERE, Domain, IndexExpr, Var, negation
+from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, negation
 from graphflow.errors import ScheduleError
 from graphflow.tir import (
     Allocate,
@@ -20,7 +20,6 @@ from graphflow.tir import (
     is_predicate,
     map_body,
     rename_buffers,
-    sites,
     substitute_body,
     walk,
 )
@@ -40,11 +39,13 @@ def name_of(stmt: Stmt) -> str | None:
             return None
 
 
+Path = tuple[tuple[int, bool], ...]
+"""From the outside in: a position in a body, and whether the way goes on in an else."""
+
+
 def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:
     """`func` with the body that holds the loop or block `place` replaced by what `change` gives."""
-    body = _rewrite(func.body, place, change, ANYWHERE)
-    if body is None:
-        raise ScheduleError(_unknown(func, place))
+    body = _rewrite(func.body, _path(func, place), change, ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
 
@@ -60,52 +61,77 @@ def rewrite_at(func: PrimFunc, place: str, change: Callable[[Stmt, Domain], Body
     return rewrite_around(func, place, around)
 
 
-def _rewrite(body: Body, place: str, change: Change, domain: Domain) -> Body | None:
-    for position, stmt in enumerate(body):
-        if name_of(stmt) == place:
-            return change(body, position, domain)
-        below = _rewrite_below(stmt, place, change, domain)
-        if below is not None:
-            return body if below is stmt else (*body[:position], below, *body[position + 1 :])
-    return None
+def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
+    (position, otherwise), *further = path
+    if not further:
+        return change(body, position, domain)
+    stmt = body[position]
+    old = _below(stmt, otherwise)
+    new = _rewrite(old, tuple(further), change, _inside(stmt, otherwise, domain))
+    if new is old:
+        return body
+    return (*body[:position], _with(stmt, otherwise, new), *body[position + 1 :])
 
 
-def _rewrite_below(stmt: Stmt, place: str, change: Change, domain: Domain) -> Stmt | None:
+def _below(stmt: Stmt, otherwise: bool) -> Body:
+    match stmt:
+        case For() | Block():
+            return stmt.body
+        case If():
+            return stmt.orelse if otherwise else stmt.then
+        case _:
+            return ()
+
+
+def _inside(stmt: Stmt, otherwise: bool, domain: Domain) -> Domain:
+    """The domain in a body below `stmt`, from that around it."""
     match stmt:
         case For():
-            inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-            body = _rewrite(stmt.body, place, change, inner)
-            return _with(stmt, body)
-        case Block():
-            return _with(stmt, _rewrite(stmt.body, place, change, domain))
-        case If():
-            holds, fails = domain, domain
-            if is_predicate(stmt.condition):
-                holds = domain.given(stmt.condition)  # type: ignore[arg-type]
-                fails = domain.given(negation(stmt.condition))  # type: ignore[arg-type]
-            then = _rewrite(stmt.then, place, change, holds)
-            if then is not None:
-                return stmt if then is stmt.then else replace(stmt, then=then)
-            orelse = _rewrite(stmt.orelse, place, change, fails)
-            if orelse is not None:
-                return stmt if orelse is stmt.orelse else replace(stmt, orelse=orelse)
-            return None
+            return domain.inside(stmt.var, stmt.start, stmt.stop)
+        case If() if is_predicate(stmt.condition):
+            condition: Predicate = stmt.condition  # type: ignore[assignment]
+            return domain.given(negation(condition) if otherwise else condition)
         case _:
-            return None
+            return domain
 
 
-def _with(stmt: For | Block, body: Body | None) -> Stmt | None:
-    if body is None or body is stmt.body:
-        return None if body is None else stmt
-    return replace(stmt, body=body)
+def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
+    match stmt:
+        case For() | Block():
+            return replace(stmt, body=body)
+        case If():
+            return replace(stmt, orelse=body) if otherwise else replace(stmt, then=body)
+        case _:
+            raise AssertionError("nothing is below any other statement")
+
+
+def _path(func: PrimFunc, place: str) -> Path:
+    """The way to the loop or block called `place`."""
+    path = _way(func.body, place)
+    if path is None:
+        raise ScheduleError(_unknown(func, place))
+    return path
+
+
+def _way(body: Body, place: str) -> Path | None:
+    for position, stmt in enumerate(body):
+        if name_of(stmt) == place:
+            return ((position, False),)
+        for otherwise in (False, True) if isinstance(stmt, If) else (False,):
+            further = _way(_below(stmt, otherwise), place)
+            if further is not None:
+                return ((position, otherwise), *further)
+    return None
 
 
 def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
     """The loop or block called `place`, with the domain around it."""
-    for site in sites(func.body):
-        if name_of(site.stmt) == place:
-            return site.stmt, site.domain
-    raise ScheduleError(_unknown(func, place))
+    *outer, (last, _) = _path(func, place)
+    body, domain = func.body, ANYWHERE
+    for position, otherwise in outer:
+        domain = _inside(body[position], otherwise, domain)
+        body = _below(body[position], otherwise)
+    return body[last], domain
 
 
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:

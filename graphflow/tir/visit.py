@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never, cast
+from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import (
     ANYWHERE,
@@ -294,28 +294,35 @@ class Site:
 
 def sites(body: Body, domain: Domain = ANYWHERE, guards: tuple[Expr, ...] = ()) -> Iterator[Site]:
     """Every statement with its iteration domain, parents before children, in program order."""
+    found: list[_Place] = []
+    _collect(body, domain, guards, found)
+    return (Site(*place) for place in found)
+
+
+_Place: TypeAlias = tuple[Stmt, Domain, tuple[Expr, ...]]
+
+
+def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_Place]) -> None:
+    """Appends what a `Site` has of each statement: kernels are walked so often that it counts."""
     for stmt in body:
-        yield Site(stmt, domain, guards)
+        found.append((stmt, domain, guards))
         match stmt:
             case For():
-                yield from sites(stmt.body, domain.inside(stmt.var, stmt.start, stmt.stop), guards)
+                inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+                _collect(stmt.body, inner, guards, found)
             case Block():
-                yield from sites(stmt.body, domain, guards)
+                _collect(stmt.body, domain, guards, found)
+            case If() if is_predicate(stmt.condition):
+                predicate = cast(Predicate, stmt.condition)
+                _collect(stmt.then, domain.given(predicate), guards, found)
+                if stmt.orelse:
+                    _collect(stmt.orelse, domain.given(negation(predicate)), guards, found)
             case If():
-                yield from _if_sites(stmt, domain, guards)
+                inside = (*guards, cast(Expr, stmt.condition))
+                _collect(stmt.then, domain, inside, found)
+                _collect(stmt.orelse, domain, inside, found)
             case Store() | Reduce() | Allocate() | Assume():
                 pass
-
-
-def _if_sites(stmt: If, domain: Domain, guards: tuple[Expr, ...]) -> Iterator[Site]:
-    if is_predicate(stmt.condition):
-        predicate = cast(Predicate, stmt.condition)
-        yield from sites(stmt.then, domain.given(predicate), guards)
-        yield from sites(stmt.orelse, domain.given(negation(predicate)), guards)
-    else:
-        inner = (*guards, cast(Expr, stmt.condition))
-        yield from sites(stmt.then, domain, inner)
-        yield from sites(stmt.orelse, domain, inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,17 +343,17 @@ class Access:
 def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
     found: list[Access] = []
-    for site in sites(body, domain):
-        stmt = site.stmt
+    places: list[_Place] = []
+    _collect(body, domain, (), places)
+    for stmt, here, guards in places:
         if isinstance(stmt, Assume):
             continue
-        certain = not site.guards
         for expr in expressions_of(stmt):
-            found += _reads(expr, site.domain, certain)
+            found += _reads(expr, here, not guards)
         if isinstance(stmt, Store | Reduce):
             op = stmt.op if isinstance(stmt, Reduce) else None
             kind = "write" if op is None else "reduce"
-            found.append(Access(stmt.buffer, stmt.indices, site.domain, kind, certain, op))
+            found.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
     return tuple(found)
 
 
