@@ -146,10 +146,15 @@ def packed_weights(
     """
 
     def place(*i: Var) -> list[IndexExpr]:
-        within = i[lane] % group if group else _lane(i[lane], channels)
+        within = i[lane] % group if group else i[lane]
         out: list[IndexExpr] = [i[lane] // group] if group else []
         out.append(within // width)
         return [*out, *(digit.of(i[digit.axis]) for digit in order), within % width]
 
+    def ordered(*i: Var) -> list[IndexExpr]:
+        return [*i[:lane], _lane(i[lane], channels), *i[lane + 1 :]]
+
     index_map = IndexMap.from_function(len(shape), place, shape)
+    if channels is not None and not group:
+        index_map = IndexMap.from_function(len(shape), ordered, shape).then(index_map)
     return Layout.of(index_map, shape, (*smallest_box(index_map, shape)[:-1], width))
