@@ -22,7 +22,7 @@ from placing import (
     unplace,
 )
 
-from graphflow.arith import IndexExpr, Var
+from graphflow.arith import TRUE, IndexExpr, Var
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
 from graphflow.kernels import definitions as d
@@ -32,6 +32,7 @@ from graphflow.kernels.recipes import (
     Known,
     Offers,
     Padding,
+    Tiled,
     View,
     alternatives,
 )
@@ -48,7 +49,7 @@ from graphflow.layout import (
 from graphflow.lower import LoweredKernel, lower_call
 from graphflow.schedule import replay
 from graphflow.target import Target
-from graphflow.tir import PrimFunc, interpret
+from graphflow.tir import PrimFunc, Reduce, interpret, sites
 
 Array = np.ndarray[Any, Any]
 SHORT = replace(
@@ -380,7 +381,26 @@ CASES: dict[str, Case] = {
     "transpose": Case(d.transpose((2, 5, 3, 4), (0, 2, 3, 1))),
     "reshape": Case(d.reshape((2, 5, 6), (10, 6))),
     "flatten": Case(d.reshape((1, 6, 2, 3), (1, 36))),
+    "conv of long rows": conv((2, 3, 3, 24), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+    "conv of long rows, one border": conv(
+        (1, 2, 2, 24), (4, 2, 1, 3), pads=(0, 0, 0, 4), dilations=(1, 2)
+    ),
+    "conv of long rows, no taps": conv((1, 5, 3, 12), (7, 5, 1, 1), bias=True),
+    "conv of one long row": conv((1, 3, 32), (3, 3, 5), pads=(2, 2), bias=True),
+    "conv of long rows+residual+relu": fused(
+        d.convolution((1, 3, 2, 16), (5, 3, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        (d.binary(ADD, (1, 5, 2, 16), (1, 5, 2, 16)), 1),
+        (d.unary(RELU, (1, 5, 2, 16)), 0),
+        constants="w0 b0",
+    ),
+    "conv of long rows of two segments": reading(
+        d.convolution((1, 7, 2, 16), (5, 7, 1, 3), pads=(0, 1, 0, 1)),
+        [(1, 4, 2, 16), (1, 3, 2, 16)],
+        [d.Segment(0, 0, 1, 0, 1, 4), d.Segment(1, 4, 1, 0, 1, 3)],
+    ),
+    "conv of rows of 96": conv((1, 5, 2, 96), (7, 5, 3, 3), LONG, pads=(1, 1, 1, 1), bias=True),
 }  # fmt: skip
+ALONG_ROWS = [name for name in CASES if name.startswith("conv of ") and "long row" in name]
 
 
 def numbers(definition: PrimFunc, seed: int = 0) -> dict[str, Array]:
@@ -552,7 +572,21 @@ def test_forms_without_padding_stay_inside_a_window(name: str) -> None:
         assert (around == (SENTINEL if around.dtype.kind == "f" else around[:1])).all(), form.name
 
 
+@pytest.mark.parametrize("name", ALONG_ROWS)
+def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str) -> None:
+    """Weights of a tile's channels lie together; between the borders no step has a condition."""
+    (form, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
+    assert isinstance(form.recipe, Tiled) and form.vector_form
+    assert form.recipe.registers == 1
+    tile = form.recipe.tiling.panels[0].pixels
+    packed = [layout for n, layout in form.layouts.items() if n in form.private]
+    assert packed and all(layout.physical_shape[-1] == tile for layout in packed)
+    sums = [site for site in sites(kernel.func.body) if isinstance(site.stmt, Reduce)]
+    assert any(site.domain.where == TRUE for site in sums)
+
+
 NATIVE = [
+    "conv of rows of 96", "conv of long rows", "conv of long rows+residual+relu",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",
     "average pool, ceil, with pads", "global max pool", "sum over 18 channels",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.kernels.recipes.tiling import Plane, choose_tiling
+from graphflow.kernels.recipes.tiling import Along, Plane, choose_tiling
 from graphflow.target import Target
 
 EIGHT_LANES = Target(
@@ -50,3 +50,35 @@ def test_a_mask_known_beforehand_costs_its_pieces() -> None:
 def test_weights_that_leave_the_first_cache_are_used_for_more_pixels() -> None:
     plane = replace(PLANE, channels=80, pixels=32, rows=32, steps=720, pixel_bytes=320)
     assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].pixels > 2
+
+
+ROWS = Plane(
+    channels=128, pixels=20, rows=128, steps=180, weight_bytes=14400, pixel_bytes=4,
+    whole_vectors=False, along=Along(misses=0.0, borders=True),
+)  # fmt: skip
+
+
+def test_lanes_along_rows_hold_the_same_channels_in_all_groups() -> None:
+    """Weights are packed once; masks at the borders leave registers for fewer channels."""
+    bordered, cycles = choose_tiling(ROWS, EIGHT_LANES)
+    assert len({panel.pixels for panel in bordered.panels}) == 1
+    assert sum(panel.count for panel in bordered.panels) > 2
+    for panel in bordered.panels:
+        assert panel.vectors * (panel.pixels + 1) + 1 + 3 <= EIGHT_LANES.vector_registers
+    _, fewer = choose_tiling(replace(ROWS, along=Along(0.0, borders=False)), EIGHT_LANES)
+    assert fewer < cycles
+
+
+def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> None:
+    """Twenty channels in vectors of eight waste a sixth; rows of 128 pixels waste nothing."""
+    channels = Plane(20, 128, 128, 180, 14400, 80, whole_vectors=False)
+    assert choose_tiling(ROWS, EIGHT_LANES)[1] < choose_tiling(channels, EIGHT_LANES)[1]
+    full = replace(channels, channels=24, weight_bytes=17280)
+    many = replace(ROWS, pixels=24, weight_bytes=17280)
+    assert choose_tiling(many, EIGHT_LANES)[1] > choose_tiling(full, EIGHT_LANES)[1]
+
+
+def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> None:
+    apart = replace(ROWS, steps=20, along=Along(1.0, borders=False))
+    near = replace(apart, along=Along(0.0, borders=False))
+    assert choose_tiling(apart, EIGHT_LANES)[1] > 1.5 * choose_tiling(near, EIGHT_LANES)[1]

@@ -32,13 +32,15 @@ class Tiled:
 
     `finite` and `reciprocal` are inputs of which the recipe states what `Known` says.  `group` is
     the number of channels that read the same part of the input, where that is less than all: tiles
-    stay within a group.
+    stay within a group.  `registers` is the physical axis of the output of which a tile holds some
+    neighbours in registers, where that is not the one before the lanes.
     """
 
     tiling: Tiling
     finite: tuple[str, ...] = ()
     reciprocal: tuple[str, ...] = ()
     group: int = 0
+    registers: int | None = None
 
     @property
     def rests_on(self) -> frozenset[str]:

@@ -46,6 +46,7 @@ from graphflow.kernels.recipes.placing import (
     second_lane,
 )
 from graphflow.kernels.recipes.roles import Roles, iterations, multiply_adds, operations, roles_of
+from graphflow.kernels.recipes.rows import along_rows
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import (
     Demand,
@@ -200,6 +201,15 @@ def _tiled(
                     yield from halo_forms(form, roles, known)
 
 
+def _cheaper_rows(
+    form: Alternative, roles: Roles, constants: frozenset[str], target: Target
+) -> Alternative:
+    """The form, or if that is cheaper, the one with its lanes along rows of the data."""
+    rows = along_rows(form, roles, constants, target)
+    cheaper = rows is not None and rows.work.cycles < form.work.cycles
+    return rows if rows is not None and cheaper else form
+
+
 def _as_offered(
     definition: PrimFunc,
     roles: Roles,
@@ -343,7 +353,7 @@ def _form(
     if write_padding:
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
     work = Work(2.0 * roles.multiply_adds, cycles, plane.rows, *_bytes(definition, layouts))
-    return Alternative(
+    form = Alternative(
         _name(layouts, free, output),
         layouts,
         frozenset(b.name for b in packed),
@@ -353,6 +363,7 @@ def _form(
         work,
         vector,
     )
+    return _cheaper_rows(form, roles, constants, target)
 
 
 @lru_cache(maxsize=10_000)

@@ -104,12 +104,22 @@ def tiled(
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
     s, axes = _joined_lanes(s, placements[output][0], axes)
+    held = None if recipe.registers is None else axes[recipe.registers]
+    if held is not None:
+        s, axes = _held(s, axes, held)
     if recipe.group:
         s, axes = _grouped(s, axes, recipe.group)
     s, axes = _phases_apart(s, axes)
     s = _taps_met(s, axes)
-    s, reduction = _reduction_order(s, axes)
-    return register_tile(s, axes, recipe.tiling, reduction)
+    s, reduction = _reduction_order(s, axes, axes[-1] if held is None else held)
+    return register_tile(s, axes, recipe.tiling, reduction, held is not None)
+
+
+def _held(s: Schedule, axes: tuple[str, ...], held: str) -> tuple[Schedule, tuple[str, ...]]:
+    """The axis that a tile holds in registers next to the lanes."""
+    axes = (*(name for name in axes[:-1] if name != held), held, axes[-1])
+    present = tuple(name for name in axes if find_loop(s.func, name) is not None)
+    return (s.apply(reorder_loops, present) if len(present) > 1 else s), axes
 
 
 def _grouped(s: Schedule, axes: tuple[str, ...], group: int) -> tuple[Schedule, tuple[str, ...]]:
@@ -210,11 +220,17 @@ def _congruences(func: PrimFunc, axes: tuple[str, ...]) -> dict[str, tuple[set[V
     return found
 
 
-def _reduction_order(s: Schedule, axes: tuple[str, ...]) -> tuple[Schedule, tuple[str, ...]]:
-    """The reduction loops, those that stride furthest through the data operand outermost."""
+def _reduction_order(
+    s: Schedule, axes: tuple[str, ...], channel: str
+) -> tuple[Schedule, tuple[str, ...]]:
+    """The reduction loops, those that stride furthest through the data operand outermost.
+
+    `channel` is the axis that the other operand, the weights, follows.
+    """
     s = _split_blocked(s, axes)
     loops = _reduction_loops(s.func, axes)
-    strides = {name: _stride(s.func, name, axes) for name in loops}
+    pixels = {Var(axis) for axis in axes if axis != channel}
+    strides = {name: _stride(s.func, name, pixels) for name in loops}
     return s, tuple(sorted(loops, key=lambda name: (-strides[name], loops.index(name))))
 
 
@@ -246,14 +262,13 @@ def _digit_base(func: PrimFunc, var: Var) -> int | None:
     return min(found, default=None)
 
 
-def _stride(func: PrimFunc, name: str, axes: tuple[str, ...]) -> int:
+def _stride(func: PrimFunc, name: str, pixels: set[Var]) -> int:
     """Elements that one step of a reduction loop moves in the data operand.
 
     That is the largest buffer it runs through, before all one that follows most axes
     of the output's pixels.
     """
     var = Var(name)
-    pixels = {Var(axis) for axis in axes[:-1]}
     reads = [
         access
         for access in accesses(func.body)

@@ -1,10 +1,11 @@
 """The register tile: the one recipe by which reductions and elementwise kernels become fast.
 
 In: a schedule whose output nest follows the axes of the output, innermost last, and a `Tiling`.
-Out: the schedule of the finished kernel.  The innermost output axis becomes lanes, the axis before
-it pixels; pixels × vectors are held in registers while the reduction loops run outside them.
-Borders are cut off the pixel loop, so that its middle has no conditions.  Nothing here knows which
-operator the kernel came from: loops are told apart by the indices they occur in.
+Out: the schedule of the finished kernel.  The innermost axis of the nest becomes lanes, the one
+before it pixels; pixels × vectors are held in registers while the reduction loops run outside them.
+Where lanes run along a row of an image, "pixels" are its channels.  Borders are cut off the loop
+over pixels, or over groups of lanes, so that its middle has no conditions.  Nothing here knows
+which operator the kernel came from: loops are told apart by the indices they occur in.
 """
 
 from __future__ import annotations
@@ -80,11 +81,16 @@ Tile = tuple[str, tuple[str, ...]]
 
 
 def register_tile(
-    s: Schedule, axes: tuple[str, ...], tiling: Tiling, reduction: tuple[str, ...]
+    s: Schedule,
+    axes: tuple[str, ...],
+    tiling: Tiling,
+    reduction: tuple[str, ...],
+    lanes_meet_borders: bool,
 ) -> Schedule:
     """Tiles the nest over the output `axes`, with the `reduction` loops in that order.
 
-    Axes of extent one may be missing from the kernel.
+    Axes of extent one may be missing from the kernel.  Borders are cut off the loops over pixels,
+    or off those over groups of lanes where these are what borders are about.
     """
     present = [name for name in axes if find_loop(s.func, name) is not None]
     if not present:
@@ -109,7 +115,8 @@ def register_tile(
         s = s.apply(divide_loop, here, panel.width, (here + "g", here + "t"), "guard")
         s = _reordered(s, [here + "g", *inner, here + "t"])
         s, found = _plane(s, inner[0] if inner else None, here + "t", panel, loops, tiling)
-        tiles += found
+        inside = tuple(r for _, reductions in found for r in reductions)
+        tiles += [(here + "g", inside)] if lanes_meet_borders else found
     return _in_parallel(_borders_cut(s, tiles), outer, pixel)
 
 

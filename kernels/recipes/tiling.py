@@ -1,10 +1,11 @@
 """Choosing a register tile by shape: how many pixels and vectors one tile holds.
 
 In: the channels and pixels of the output, the length of the reduction, the bytes of packed weights,
-and the target.  Out: the `Tiling` with the fewest estimated cycles, and that estimate.  The model
-counts, per step of the reduction, the multiply-adds, the loads of weight vectors and pixels and the
-latency of the accumulators; and per tile the instructions that fill and store it, of which those
-under a mask may be slow.
+and the target.  Out: the `Tiling` with the fewest estimated cycles, and that estimate.  Lanes and
+pixels are what the recipe makes of axes: where lanes run along a row of the data, the pixels are
+channels, and their weights are broadcast.  The model counts, per step of the reduction, the
+multiply-adds, the loads of vectors and of what is broadcast, and the latency of the accumulators;
+and per tile the instructions that fill and store it, of which those under a mask may be slow.
 """
 
 from __future__ import annotations
@@ -37,6 +38,35 @@ L2_BYTES_PER_CYCLE = 28.0
 """How fast the weights of a group come where they do not stay in the first-level cache."""
 
 
+UNALIGNED = 1.08
+"""How much longer a step takes whose vectors of data begin anywhere in a cache line."""
+
+LINE_BYTES = 64
+
+LINE_CYCLES = 10.0
+"""Cycles until a line is there that has to come from the second-level cache, each apart from the
+last, so that nobody fetches it ahead."""
+
+MASKED = 0.15
+"""The part by which a tile takes longer that meets a border within its lanes."""
+
+BORDER_GROUPS = 2
+"""Groups of lanes in a row that meet a border, the first and the last: there are to be others."""
+
+MASK_REGISTERS = 3
+"""Vectors that such a tile needs besides: the mask, the operand and the sum under it."""
+
+
+class Along(NamedTuple):
+    """What holds of lanes that run along a row of the data."""
+
+    misses: float
+    """For each line that a group of lanes spans: how often a step takes it from the second-level
+    cache."""
+    borders: bool
+    """Whether some of the lanes of the first or the last group take no part in a step."""
+
+
 class Row(NamedTuple):
     """The part of a plane that the pixels of a tile depend on; planes have few different ones."""
 
@@ -44,6 +74,7 @@ class Row(NamedTuple):
     steps: int
     pixel_bytes: int
     nests: int
+    along: Along | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +93,13 @@ class Plane:
     """Whether the last vector covers padding anyhow, so that a narrow one gains nothing."""
     nests: int = 1
     """How many loops the steps are in, one behind the other."""
+    along: Along | None = None
+    """Given where the lanes run along the data, and the weights along the pixels."""
 
     @property
     def row(self) -> Row:
         """What is done for each row."""
-        return Row(self.pixels, self.steps, self.pixel_bytes, self.nests)
+        return Row(self.pixels, self.steps, self.pixel_bytes, self.nests, self.along)
 
 
 @lru_cache(maxsize=10_000)
@@ -97,6 +130,12 @@ def _tilings(plane: Plane, vectors: int, target: Target) -> Iterator[Tiling]:
     """The tilings into groups of so many vectors."""
     lanes = target.lanes()
     narrow = plane.channels % lanes
+    if plane.along is not None:
+        groups = -(-plane.channels // (vectors * lanes))
+        for pixels in range(1, _room(plane.row, vectors, target) + 1):
+            if groups > BORDER_GROUPS or not plane.along.borders:
+                yield _in_panels(plane, vectors, target, True, pixels)
+        return
     yield _in_panels(plane, vectors, target, True)
     if 0 < narrow <= lanes // 2 and not plane.whole_vectors:
         yield _in_panels(plane, vectors, target, False)
@@ -107,21 +146,29 @@ def _tilings(plane: Plane, vectors: int, target: Target) -> Iterator[Tiling]:
         yield Tiling((Panel(groups, vectors, lanes, pixels),), panel_outermost=True)
 
 
-def _in_panels(plane: Plane, vectors: int, target: Target, whole_lanes: bool) -> Tiling:
-    """Equal groups, then a narrower one, then a few lanes unless those are to be a whole vector."""
+def _in_panels(
+    plane: Plane, vectors: int, target: Target, whole_lanes: bool, pixels: int = 0
+) -> Tiling:
+    """Equal groups, then a narrower one, then a few lanes unless those are to be a whole vector.
+
+    Each has the given number of pixels, or if that is 0 those that are best for it.
+    """
     lanes = target.lanes()
     whole, rest = divmod(plane.channels, vectors * lanes)
     panels = []
     if whole:
-        panels.append(Panel(whole, vectors, lanes, _best_pixels(plane.row, vectors, lanes, target)))
+        many = pixels or _best_pixels(plane.row, vectors, lanes, target)
+        panels.append(Panel(whole, vectors, lanes, many))
     full, narrow = divmod(rest, lanes)
     if narrow and whole_lanes:
         full, narrow = full + 1, 0
     if full:
-        panels.append(Panel(1, full, lanes, _best_pixels(plane.row, full, lanes, target)))
+        many = pixels or _best_pixels(plane.row, full, lanes, target)
+        panels.append(Panel(1, full, lanes, many))
     if narrow:
         width = _power_of_two(narrow)
-        panels.append(Panel(1, 1, width, _best_pixels(plane.row, 1, width, target)))
+        many = pixels or _best_pixels(plane.row, 1, width, target)
+        panels.append(Panel(1, 1, width, many))
     return Tiling(tuple(panels))
 
 
@@ -129,10 +176,16 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
+def _room(row: Row, vectors: int, target: Target) -> int:
+    """The most pixels of which the registers hold so many vectors."""
+    masks = MASK_REGISTERS if row.along is not None and row.along.borders else 0
+    room = (target.vector_registers - 1 - vectors - masks) // vectors
+    return max(1, min(room, row.pixels, 28))
+
+
 @lru_cache(maxsize=10_000)
 def _best_pixels(row: Row, vectors: int, lanes: int, target: Target) -> int:
-    room = (target.vector_registers - 1 - vectors) // vectors
-    room = max(1, min(room, row.pixels, 28))
+    room = _room(row, vectors, target)
     tiles = [_tile_cycles(row, vectors, lanes, pixels, target) for pixels in range(1, room + 1)]
     costs = []
     for pixels in range(1, room + 1):
@@ -153,17 +206,22 @@ def _row_cycles(row: Row, panel: Panel, target: Target) -> float:
 def _tile_cycles(row: Row, vectors: int, lanes: int, pixels: int, target: Target) -> float:
     share = max(lanes / target.lanes(), 0.5)
     multiply_adds = pixels * vectors * share / target.fmas_per_cycle
-    each = 0.5 if _fits_sets(row.pixel_bytes, pixels, target) else CONFLICT_CYCLES
+    each = 0.5 if fits_sets(row.pixel_bytes, pixels, target) else CONFLICT_CYCLES
     loads = vectors * share * target.cycles_per_vector_load + pixels * each
+    weights = 4 * vectors * lanes
+    if row.along is not None:
+        multiply_adds, loads, weights = multiply_adds * UNALIGNED, loads * UNALIGNED, 4 * pixels
+        spanned = max(1.0, vectors * lanes * 4 / LINE_BYTES)
+        loads = max(loads, spanned * row.along.misses * LINE_CYCLES)
     step = max(multiply_adds, loads, target.fma_latency * LATENCY)
-    if row.steps * vectors * lanes * 4 > target.l1_bytes * 3 // 2:
-        step = max(step, vectors * lanes * 4 / L2_BYTES_PER_CYCLE)
+    if row.steps * weights > target.l1_bytes * 3 // 2:
+        step = max(step, weights / L2_BYTES_PER_CYCLE)
     entering = TILE_OVERHEAD + (row.nests - 1) * NEST_OVERHEAD
     return row.steps * step + pixels * vectors * 2 * share + entering
 
 
-def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
-    """Whether the lines of all pixels stay in the first cache from one step to the next.
+def fits_sets(stride: int, pixels: int, target: Target) -> bool:
+    """Whether the lines of all pixels, so many bytes apart, stay in the first cache meanwhile.
 
     Pixels a multiple of the cache's way size apart share one set, which holds as many lines as the
     cache has ways; two are left for everything else.
@@ -176,10 +234,18 @@ def _fits_sets(stride: int, pixels: int, target: Target) -> bool:
 def _cycles(plane: Plane, tiling: Tiling, target: Target) -> float:
     row = sum(panel.count * _row_cycles(plane.row, panel, target) for panel in tiling.panels)
     row += plane.pixels * _mask_cycles(plane, tiling, target)
+    passes = 1
+    if plane.along is not None:
+        passes = sum(panel.count for panel in tiling.panels)
+        ends = dict.fromkeys((tiling.panels[0], tiling.panels[-1]) if plane.along.borders else ())
+        masked = [
+            min(BORDER_GROUPS, passes) / len(ends) * _row_cycles(plane.row, p, target) for p in ends
+        ]
+        row += MASKED * sum(masked)
     cycles = row * plane.rows
     if not tiling.panel_outermost and plane.weight_bytes > target.l2_bytes * 3 // 4:
-        # Each row streams all weights from the next cache.
-        cycles += plane.rows * plane.weight_bytes / target.l3_bytes_per_cycle
+        # Each row, or each group of a row, streams all weights from the next cache.
+        cycles += plane.rows * passes * plane.weight_bytes / target.l3_bytes_per_cycle
     if tiling.panel_outermost:
         # Each group of channels reads the input again; it comes from the second-level cache.
         cycles *= 1.005

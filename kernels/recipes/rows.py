@@ -1,0 +1,145 @@
+"""Forms whose lanes run along a row of the data, while a tile holds several channels of it.
+
+In: a form whose innermost axis the weights do not depend on (rows of an image, row-major), and the
+roles of its kernel.  Out: the same form with its weights packed by an axis that the data does not
+depend on.  A tile of channels × vectors then needs, for each step, the vectors and one weight for
+each channel, and no lane is wasted where the channels would not fill whole vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from graphflow.arith import Var, terms_of, variables
+from graphflow.kernels.recipes.alternative import Alternative, Tiled
+from graphflow.kernels.recipes.halo import overhang
+from graphflow.kernels.recipes.movement import flat_offset
+from graphflow.kernels.recipes.packing import packed_layout
+from graphflow.kernels.recipes.placing import lane_axis
+from graphflow.kernels.recipes.roles import Roles
+from graphflow.kernels.recipes.tiling import (
+    BORDER_GROUPS,
+    LINE_BYTES,
+    Along,
+    Plane,
+    choose_tiling,
+    fits_sets,
+)
+from graphflow.layout import Layout
+from graphflow.target import Target
+from graphflow.tir import DTYPES, Access
+
+
+def along_rows(
+    form: Alternative, roles: Roles, constants: frozenset[str], target: Target
+) -> Alternative | None:
+    """The form with an axis of the weights in registers; None where no axis and no operands are so.
+
+    The data lies along the lanes without gaps and is read in products with constant weights only,
+    and the output is not padded.  Rows that end within a vector are left alone, and those all of
+    whose groups meet a border: masks in every step cost most of what there is to gain.
+    """
+    output = form.layouts[roles.output.name]
+    if not isinstance(form.recipe, Tiled) or form.recipe.group or output.is_padded:
+        return None
+    lane = lane_axis(output)
+    extent = roles.output.shape[lane]
+    if extent % target.lanes():
+        return None
+    terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
+    weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
+    data = [a for n, reads in terms.items() if n not in weights for a in reads]
+    held = _held_axis(roles, weights, data, lane)
+    if held is None or not all(_is_along(roles, a, form.layouts, lane) for a in data):
+        return None
+    borders = any(
+        reach != (0, 0)
+        for access in data
+        for index, reach in zip(access.indices, overhang(roles, access.buffer.name), strict=True)
+        if roles.axes[lane] in variables(index)
+    )
+    if borders and extent <= BORDER_GROUPS * target.lanes():
+        return None
+    plane = Plane(
+        channels=extent,
+        pixels=roles.output.shape[held],
+        rows=prod(roles.output.shape) // (extent * roles.output.shape[held]),
+        steps=max(1, roles.steps),
+        nests=max(1, len(roles.nests)),
+        weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
+        pixel_bytes=DTYPES[roles.output.dtype].itemsize,
+        whole_vectors=False,
+        along=Along(
+            max(_misses(roles, a, form.layouts, target) for a in data),
+            borders,
+        ),
+    )
+    tiling, cycles = choose_tiling(plane, target)
+    others = {n: x for n, x in form.layouts.items() if n not in weights}
+    packed = {
+        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].pixels, others)
+        for n in weights
+    }
+    place = output.index_map.outputs.index(output.index_map.inputs[held])
+    more = sum(_bytes(packed[n]) - _bytes(form.layouts[n]) for n in weights)
+    return replace(
+        form,
+        name=f"{form.name} along rows",
+        layouts={**form.layouts, **packed},
+        private=form.private | frozenset(weights),
+        recipe=replace(form.recipe, tiling=tiling, registers=place),
+        work=replace(form.work, cycles=cycles, rows=plane.rows, read=form.work.read + more),
+        vector_form=True,
+    )
+
+
+def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) -> int | None:
+    """The only axis that all weights depend on, each index by one loop, and no data does."""
+    if not weights or not data or roles.phases[lane] != 1:
+        return None
+    output_axes = set(roles.axes)
+    found: set[Var] = set()
+    for name in weights:
+        reads = roles.reads[name]
+        indices = {e for a in reads for e in a.indices}
+        reduced = {v for a in reads for v, _ in roles.nest_of(a)}
+        found |= {e for e in indices if e in output_axes}
+        if len({a.indices for a in reads}) > 1 or not indices <= reduced | output_axes:
+            return None
+    if len(found) != 1:
+        return None
+    (var,) = found
+    held = roles.axes.index(var)
+    broadcast = not any(var in variables(e) for a in data for e in a.indices)
+    return held if broadcast and roles.output.shape[held] > 1 else None
+
+
+def _is_along(roles: Roles, access: Access, layouts: Mapping[str, Layout], lane: int) -> bool:
+    """Whether neighbouring lanes read neighbouring elements."""
+    terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
+    var = roles.axes[lane]
+    return [(a, k) for a, k in terms if var in variables(a)] == [(var, 1)]
+
+
+def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target: Target) -> float:
+    """How often a step takes a line of data from the second-level cache, instead of the first.
+
+    The channels of one tile read what those of the last one did: it is still in the first cache
+    if it fits there, and if its lines are not all in a few sets.
+    """
+    size = DTYPES[access.buffer.dtype].itemsize
+    terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
+    strides = {atom: abs(k) * size for atom, k in terms}
+    nest = [(strides.get(v, 0), extent) for v, extent in roles.nest_of(access)]
+    apart = [(stride, n) for stride, n in nest if stride >= LINE_BYTES]
+    taps = prod(n for stride, n in nest if stride < LINE_BYTES)
+    fits = 2 * LINE_BYTES * prod(n for _, n in apart) <= target.l1_bytes * 3 // 4
+    if fits and all(fits_sets(stride, n, target) for stride, n in apart):
+        return 0.0
+    return 1 / taps
+
+
+def _bytes(layout: Layout) -> int:
+    return layout.buffer("_", "float32").bytes
