@@ -23,7 +23,9 @@ def test_groups_outermost_that_do_not_divide_the_channels_pay_for_masked_stores(
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
     tiling, dear = choose_tiling(PLANE, slow)
     assert sum(p.count * p.width for p in tiling.panels) == PLANE.channels
-    assert 0.95 * cheap < dear < 1.1 * cheap
+    assert not tiling.panel_outermost
+    # What is compared: some thread may have half a row more than its share.
+    assert cheap < dear * (1 + 0.5 / PLANE.rows) < 1.1 * cheap
 
 
 def test_vectors_that_may_write_padding_need_no_mask() -> None:

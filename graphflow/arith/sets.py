@@ -10,7 +10,7 @@ ever read back out of isl: it decides, it does not write code.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
@@ -201,18 +201,31 @@ def _point(domain: Domain, parts: Mapping[Var, int]) -> dict[Var, int] | None:
 
 
 def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
+    def counterexamples(context: Any) -> Any:
+        return _read(context, domain.given(negation(claim)))
+
+    return _decided(text, counterexamples, lambda points: f"fails at {_describe(points, domain)}")
+
+
+def _decided(
+    text: str, counterexamples: Callable[[Any], Any], shown: Callable[[Any], str]
+) -> Proof:
+    """PROVEN if a set, made in an isl context, is empty; `shown` says what a point of it refutes.
+
+    UNKNOWN past the operation budget.
+    """
     try:
         with _Budget() as context:
-            counterexamples = _read(context, domain.given(negation(claim)))
-            if counterexamples.is_empty():
+            found = counterexamples(context)
+            if found.is_empty():
                 return Proof(Verdict.PROVEN, text, "integer sets")
-            point = _describe(counterexamples, domain)
+            reason = shown(found)
     except isl.Error as error:
         if not _out_of_budget(error):
             raise
         reason = f"not decided within {OPERATION_BUDGET} operations"
         return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
-    return Proof(Verdict.REFUTED, text, "integer sets", f"fails at {point}")
+    return Proof(Verdict.REFUTED, text, "integer sets", reason)
 
 
 def prove_empty(domain: Domain, claim: str = "") -> Proof:
@@ -263,20 +276,14 @@ def images_cover(
 ) -> Proof:
     """Whether every tuple of the box `shape` in `region` is reached by one of `images`."""
     text = f"{' or '.join(map(str, images))} covers {list(shape)}"
-    try:
-        with _Budget() as context:
-            missing = _read(context, box(names, shape).given(region))
-            for image in images:
-                missing = missing.subtract(image.range(context))
-            if missing.is_empty():
-                return Proof(Verdict.PROVEN, text, "integer sets")
-            point = missing.sample_point()
-    except isl.Error as error:
-        if not _out_of_budget(error):
-            raise
-        reason = f"not decided within {OPERATION_BUDGET} operations"
-        return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
-    return Proof(Verdict.REFUTED, text, "integer sets", f"misses {point}")
+
+    def missing(context: Any) -> Any:
+        points = _read(context, box(names, shape).given(region))
+        for image in images:
+            points = points.subtract(image.range(context))
+        return points
+
+    return _decided(text, missing, lambda points: f"misses {points.sample_point()}")
 
 
 class _Budget:

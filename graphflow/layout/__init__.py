@@ -35,6 +35,7 @@ from graphflow.layout.layout import (
     row_major,
 )
 from graphflow.layout.reductions import reduction_fact
+from graphflow.layout.spans import MIRRORED
 from graphflow.layout.storage import (
     GAP,
     LOGICAL,
@@ -50,6 +51,7 @@ __all__ = [
     "EXACT_POINTS",
     "GAP",
     "LOGICAL",
+    "MIRRORED",
     "OUTSIDE",
     "SERVES",
     "Constant",

@@ -35,6 +35,7 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.layout import (
+    MIRRORED,
     Constant,
     Fact,
     NoAccess,
@@ -186,7 +187,7 @@ def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
         left, right = comparison.left, comparison.right
         op = comparison.op
         if isinstance(left, Literal):
-            left, right, op = right, left, _MIRRORED[op]
+            left, right, op = right, left, MIRRORED[op]
         if not isinstance(right, Literal) or isnan(right.value):
             continue
         value = right.value
@@ -207,9 +208,6 @@ def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
     for load, (least, most) in ends.items():
         if least is not None and most is not None and least <= most:
             yield load, Range(least, most)
-
-
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 def _largest_finite(dtype: str) -> float:

@@ -83,7 +83,7 @@ def along_rows(
         for n in weights
     }
     place = output.index_map.outputs.index(output.index_map.inputs[held])
-    more = sum(_bytes(packed[n]) - _bytes(form.layouts[n]) for n in weights)
+    more = sum(_bytes(roles, n, packed) - _bytes(roles, n, form.layouts) for n in weights)
     return replace(
         form,
         name=f"{form.name} along rows",
@@ -141,5 +141,5 @@ def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target:
     return 1 / taps
 
 
-def _bytes(layout: Layout) -> int:
-    return layout.buffer("_", "float32").bytes
+def _bytes(roles: Roles, name: str, layouts: Mapping[str, Layout]) -> int:
+    return layouts[name].buffer(name, roles.reads[name][0].buffer.dtype).bytes
