@@ -20,13 +20,8 @@ from graphflow.tir import DTYPES, FLOATS, Literal, ReduceOp
 
 
 def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Alternative]:
-    """The form with a halo, where its windows reach beyond an operand and the proof can be made.
-
-    Lanes along rows meet borders in few groups, where masks cost less than making a halo does.
-    """
+    """The form with a halo, where its windows reach beyond an operand and the proof can be made."""
     if not isinstance(form.recipe, Tiled) or not form.vector_form or form.demands:
-        return
-    if form.recipe.registers is not None:
         return
     for name in roles.reads:
         reach = overhang(roles, name)

@@ -8,7 +8,7 @@ each channel, and no lane is wasted where the channels would not fill whole vect
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -34,8 +34,8 @@ from graphflow.tir import DTYPES, Access
 
 def along_rows(
     form: Alternative, roles: Roles, constants: frozenset[str], target: Target
-) -> Alternative | None:
-    """The form with an axis of the weights in registers; None where no axis and no operands are so.
+) -> Iterator[Alternative]:
+    """The form with an axis of the weights in registers, where one axis and the operands allow it.
 
     The data lies along the lanes without gaps and is read in products with constant weights only,
     and the output is not padded.  Rows that end within a vector are left alone, and those all of
@@ -43,17 +43,17 @@ def along_rows(
     """
     output = form.layouts[roles.output.name]
     if not isinstance(form.recipe, Tiled) or form.recipe.group or output.is_padded:
-        return None
+        return
     lane = lane_axis(output)
     extent = roles.output.shape[lane]
     if extent % target.lanes():
-        return None
+        return
     terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
     weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
     data = [a for n, reads in terms.items() if n not in weights for a in reads]
     held = _held_axis(roles, weights, data, lane)
     if held is None or not all(_is_along(roles, a, form.layouts, lane) for a in data):
-        return None
+        return
     borders = any(
         reach != (0, 0)
         for access in data
@@ -61,7 +61,7 @@ def along_rows(
         if roles.axes[lane] in variables(index)
     )
     if borders and extent <= BORDER_GROUPS * target.lanes():
-        return None
+        return
     plane = Plane(
         channels=extent,
         pixels=roles.output.shape[held],
@@ -84,7 +84,7 @@ def along_rows(
     }
     place = output.index_map.outputs.index(output.index_map.inputs[held])
     more = sum(_bytes(roles, n, packed) - _bytes(roles, n, form.layouts) for n in weights)
-    return replace(
+    yield replace(
         form,
         name=f"{form.name} along rows",
         layouts={**form.layouts, **packed},

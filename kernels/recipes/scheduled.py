@@ -20,9 +20,9 @@ import numpy as np
 from graphflow.arith import Var, constant_value
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled, Work
-from graphflow.kernels.recipes.alternatives import SCALAR_CYCLES
 from graphflow.kernels.recipes.roles import multiply_adds
 from graphflow.kernels.recipes.stages import in_lanes_and_threads
+from graphflow.kernels.recipes.tiled import SCALAR_CYCLES
 from graphflow.layout import (
     LOGICAL,
     Constant,
