@@ -27,7 +27,7 @@ from graphflow.flow.plan import (
     Relied,
 )
 from graphflow.flow.planner import plan_layouts
-from graphflow.flow.regroup import plan_groups
+from graphflow.flow.regroup import plan_groups, regrouped
 from graphflow.flow.solve import Problem
 
 __all__ = [
@@ -69,5 +69,6 @@ __all__ = [
     "plan_groups",
     "plan_layouts",
     "priced",
+    "regrouped",
     "serving",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from graphflow.assumed import Assumption
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.plan import LayoutPlan
-from graphflow.flow.planner import find_plan
+from graphflow.flow.planner import Planning, find_plan
 from graphflow.graph import OperatorGraph, read_through
 from graphflow.layout import Layout
 from graphflow.target import Target
@@ -31,10 +31,22 @@ def plan_groups(
     A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
     """
     found = find_plan(graph, target, threads, pins, timings, assume)
-    moved = set() if pins else found.moved()
-    other = read_through(graph, moved) if moved else None
+    other = None if pins else _without_movement(found)
     if other is not None:
         through = find_plan(other, target, threads, None, timings, assume)
         if through.seconds < found.seconds:
             found = through
     return found.graph, found.plan()
+
+
+def regrouped(
+    graph: OperatorGraph, target: Target, threads: int, timings: Timings
+) -> OperatorGraph | None:
+    """The other graph that `plan_groups` makes a plan of; None where there is nothing to change."""
+    return _without_movement(find_plan(graph, target, threads, timings=timings))
+
+
+def _without_movement(found: Planning) -> OperatorGraph | None:
+    """The graph of a plan with readers that read what it moves where it was."""
+    moved = found.moved()
+    return read_through(found.graph, moved) if moved else None

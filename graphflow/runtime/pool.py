@@ -14,8 +14,8 @@ from graphflow.errors import GraphflowError
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 
-# Several times what waking a thread takes, 50 to 150 µs on virtual machines: whoever wakes late finds
-# the others asleep if they gave up before, and then every barrier of a run waits for a wake-up.
+# Several times what waking a thread takes, 50 to 150 µs on virtual machines: if others give up
+# before a late waker arrives, it finds them asleep, and every barrier of a run waits for a wake-up.
 _BARRIER_MICROSECONDS = 300.0
 _IDLE_MICROSECONDS = 50.0
 _CROWDED_MICROSECONDS = 1.0

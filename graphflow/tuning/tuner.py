@@ -5,7 +5,8 @@ In rounds, a plan is made in which what was not measured is thought to be faster
 estimated to be (`OPTIMISM`); what that plan rests on without being measured is timed, and what
 comes near to it.  When the plan rests on measured prices alone, no other can be cheaper, unless an
 estimate is too high by more than that.  In the first round the plans with one family of layouts are
-looked at as well, so that each kernel has been timed in several kinds of forms.
+looked at as well, so that each kernel has been timed in several kinds of forms.  Where planning
+would change the graph and make a plan of that one too, both are tuned.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from graphflow.codegen import host_target
 from graphflow.compiler import WORKER_MODULES, Model, worker_count
 from graphflow.cost import Timings, TimingTable
 from graphflow.errors import InvalidModel, LayoutConflict
-from graphflow.flow import ToTime, contenders
+from graphflow.flow import ToTime, contenders, regrouped
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
@@ -109,6 +110,15 @@ def _graph(model: Model, shapes: Shapes) -> OperatorGraph:
     return fuse(canonicalize(import_model(proto, shapes)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Of the rounds for one graph."""
+
+    rounds: int
+    seconds: float
+    settled: bool
+
+
 @dataclass
 class _Tuner:
     graph: OperatorGraph
@@ -120,42 +130,51 @@ class _Tuner:
     progress: Callable[[str], None]
 
     def run(self) -> Tuned:
-        """Rounds, until nothing is left that matters."""
         known = len(self.table.known)
-        for number in range(MOST_ROUNDS):
-            self.progress(f"round {number + 1}, planning")
-            seconds, wanted = self._wanted(first=number == 0)
-            if not wanted:
-                break
-            self._time(wanted, f"round {number + 1}")
+        outcomes = [self._settle(self.graph)]
+        other = regrouped(
+            self.graph, self.stand.target, self.stand.threads, Timings(self.table.known)
+        )
+        if other is not None:
+            outcomes.append(self._settle(other))
         return Tuned(
             path=self.table.path,
             timed=len(self.table.known) - known,
             known=known,
-            rounds=number + bool(wanted),
-            seconds=seconds,
-            settled=not wanted,
+            rounds=sum(outcome.rounds for outcome in outcomes),
+            seconds=min(outcome.seconds for outcome in outcomes),
+            settled=all(outcome.settled for outcome in outcomes),
         )
 
-    def _wanted(self, first: bool) -> tuple[float, list[Subject]]:
+    def _settle(self, graph: OperatorGraph) -> _Outcome:
+        """Rounds, until nothing is left that matters."""
+        for number in range(MOST_ROUNDS):
+            self.progress(f"round {number + 1}, planning")
+            seconds, wanted = self._wanted(graph, first=number == 0)
+            if not wanted:
+                break
+            self._time(wanted, f"round {number + 1}")
+        return _Outcome(number + bool(wanted), seconds, settled=not wanted)
+
+    def _wanted(self, graph: OperatorGraph, first: bool) -> tuple[float, list[Subject]]:
         """What the cheapest plan takes, and what has to be timed to trust it."""
         timings = Timings(self.table.known, OPTIMISM)
         aim, threads = self.stand.target, self.stand.threads
-        best = contenders(self.graph, aim, threads, timings)
+        best = contenders(graph, aim, threads, timings)
         items: list[ToTime] = [*best.decisive]
         if first and items:
-            items += self._uniform(timings)
+            items += self._uniform(graph, timings)
         items += best.near
-        found = subjects(self.graph, items)
+        found = subjects(graph, items)
         new = [subject for key, subject in found.items() if key not in timings.known]
         return best.seconds, new[:MOST_A_ROUND]
 
-    def _uniform(self, timings: Timings) -> Iterator[ToTime]:
+    def _uniform(self, graph: OperatorGraph, timings: Timings) -> Iterator[ToTime]:
         aim, threads = self.stand.target, self.stand.threads
         for family in families(IMAGE_RANK, aim.lanes()):
-            pins = uniform_pins(self.graph, aim, family)
+            pins = uniform_pins(graph, aim, family)
             try:
-                yield from contenders(self.graph, aim, threads, timings, pins).decisive
+                yield from contenders(graph, aim, threads, timings, pins).decisive
             except LayoutConflict:
                 continue  # not all of them can be had together
 
