@@ -9,7 +9,9 @@ That factor is biased: forms are timed because their estimates are low, more oft
 high, so those that were not timed seem slower than they are.  Whoever fills the table guards
 against it with `Timings.optimism`, by which estimates are divided: a plan that is the cheapest
 although every estimate is made so much smaller, and that consists of measured prices only, is the
-cheapest as long as no estimate is too high by more.
+cheapest as long as no estimate is too high by more.  What is measured is biased too: of many noisy
+times the shortest is too short.  So for whoever fills the table, what was measured but few times is
+`doubtful`.
 """
 
 from __future__ import annotations
@@ -41,11 +43,18 @@ class Price:
 class Timings:
     """Measured seconds by key, for one target and number of threads.
 
-    What is not among them is estimated, and the estimate divided by `optimism`.
+    What is not among them is estimated, and the estimate divided by `optimism`.  Those of the keys
+    in `doubtful` are used, but their prices do not count as measured.
     """
 
     known: Mapping[str, float] = field(default_factory=dict)
     optimism: float = 1.0
+    doubtful: frozenset[str] = frozenset()
+
+    def price(self, key: str) -> Price | None:
+        """The measured price, or None."""
+        seconds = self.known.get(key)
+        return None if seconds is None else Price(seconds, key not in self.doubtful)
 
     def __bool__(self) -> bool:
         return bool(self.known) or self.optimism != 1.0
@@ -70,23 +79,25 @@ class FormPrices:
         self._key = definition_key(definition) if timings else ""
         known = ((self._known(form, pad), form, pad) for form in forms for pad in (None, *pads))
         self._ratio = _ratio(
-            (seconds, self._estimate(form, pad)) for seconds, form, pad in known if seconds
+            (price.seconds, self._estimate(form, pad)) for price, form, pad in known if price
         )
 
     def price(self, form: Alternative, pad: float | None) -> Price:
         """The price of a form that writes `pad` to the padding of its output (None: anything)."""
         known = self._known(form, pad)
         if known is not None:
-            return Price(known, True)
+            return known
         plain = None if pad is None else self._known(form, None)
         if plain is not None:
-            return Price(plain * WRITE_PAD)  # it does the same and more: there is nothing to hope
+            return Price(
+                plain.seconds * WRITE_PAD
+            )  # it does the same and more: there is nothing to hope
         return Price(self._estimate(form, pad) * self._ratio / self._timings.optimism)
 
-    def _known(self, form: Alternative, pad: float | None) -> float | None:
+    def _known(self, form: Alternative, pad: float | None) -> Price | None:
         if not self._timings.known or isinstance(form.recipe, View):
             return None
-        return self._timings.known.get(form_key(self._key, form, pad))
+        return self._timings.price(form_key(self._key, form, pad))
 
     def _estimate(self, form: Alternative, pad: float | None) -> float:
         seconds = kernel_seconds(form.work, self._target, self._threads)
@@ -115,31 +126,31 @@ class CopyPrices:
             made = ((source, layout, fill) for source in sources for layout, fill in targets)
             known = ((self._known(*copy), copy[:2]) for copy in made)
             self._ratio = _ratio(
-                (seconds, self._estimate(*layouts)) for seconds, layouts in known if seconds
+                (price.seconds, self._estimate(*layouts)) for price, layouts in known if price
             )
 
     def conversion(self, source: Layout, layout: Layout, fill: Literal | None) -> Price:
         """The price of converting from `source` to `layout`."""
         known = self._known(source, layout, fill)
         if known is not None:
-            return Price(known, True)
+            return known
         return Price(self._estimate(source, layout) * self._ratio / self._timings.optimism)
 
     def fill(self, layout: Layout, value: Literal) -> Price:
         """The price of writing a constant to the padding of `layout`."""
         known = None
         if self._timings.known:
-            known = self._timings.known.get(fill_key(layout, self._dtype, value))
+            known = self._timings.price(fill_key(layout, self._dtype, value))
         if known is not None:
-            return Price(known, True)
+            return known
         written = layout.padding_elements * DTYPES[self._dtype].itemsize
         estimate = fill_seconds(written, self._target, self._threads)
         return Price(estimate / self._timings.optimism)
 
-    def _known(self, source: Layout, layout: Layout, fill: Literal | None) -> float | None:
+    def _known(self, source: Layout, layout: Layout, fill: Literal | None) -> Price | None:
         if not self._timings.known:
             return None
-        return self._timings.known.get(conversion_key(source, layout, self._dtype, fill))
+        return self._timings.price(conversion_key(source, layout, self._dtype, fill))
 
     def _estimate(self, source: Layout, layout: Layout) -> float:
         return conversion_seconds(source, layout, self._dtype, self._target, self._threads)

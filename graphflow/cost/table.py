@@ -6,7 +6,7 @@ processes that measure at the same time lose nothing, and an interrupted one los
 it was about to write.  A line says all about itself, with a checksum; one that does not fit its
 checksum is refused, not skipped: nobody knows what it was.  A last line without an end is one whose
 write was cut off; it is not read, and the next writer drops it.  Of several lines with one key the
-last counts.
+median counts.
 
     {"format":1,"host":H,"key":K,"seconds":S,"reference":R,"what":TEXT,"crc":C}
 
@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from graphflow.cost.keys import digest
@@ -67,19 +68,26 @@ class TimingTable:
         self.path = Path(path)
         self._host = host_key(target, threads)
         self._name = f"{target.name} with {threads} thread{'s' if threads > 1 else ''}"
-        self._timings: dict[str, Timing] = {}
+        self._timings: dict[str, list[Timing]] = {}
         self._others = 0
         for host, timing in _read(self.path):
             if host == self._host:
-                self._timings[timing.key] = timing
+                self._timings.setdefault(timing.key, []).append(timing)
             else:
                 self._others += 1
 
     @property
     def known(self) -> Mapping[str, float]:
         """Seconds by key, as if all were measured when the reference took least."""
-        best = min((t.reference for t in self._timings.values()), default=1.0)
-        return {key: t.seconds * best / t.reference for key, t in self._timings.items()}
+        best = min((t.reference for ts in self._timings.values() for t in ts), default=1.0)
+        return {
+            key: best * median(t.seconds / t.reference for t in timings)
+            for key, timings in self._timings.items()
+        }
+
+    def timed_less(self, times: int) -> frozenset[str]:
+        """The keys that were timed, but fewer times than that."""
+        return frozenset(key for key, found in self._timings.items() if len(found) < times)
 
     def timings(self) -> Timings:
         """The timings for planning; InvalidTimings where there are none for this processor."""
@@ -102,7 +110,8 @@ class TimingTable:
             raise InvalidTimings(
                 f"cannot write timings to {self.path}: {error.strerror}; give another file"
             ) from None
-        self._timings |= {timing.key: timing for timing in found}
+        for timing in found:
+            self._timings.setdefault(timing.key, []).append(timing)
 
 
 def _append(path: Path, lines: bytes) -> None:

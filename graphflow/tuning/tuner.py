@@ -2,11 +2,11 @@
 
 In: a model, a table.  Out: the table with more timings.  Not every form of every kernel is timed.
 In rounds, a plan is made in which what was not measured is thought to be faster than it is
-estimated to be (`OPTIMISM`); what that plan rests on without being measured is timed, and what
-comes near to it.  When the plan rests on measured prices alone, no other can be cheaper, unless an
-estimate is too high by more than that.  In the first round the plans with one family of layouts are
-looked at as well, so that each kernel has been timed in several kinds of forms.  Where planning
-would change the graph and make a plan of that one too, both are tuned.
+estimated to be (`OPTIMISM`); what that plan rests on without being measured `LOOKS` times is timed,
+and what comes near to it and never was.  When the plan rests on measured prices alone, no other can
+be cheaper, unless an estimate is too high by more than that.  In the first round the plans with one
+family of layouts are looked at as well, so that each kernel has been timed in several kinds of
+forms.  Where planning would change the graph and make a plan of that one too, both are tuned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ from graphflow.workers import Workers
 OPTIMISM = 1.5
 """By how much an estimate may be too high without misleading the choice."""
 
-MOST_ROUNDS = 24
+LOOKS = 3
+"""How often what a plan rests on is timed, each time in another round: of many forms that take
+about as long, the one with the luckiest time would win."""
+
+MOST_ROUNDS = 48
 MOST_A_ROUND = 128
 """Timings of one round; the rest waits for the next, which knows more."""
 
@@ -128,6 +132,7 @@ class _Tuner:
     workers: Workers
     options: Options
     progress: Callable[[str], None]
+    timed: int = 0
 
     def run(self) -> Tuned:
         known = len(self.table.known)
@@ -139,7 +144,7 @@ class _Tuner:
             outcomes.append(self._settle(other))
         return Tuned(
             path=self.table.path,
-            timed=len(self.table.known) - known,
+            timed=self.timed,
             known=known,
             rounds=sum(outcome.rounds for outcome in outcomes),
             seconds=min(outcome.seconds for outcome in outcomes),
@@ -158,16 +163,16 @@ class _Tuner:
 
     def _wanted(self, graph: OperatorGraph, first: bool) -> tuple[float, list[Subject]]:
         """What the cheapest plan takes, and what has to be timed to trust it."""
-        timings = Timings(self.table.known, OPTIMISM)
+        timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(LOOKS))
         aim, threads = self.stand.target, self.stand.threads
         best = contenders(graph, aim, threads, timings)
-        items: list[ToTime] = [*best.decisive]
-        if first and items:
+        decisive = subjects(graph, best.decisive)
+        items: list[ToTime] = []
+        if first and decisive:
             items += self._uniform(graph, timings)
-        items += best.near
-        found = subjects(graph, items)
-        new = [subject for key, subject in found.items() if key not in timings.known]
-        return best.seconds, new[:MOST_A_ROUND]
+        others = subjects(graph, [*items, *best.near])
+        new = {key: subject for key, subject in others.items() if key not in timings.known}
+        return best.seconds, [*(decisive | new).values()][:MOST_A_ROUND]
 
     def _uniform(self, graph: OperatorGraph, timings: Timings) -> Iterator[ToTime]:
         aim, threads = self.stand.target, self.stand.threads
@@ -188,4 +193,5 @@ class _Tuner:
         for batch in self.stand.times(wanted, kernels):
             self.table.add(batch)
             done += len(batch)
+            self.timed += len(batch)
             self.trace.count(done, len(wanted))
