@@ -640,6 +640,26 @@ def test_a_child_does_not_write_into_its_parents_memory() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("processors", [1, None])
+def test_workers_may_run_where_they_might_before(processors: int | None) -> None:
+    """Threads that meet on one processor are moved apart, if they may run on another at all."""
+    done = run_script(f"""
+        program = Program(increments(64, 9), 2)
+        x = np.zeros(64, np.float32)
+        program.run({{"x": x}})
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        allowed = os.sched_getaffinity(0)
+        one = set(sorted(allowed)[:1])
+        for thread in threads: os.sched_setaffinity(thread, one)
+        program.run({{"x": x}})
+        wanted = set(sorted(allowed)[:{processors}])
+        for thread in threads: os.sched_setaffinity(thread, wanted)
+        for _ in range(2000): assert (program.run({{"x": x}})["y"] == 9).all()
+        print(all(os.sched_getaffinity(thread) == wanted for thread in threads))
+    """)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 @pytest.mark.parametrize("spinning", [True, False])
 def test_the_interpreter_exits_at_once(spinning: bool) -> None:
     start = time.perf_counter()

@@ -19,9 +19,13 @@ at the count afterwards (both sequentially consistent), so no wake-up is lost.  
 under the caller's floating-point control word, hence rounds as the caller would.
 
 Spinning is harmful when the awaited thread would need this very processor, which happens whenever
-another process occupies the rest.  So threads publish where they run (when a run starts and when
-they wake), and a waiter that finds another thread of the pool on its own processor sleeps at once.
-Yielding instead is no way out: a thread that yields to a foreign process is gone for milliseconds.
+another process occupies the rest or the scheduler wakes a thread where its waker runs.  So threads
+publish where they run (when a run starts and when they wake; -1 while they sleep).  A waiter that
+finds another thread of the pool on its own processor has a worker moved to one where none of them
+runs, at most once a tick of the clock, and sleeps at once where that is refused.  Otherwise both
+would go on waking each other on one processor beside an idle one, which takes tens of microseconds
+each time.  Yielding instead is no way out: a thread that yields to a foreign process is gone for
+milliseconds.
 """
 
 DRIVER = r"""
@@ -33,11 +37,11 @@ target triple = "x86_64-unknown-linux-gnu"
   i32, i32, ptr, i32, [108 x i8],   ;  0 epoch, 1 workers asleep, 2 job, 3 control word
   i32, [124 x i8],                  ;  5 threads that arrived at the barrier
   i32, i32, [120 x i8],             ;  7 barrier generation, 8 threads asleep in it
-  i64, i32, i32, [112 x i8],        ; 10 threads, 11 spins in a barrier, 12 spins between runs
-  [128 x i8],                       ; 14 mutex: one run at a time
-  [0 x %Worker]                     ; 15
+  i64, i32, i32, i64, [104 x i8],   ; 10 threads, 11 spins in a barrier, 12 between runs, 13 moved
+  [128 x i8],                       ; 15 mutex: one run at a time
+  [0 x %Worker]                     ; 16
 }
-%Worker = type { ptr, i64, i32, i32 }  ; pool, index of the thread (the caller is 0), 2 processor
+%Worker = type { ptr, i64, i32, i32 }  ; pool, index (the caller is 0), 2 processor, 3 thread's id
 %Job = type {
   i32, i32,                         ; 0 free 0, executed 1, paused 2; 1 has parallel steps
   ptr, i64,                         ; 2 steps, 3 their number
@@ -56,7 +60,10 @@ declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare ptr @aligned_alloc(i64, i64)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
 declare i32 @pthread_mutex_lock(ptr)
@@ -74,7 +81,7 @@ declare i32 @sigdelset(ptr, i32)
 ; only when it changes.
 define internal i32 @publish(ptr %pool, i64 %me) {
 entry:
-  %at = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %me, i32 2
+  %at = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %me, i32 2
   %here = call i32 @sched_getcpu()
   %known = load atomic i32, ptr %at monotonic, align 4
   %same = icmp eq i32 %known, %here
@@ -86,7 +93,68 @@ done:
   ret i32 %here
 }
 
-; Whether another thread of the pool was last seen on the processor of thread %me.
+; Moves worker %index to a processor that it may use and that no thread of the pool was seen on;
+; false if there is none (the system refuses an empty mask) or one was moved in this tick.  The mask
+; is given back at once, so the scheduler remains free, and a limit that the user set remains.
+define internal i1 @spread(ptr %pool, i64 %index) {
+entry:
+  %mask = alloca [128 x i8], align 16
+  %rest = alloca [128 x i8], align 16
+  %moved.at = getelementptr %Pool, ptr %pool, i64 0, i32 13
+  %moved = load atomic i64, ptr %moved.at monotonic, align 8
+  %now = call i64 @nanoseconds()
+  %again = icmp eq i64 %moved, %now
+  br i1 %again, label %no, label %read
+read:
+  store atomic i64 %now, ptr %moved.at monotonic, align 8
+  %worker = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %index
+  %id.at = getelementptr %Worker, ptr %worker, i64 0, i32 3
+  %id = load atomic i32, ptr %id.at monotonic, align 4
+  %got = call i32 @sched_getaffinity(i32 %id, i64 128, ptr %mask)
+  %unknown = icmp ne i32 %got, 0
+  br i1 %unknown, label %no, label %narrow
+narrow:
+  call void @llvm.memcpy.p0.p0.i64(ptr %rest, ptr %mask, i64 128, i1 false)
+  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
+  %threads = load i64, ptr %threads.at, align 8
+  br label %head
+head:
+  %i = phi i64 [ 0, %narrow ], [ %i.next, %following ]
+  %more = icmp ult i64 %i, %threads
+  br i1 %more, label %look, label %move
+look:
+  %at = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %i, i32 2
+  %taken = load atomic i32, ptr %at monotonic, align 4
+  %inside = icmp ult i32 %taken, 1024
+  br i1 %inside, label %exclude, label %following
+exclude:
+  %byte = lshr i32 %taken, 3
+  %byte.at = getelementptr i8, ptr %rest, i32 %byte
+  %bit = and i32 %taken, 7
+  %bit.byte = trunc i32 %bit to i8
+  %one = shl i8 1, %bit.byte
+  %others = xor i8 %one, -1
+  %old = load i8, ptr %byte.at, align 1
+  %new = and i8 %old, %others
+  store i8 %new, ptr %byte.at, align 1
+  br label %following
+following:
+  %i.next = add i64 %i, 1
+  br label %head
+move:
+  %set = call i32 @sched_setaffinity(i32 %id, i64 128, ptr %rest)
+  %refused = icmp ne i32 %set, 0
+  br i1 %refused, label %no, label %yes
+yes:
+  %reset = call i32 @sched_setaffinity(i32 %id, i64 128, ptr %mask)
+  %here.at = getelementptr %Worker, ptr %worker, i64 0, i32 2
+  store atomic i32 -1, ptr %here.at monotonic, align 4
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether another thread of the pool was last seen on the processor of thread %me, and stays there.
 define internal i1 @crowded(ptr %pool, i64 %me) {
 entry:
   %here = call i32 @publish(ptr %pool, i64 %me)
@@ -98,7 +166,7 @@ head:
   %more = icmp ult i64 %i, %threads
   br i1 %more, label %look, label %none
 look:
-  %at = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %i, i32 2
+  %at = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %i, i32 2
   %there = load atomic i32, ptr %at monotonic, align 4
   %same = icmp eq i32 %there, %here
   %other = icmp ne i64 %i, %me
@@ -108,7 +176,11 @@ following:
   %i.next = add i64 %i, 1
   br label %head
 yes:
-  ret i1 true
+  %mine = icmp ugt i64 %me, %i
+  %worker = select i1 %mine, i64 %me, i64 %i  ; not the caller: its thread is the user's
+  %gone = call i1 @spread(ptr %pool, i64 %worker)
+  %stays = xor i1 %gone, true
+  ret i1 %stays
 none:
   ret i1 false
 }
@@ -135,7 +207,9 @@ pause:
 consider:
   %crowded = call i1 @crowded(ptr %pool, i64 %me)
   br i1 %crowded, label %doze, label %look
-doze:
+doze:                               ; whoever sleeps is in nobody's way
+  %at = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %me, i32 2
+  store atomic i32 -1, ptr %at monotonic, align 4
   %count = atomicrmw add ptr %sleepers, i32 1 seq_cst
   br label %sleep
 sleep:                              ; 202 futex, 128 FUTEX_WAIT | FUTEX_PRIVATE_FLAG
@@ -309,6 +383,10 @@ entry:
   %control.at = getelementptr %Pool, ptr %pool, i64 0, i32 3
   %spins.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %spins = load i32, ptr %spins.at, align 4
+  %id = call i64 (i64, ...) @syscall(i64 186)  ; gettid
+  %id.word = trunc i64 %id to i32
+  %id.at = getelementptr %Worker, ptr %worker, i64 0, i32 3
+  store atomic i32 %id.word, ptr %id.at monotonic, align 4
   br label %idle
 idle:                               ; a run starts only after every worker finished the last one,
   %seen = phi i32 [ 0, %entry ], [ %new, %idle ]  ; so the epoch moves one at a time
@@ -327,7 +405,7 @@ idle:                               ; a run starts only after every worker finis
 
 define internal void @execute_together(ptr %pool, ptr %job, i32 %word) {
 entry:
-  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 14
+  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 15
   %epoch = getelementptr %Pool, ptr %pool, i64 0, i32 0
   %sleepers = getelementptr %Pool, ptr %pool, i64 0, i32 1
   %job.at = getelementptr %Pool, ptr %pool, i64 0, i32 2
@@ -474,7 +552,7 @@ head:
   %more = icmp ult i64 %i, %threads
   br i1 %more, label %start, label %end
 start:
-  %worker = getelementptr %Pool, ptr %pool, i64 0, i32 15, i64 %i
+  %worker = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %i
   store ptr %pool, ptr %worker, align 8
   %processor.at = getelementptr %Worker, ptr %worker, i64 0, i32 2
   store i32 -1, ptr %processor.at, align 4

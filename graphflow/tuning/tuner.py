@@ -42,7 +42,7 @@ about as long, the one with the luckiest time would win."""
 
 MOST_ROUNDS = 48
 MOST_A_ROUND = 128
-"""Timings of one round; the rest waits for the next, which knows more."""
+"""Timings of one round but the first; the rest waits for the next, which knows more."""
 
 IMAGE_RANK = 4
 """The rank of the tensors whose families of layouts the first round looks at."""
@@ -168,11 +168,11 @@ class _Tuner:
         best = contenders(graph, aim, threads, timings)
         decisive = subjects(graph, best.decisive)
         items: list[ToTime] = []
-        if first and decisive:
+        if first:
             items += self._uniform(graph, timings)
         others = subjects(graph, [*items, *best.near])
         new = {key: subject for key, subject in others.items() if key not in timings.known}
-        return best.seconds, [*(decisive | new).values()][:MOST_A_ROUND]
+        return best.seconds, [*(decisive | new).values()][: None if first else MOST_A_ROUND]
 
     def _uniform(self, graph: OperatorGraph, timings: Timings) -> Iterator[ToTime]:
         aim, threads = self.stand.target, self.stand.threads
