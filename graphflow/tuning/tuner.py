@@ -4,9 +4,10 @@ In: a model, a table.  Out: the table with more timings.  Not every form of ever
 In rounds, a plan is made in which what was not measured is thought to be faster than it is
 estimated to be (`OPTIMISM`); what that plan rests on without being measured `LOOKS` times is timed,
 and what comes near to it and never was.  When the plan rests on measured prices alone, no other can
-be cheaper, unless an estimate is too high by more than that.  In the first round the plans with one
-family of layouts are looked at as well, so that each kernel has been timed in several kinds of
-forms.  Where planning would change the graph and make a plan of that one too, both are tuned.
+be cheaper, unless an estimate is too high by more than that.  In the first round and when it would
+be done it looks at the plans with one family of layouts as well: each kernel has then been timed in
+several kinds of forms, and these plans as often as the one that is better by its times.  Where
+planning would change the graph and make a plan of that one too, both are tuned.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ about as long, the one with the luckiest time would win."""
 
 MOST_ROUNDS = 48
 MOST_A_ROUND = 128
-"""Timings of one round but the first; the rest waits for the next, which knows more."""
+"""Timings of one round; the rest waits for the next, which knows more."""
 
 IMAGE_RANK = 4
-"""The rank of the tensors whose families of layouts the first round looks at."""
+"""The rank of the tensors whose families of layouts are looked at."""
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,13 @@ class _Tuner:
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(LOOKS))
         aim, threads = self.stand.target, self.stand.threads
         best = contenders(graph, aim, threads, timings)
-        decisive = subjects(graph, best.decisive)
-        items: list[ToTime] = []
-        if first:
-            items += self._uniform(graph, timings)
-        others = subjects(graph, [*items, *best.near])
-        new = {key: subject for key, subject in others.items() if key not in timings.known}
-        return best.seconds, [*(decisive | new).values()][: None if first else MOST_A_ROUND]
+        decisive: list[ToTime] = [*best.decisive]
+        if first or not decisive:
+            decisive += self._uniform(graph, timings)
+        near = subjects(graph, best.near)
+        new = {key: subject for key, subject in near.items() if key not in timings.known}
+        wanted = [*(subjects(graph, decisive) | new).values()]
+        return best.seconds, wanted[:MOST_A_ROUND]
 
     def _uniform(self, graph: OperatorGraph, timings: Timings) -> Iterator[ToTime]:
         aim, threads = self.stand.target, self.stand.threads
