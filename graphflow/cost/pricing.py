@@ -89,9 +89,8 @@ class FormPrices:
             return known
         plain = None if pad is None else self._known(form, None)
         if plain is not None:
-            return Price(
-                plain.seconds * WRITE_PAD
-            )  # it does the same and more: there is nothing to hope
+            # It does the same and more: there is nothing to hope.
+            return Price(plain.seconds * WRITE_PAD)
         return Price(self._estimate(form, pad) * self._ratio / self._timings.optimism)
 
     def _known(self, form: Alternative, pad: float | None) -> Price | None:

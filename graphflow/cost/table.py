@@ -22,6 +22,7 @@ import fcntl
 import json
 import os
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +69,11 @@ class TimingTable:
         self.path = Path(path)
         self._host = host_key(target, threads)
         self._name = f"{target.name} with {threads} thread{'s' if threads > 1 else ''}"
-        self._timings: dict[str, list[Timing]] = {}
+        self._timings: defaultdict[str, list[Timing]] = defaultdict(list)
         self._others = 0
         for host, timing in _read(self.path):
             if host == self._host:
-                self._timings.setdefault(timing.key, []).append(timing)
+                self._timings[timing.key].append(timing)
             else:
                 self._others += 1
 
@@ -111,7 +112,7 @@ class TimingTable:
                 f"cannot write timings to {self.path}: {error.strerror}; give another file"
             ) from None
         for timing in found:
-            self._timings.setdefault(timing.key, []).append(timing)
+            self._timings[timing.key].append(timing)
 
 
 def _append(path: Path, lines: bytes) -> None:

@@ -20,11 +20,13 @@ from graphflow.tir import Buffer, PrimFunc
 @dataclass(frozen=True, slots=True)
 class Operands:
     """Layouts of the output and of the operands; constants that are yet to be packed; operands that
-    lie as the data does; the number of channels that read the same part of one (0: all do)."""
+    lie as the data does; the axis along the lanes, and the number of its elements that read the
+    same part of an operand (0: all do)."""
 
     layouts: dict[str, Layout]
     packed: tuple[Buffer, ...]
     free: tuple[str, ...]
+    lane: int
     group: int
 
 
@@ -44,6 +46,8 @@ def place_operands(
     if output.is_padded and roles.output.shape[lane] == 1:
         return None  # one channel has no loop that could run on over the padding
     group = _group(roles, lane, target)
+    if group and isinstance(out, Like):
+        return None
     layouts: dict[str, Layout] = {roles.output.name: output}
     packed: list[Buffer] = []
     free: list[str] = []
@@ -70,9 +74,7 @@ def place_operands(
             return None
     elif not free and data is not out:
         return None
-    if group and isinstance(out, Like):
-        return None
-    return Operands(layouts, tuple(packed), tuple(free), group)
+    return Operands(layouts, tuple(packed), tuple(free), lane, group)
 
 
 def _follows_data(

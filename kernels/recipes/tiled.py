@@ -21,7 +21,6 @@ from graphflow.kernels.recipes.placing import (
     Like,
     Offered,
     channel_order,
-    lane_axis,
     second_lane,
 )
 from graphflow.kernels.recipes.roles import Roles
@@ -53,9 +52,8 @@ def tiled_form(
     operands = place_operands(definition, roles, constants, out, data, target)
     if operands is None:
         return None
-    output, group = operands.layouts[roles.output.name], operands.group
-    lane = lane_axis(output)
-    plane = _plane(roles, output, operands, lane)
+    output, lane, group = operands.layouts[roles.output.name], operands.lane, operands.group
+    plane = _plane(roles, output, operands)
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
     layouts = dict(operands.layouts)
@@ -89,8 +87,9 @@ def _ends_in_block(layout: Layout) -> bool:
     return any(isinstance(e, FloorMod) for e in layout.index_map.outputs[-1:])
 
 
-def _plane(roles: Roles, output: Layout, operands: Operands, lane: int) -> Plane:
+def _plane(roles: Roles, output: Layout, operands: Operands) -> Plane:
     """What a tile iterates over: the channels of one group, the pixels, all that is left."""
+    lane, group = operands.lane, operands.group
     channels = roles.output.shape[lane]
     others = [n for k, n in enumerate(roles.output.shape) if k != lane]
     order = [
@@ -104,7 +103,6 @@ def _plane(roles: Roles, output: Layout, operands: Operands, lane: int) -> Plane
     if pixels % phases == 0:
         pixels //= phases
     rows = max(1, prod(others) // pixels)
-    group = operands.group
     return Plane(
         channels=group or channels,
         pixels=pixels,
