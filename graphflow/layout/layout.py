@@ -20,7 +20,7 @@ from graphflow.layout.index_map import IndexMap, physical_vars, smallest_box
 from graphflow.layout.naming import describe
 from graphflow.layout.regions import membership, regions_of
 from graphflow.layout.storage import Region, Window
-from graphflow.tir import Buffer
+from graphflow.tir import DTYPES, Buffer
 
 
 class _Hashed:
@@ -138,6 +138,10 @@ class Layout(_Hashed):
     def buffer(self, name: str, dtype: str, scope: str = "global") -> Buffer:
         """A buffer with this layout's box."""
         return Buffer(name, self.physical_shape, dtype, scope, self.separators)
+
+    def bytes(self, dtype: str) -> int:
+        """Size of such a buffer in bytes."""
+        return prod(self.physical_shape) * DTYPES[dtype].itemsize
 
     # Other layouts made from this one -----------------------------------------------------------
 

@@ -253,7 +253,7 @@ def _sizes(subject: Subject, kernels: Sequence[tuple[LoweredKernel, bytes]]) -> 
     for call, (kernel, _) in zip(subject.calls, kernels, strict=True):
         for param in call.definition.params:
             place = call.placements[param.buffer.name]
-            size = place.layout.buffer(param.buffer.name, param.buffer.dtype).bytes
+            size = place.layout.bytes(param.buffer.dtype)
             sizes[place.storage] = max(size, sizes.get(place.storage, 0))
         sizes |= {_workspace(kernel, buffer): buffer.bytes for buffer in kernel.workspace}
     return sizes

@@ -108,7 +108,7 @@ def forms_in(
 ) -> Iterator[Alternative]:
     """The tiled forms in layouts that are no family's; whether they can be made is not known."""
     roles = _tileable(definition)
-    form = None if roles is None else tiled_form(definition, roles, constants, out, data, target)
+    form = None if roles is None else tiled_form(roles, constants, out, data, target)
     if roles is not None and form is not None:
         yield from _with_demands(form, roles)
 
@@ -118,7 +118,7 @@ def plain_form(definition: PrimFunc, placed: Mapping[str, Layout] | None = None)
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
     cycles = operations(definition) * SCALAR_CYCLES
-    work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition, layouts))
+    work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition.params, layouts))
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return Alternative(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
@@ -143,7 +143,7 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
             for store, load, domain in moves
         )
         shape = definition.outputs[0].shape
-        work = Work(0.0, cycles, prod(shape) // shape[1], *touched(definition, placed))
+        work = Work(0.0, cycles, prod(shape) // shape[1], *touched(definition.params, placed))
         output = placed[definition.outputs[0].name]
         padding = Padding.UNDEF if output.is_padded else Padding.NONE
         given = placed[definition.inputs[0].name].describe()
@@ -177,7 +177,7 @@ def _tiled(
             if placed in seen:
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
-            form = tiled_form(definition, roles, constants, out, data, target)
+            form = tiled_form(roles, constants, out, data, target)
             if form is not None:
                 yield from _with_demands(form, roles)
                 yield from along_rows(form, roles, constants, target)
@@ -199,7 +199,7 @@ def _as_offered(
             if channel_order(layout) is not None:
                 outs.append(Like(layout))
             for out in outs:
-                form = tiled_form(definition, roles, constants, out, Offered(name, layout), target)
+                form = tiled_form(roles, constants, out, Offered(name, layout), target)
                 if form is not None:
                     yield from _with_demands(form, roles)
                     yield from along_rows(form, roles, constants, target)

@@ -1,6 +1,6 @@
 """Where the operands of a tiled form lie, once its output and its data are decided.
 
-In: a definition with its roles, the layouts of the output and of the data.  Out: a layout for every
+In: the roles of a kernel, the layouts of the output and of the data.  Out: a layout for every
 operand but the weights, which are packed for the tile that is chosen afterwards.
 """
 
@@ -9,29 +9,59 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from graphflow.arith import FloorDiv, Var, floor_div, terms_of, variables
-from graphflow.kernels.recipes.placing import Given, Like, Offered, lane_axis, operand_layout
+from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
+from graphflow.kernels.recipes.placing import (
+    Given,
+    Like,
+    Offered,
+    channel_order,
+    lane_axis,
+    operand_layout,
+    second_lane,
+)
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import Family, Layout, row_major
 from graphflow.target import Target
-from graphflow.tir import Buffer, PrimFunc
+from graphflow.tir import Buffer
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frame:
+    """What the layout of the output decides, wherever the data lies.
+
+    There is one object for each kernel and layout (see `frame_of`), by which findings are kept.
+    """
+
+    output: Layout
+    lane: int
+    """The axis along the lanes."""
+    second: int
+    """The channel next to channel 0 in memory."""
+    channels: IndexExpr | None
+    """Where in the lanes a channel is, if they are not in their order."""
+    group: int
+    """How many of its elements read the same part of an operand; 0: all do."""
+    packed: tuple[Buffer, ...]
+    """Constants that are packed for the tile, which is chosen afterwards."""
+    layouts: dict[str, Layout | None]
+    """Where the output and all other operands lie if the data lies as the output does; None for an
+    operand that cannot."""
+    free: tuple[Buffer, ...]
+    """Those that may lie as the data does, rather than as the output."""
+    movable: frozenset[str]
+    """Those that may lie apart from all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Layouts of the output and of the operands; constants that are yet to be packed; operands that
-    lie as the data does; the axis along the lanes, and the number of its elements that read the
-    same part of an operand (0: all do)."""
+    """Layouts of the output and of the operands, and those operands that lie as the data does."""
 
+    frame: Frame
     layouts: dict[str, Layout]
-    packed: tuple[Buffer, ...]
     free: tuple[str, ...]
-    lane: int
-    group: int
 
 
 def place_operands(
-    definition: PrimFunc,
     roles: Roles,
     constants: frozenset[str],
     out: Family | Like | Given,
@@ -39,6 +69,33 @@ def place_operands(
     target: Target,
 ) -> Operands | None:
     """The operands' places, or None where there is no form with the output and the data so."""
+    frame = frame_of(roles, constants, out, target)
+    if frame is None:
+        return None
+    free = {buffer.name for buffer in frame.free}
+    given: dict[str, Layout | None] = {}
+    if not isinstance(data, Offered):
+        if not free and data is not out:
+            return None
+        given = {buffer.name: operand_layout(data, buffer) for buffer in frame.free}
+    elif data.name in frame.movable:
+        free.add(data.name)
+        given = {data.name: data.layout}
+    elif frame.layouts.get(data.name) != data.layout:
+        return None
+    layouts: dict[str, Layout] = {}
+    for name, layout in {**frame.layouts, **given}.items():
+        if layout is None:
+            return None
+        layouts[name] = layout
+    return Operands(frame, layouts, tuple(b.name for b in roles.inputs if b.name in free))
+
+
+@lru_cache(maxsize=10_000)
+def frame_of(
+    roles: Roles, constants: frozenset[str], out: Family | Like | Given, target: Target
+) -> Frame | None:
+    """What an output in `out` decides, or None where there is no form that writes it."""
     output = out.instantiate(roles.output.shape)
     if output is None:
         return None
@@ -48,49 +105,40 @@ def place_operands(
     group = _group(roles, lane, target)
     if group and isinstance(out, Like):
         return None
-    layouts: dict[str, Layout] = {roles.output.name: output}
+    layouts: dict[str, Layout | None] = {roles.output.name: output}
     packed: list[Buffer] = []
-    free: list[str] = []
-    for buffer in definition.inputs:
+    free: list[Buffer] = []
+    for buffer in roles.inputs:
         constant = buffer.name in constants
         if constant and _is_weight(roles, buffer.name, lane):
             packed.append(buffer)
-            continue
-        if constant and len(buffer.shape) != len(roles.output.shape):
+        elif constant and len(buffer.shape) != len(roles.output.shape):
             if isinstance(out, Like) and roles.depends_on(buffer.name, lane):
                 return None  # its elements would be gathered
             layouts[buffer.name] = row_major(buffer.shape)
-            continue
-        # A constant is laid out as the form likes best; only data comes in several layouts.
-        as_data = not constant and _follows_data(roles, buffer, lane, group, out, data)
-        if as_data:
-            free.append(buffer.name)
-        layout = operand_layout(data if as_data else out, out, buffer)
-        if layout is None:
-            return None
-        layouts[buffer.name] = layout
-    if isinstance(data, Offered):
-        if layouts.get(data.name) != data.layout:
-            return None
-    elif not free and data is not out:
-        return None
-    return Operands(layouts, tuple(packed), tuple(free), lane, group)
+        else:
+            # A constant is laid out as the form likes best; only data comes in several layouts.
+            if not constant and _follows_data(roles, buffer, lane, group):
+                free.append(buffer)
+            layouts[buffer.name] = operand_layout(out, buffer)
+    movable = {b.name for b in (roles.inputs if group else free)} - constants
+    return Frame(
+        output,
+        lane,
+        second_lane(output, lane),
+        channel_order(output),
+        group,
+        tuple(packed),
+        layouts,
+        tuple(free),
+        frozenset(movable),
+    )
 
 
-def _follows_data(
-    roles: Roles,
-    buffer: Buffer,
-    lane: int,
-    group: int,
-    out: Family | Like | Given,
-    data: Family | Given | Offered,
-) -> bool:
+def _follows_data(roles: Roles, buffer: Buffer, lane: int, group: int) -> bool:
     """Whether an operand lies as the data does, rather than as the output."""
-    if _is_free(roles, buffer, lane):
-        return True
-    offered = isinstance(data, Offered) and data.name == buffer.name
-    wanted = offered and not isinstance(out, Like)
-    return group > 0 and (wanted or _is_same_in_group(roles, buffer.name, lane, group))
+    same_in_group = group > 0 and _is_same_in_group(roles, buffer.name, lane, group)
+    return same_in_group or _is_free(roles, buffer, lane)
 
 
 @lru_cache(maxsize=10_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,17 +27,13 @@ def packed_layout(
     Panels do not cross from one `group` of channels into the next.  `channels` says where in the
     lanes a channel is, if they are not in their order.
     """
-    access = roles.reads[buffer.name][0]
-    if len(access.indices) == 1:
+    if len(buffer.shape) == 1:
         return _packed_vector(buffer.shape[0], width, group, channels)
-    lane_of = next(k for k, e in enumerate(access.indices) if e is roles.axes[lane])
-    loops = tuple(var for var, _ in roles.nest_of(access))
-    order = tuple(
-        Digit(axis, digit.step, digit.base)
-        for digit in _reduction_order(roles, loops, layouts)
-        for axis, e in enumerate(access.indices)
-        if e is loops[digit.axis] and axis != lane_of
-    )
+    var, beside = roles.axes[lane], _read_beside(roles, buffer.name)
+    data = next((name for name in layouts if name in beside), "")
+    place = (layouts[data].index_map, layouts[data].physical_shape) if data else None
+    order = _order_of(roles, buffer.name, var, data, place)
+    lane_of = roles.reads[buffer.name][0].indices.index(var)
     return packed_weights(buffer.shape, lane_of, width, order, group, channels)
 
 
@@ -71,30 +67,42 @@ class Digit:
         return above % self.base if self.base else above
 
 
-def _reduction_order(
-    roles: Roles, loops: tuple[Var, ...], layouts: Mapping[str, Layout]
-) -> Sequence[Digit]:
-    """Digits of the loops of a reduction (by number) by falling stride in its data operand.
-
-    Where that operand splits a variable, its digits are apart.
-    """
-    touching = _touching(roles, loops)
-    access = next((touching[name] for name in layouts if name in touching), None)
-    if access is None:
-        return [Digit(number) for number in range(len(loops))]
-    layout = layouts[access.buffer.name]
-    return _by_stride(layout.index_map, layout.physical_shape, access.indices, loops)
+def _loops_of(roles: Roles, name: str) -> tuple[Var, ...]:
+    """The loops of the reduction that a constant operand is part of."""
+    return tuple(var for var, _ in roles.nest_of(roles.reads[name][0]))
 
 
 @lru_cache(maxsize=10_000)
-def _touching(roles: Roles, loops: tuple[Var, ...]) -> dict[str, Access]:
-    """For each input that is read along some of these loops, the first access that does it."""
+def _read_beside(roles: Roles, name: str) -> dict[str, Access]:
+    """The first access to each input that is read along loops of an operand's reduction."""
+    loops = _loops_of(roles, name)
     found: dict[str, Access] = {}
-    for name, reads in roles.reads.items():
+    for other, reads in roles.reads.items():
         for access in reads:
             if any(v in variables(e) for v in loops for e in access.indices):
-                found.setdefault(name, access)
+                found.setdefault(other, access)
     return found
+
+
+@lru_cache(maxsize=10_000)
+def _order_of(
+    roles: Roles, name: str, lane: Var, data: str, place: tuple[IndexMap, tuple[int, ...]] | None
+) -> tuple[Digit, ...]:
+    """Digits of all axes of an operand but that of the lanes: those of the reduction's loops by
+    falling stride in the `data` read beside it, which lies at such a `place`.
+
+    Where the data splits a loop, its digits are apart.
+    """
+    loops, indices = _loops_of(roles, name), roles.reads[name][0].indices
+    digits = tuple(Digit(number) for number in range(len(loops)))
+    if place is not None:
+        digits = _by_stride(*place, _read_beside(roles, name)[data].indices, loops)
+    return tuple(
+        Digit(axis, digit.step, digit.base)
+        for digit in digits
+        for axis, e in enumerate(indices)
+        if e is loops[digit.axis] and e is not lane
+    )
 
 
 @lru_cache(maxsize=4096)

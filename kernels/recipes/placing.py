@@ -102,17 +102,9 @@ def second_lane(output: Layout, lane: int) -> int:
     return constant_value(output.logical_index(place)[lane]) or 1
 
 
-def operand_layout(
-    family: Family | Like | Given | Offered, other: Family | Like | Given, buffer: Buffer
-) -> Layout | None:
-    """The layout of an operand; those that are not the offered one follow the `other` family.
-
-    Row-major where the rank is not the family's; None where the family has none for the shape.
-    """
-    if isinstance(family, Offered):
-        if family.name == buffer.name:
-            return family.layout
-        family = other
+def operand_layout(family: Family | Like | Given, buffer: Buffer) -> Layout | None:
+    """The layout of an operand: row-major where its rank is not the family's; None where the family
+    has none for its shape."""
     if len(buffer.shape) != family.rank:
         return row_major(buffer.shape)
     return family.instantiate(buffer.shape)

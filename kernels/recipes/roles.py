@@ -22,9 +22,11 @@ from graphflow.tir import (
     If,
     Literal,
     Load,
+    Param,
     PrimFunc,
     Reduce,
     ReduceOp,
+    Role,
     Site,
     Stmt,
     Store,
@@ -46,6 +48,7 @@ class Roles:
     """
 
     output: Buffer
+    params: tuple[Param, ...]
     axes: tuple[Var, ...]
     extents: tuple[int, ...]
     nests: tuple[tuple[tuple[Var, int], ...], ...]
@@ -59,6 +62,11 @@ class Roles:
     """What such a sum starts from: a number, or an element of the input of this name."""
     phases: tuple[int, ...] = ()
     """For each axis: how many of its neighbours meet different taps, each one of so many."""
+
+    @cached_property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The parameters that the kernel reads."""
+        return tuple(p.buffer for p in self.params if p.role is Role.INPUT)
 
     @cached_property
     def reduction(self) -> tuple[tuple[Var, int], ...]:
@@ -111,6 +119,7 @@ def roles_of(definition: PrimFunc) -> Roles | None:
              for b in merged.inputs}  # fmt: skip
     return Roles(
         output,
+        merged.params,
         axes,
         output.shape,
         nests,

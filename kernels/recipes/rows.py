@@ -142,4 +142,4 @@ def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target:
 
 
 def _bytes(roles: Roles, name: str, layouts: Mapping[str, Layout]) -> int:
-    return layouts[name].buffer(name, roles.reads[name][0].buffer.dtype).bytes
+    return layouts[name].bytes(roles.reads[name][0].buffer.dtype)

@@ -6,7 +6,7 @@ takes, or none.  The estimate is of one core's cycles; flow turns it into time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -14,20 +14,18 @@ from math import prod
 from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variables
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled, Work
 from graphflow.kernels.recipes.movement import flat_offset
-from graphflow.kernels.recipes.operands import Operands, place_operands
+from graphflow.kernels.recipes.operands import Frame, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import (
     Given,
     Like,
     Offered,
-    channel_order,
-    second_lane,
 )
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import Plane, choose_tiling
 from graphflow.layout import Family, Layout
 from graphflow.target import Target
-from graphflow.tir import DTYPES, PrimFunc
+from graphflow.tir import DTYPES, Param, Role
 
 GATHERED, UNPACKED = 8.0, 2.6
 """How much longer a step takes whose lanes load elements apart, or run along image rows, where no
@@ -41,7 +39,6 @@ BLOCKED_STORES = 1.001
 
 
 def tiled_form(
-    definition: PrimFunc,
     roles: Roles,
     constants: frozenset[str],
     out: Family | Like | Given,
@@ -49,19 +46,19 @@ def tiled_form(
     target: Target,
 ) -> Alternative | None:
     """The form that writes `out` and reads `data`; None where the operands cannot lie so."""
-    operands = place_operands(definition, roles, constants, out, data, target)
+    operands = place_operands(roles, constants, out, data, target)
     if operands is None:
         return None
-    output, lane, group = operands.layouts[roles.output.name], operands.lane, operands.group
-    plane = _plane(roles, output, operands)
+    frame, layouts = operands.frame, dict(operands.layouts)
+    output, lane, group = frame.output, frame.lane, frame.group
+    plane = replace(_plane(roles, frame), pixel_bytes=_pixel_bytes(roles, frame, layouts))
     tiling, cycles = choose_tiling(plane, target)
     width = max(panel.width for panel in tiling.panels)
-    layouts = dict(operands.layouts)
-    for buffer in operands.packed:
+    for buffer in frame.packed:
         layouts[buffer.name] = packed_layout(
-            roles, buffer, lane, width, layouts, group, channel_order(output)
+            roles, buffer, lane, width, operands.layouts, group, frame.channels
         )
-    cycles *= _lane_penalty(roles, layouts, lane)
+    cycles *= _lane_penalty(roles, layouts, lane, frame.second)
     if _ends_in_block(output):
         cycles *= BLOCKED_STORES
         if group % target.lanes():  # groups begin anywhere in a block
@@ -73,11 +70,11 @@ def tiled_form(
     return Alternative(
         name=_name(layouts, operands.free, output),
         layouts=layouts,
-        private=frozenset(b.name for b in operands.packed),
+        private=frozenset(b.name for b in frame.packed),
         demands={},
         padding=padding,
         recipe=Tiled(tiling, group=group),
-        work=Work(2.0 * roles.multiply_adds, cycles, plane.rows, *touched(definition, layouts)),
+        work=Work(2.0 * roles.multiply_adds, cycles, plane.rows, *touched(roles.params, layouts)),
         vector_form=len(roles.output.shape) <= 2 or lane == 1,
     )
 
@@ -87,63 +84,85 @@ def _ends_in_block(layout: Layout) -> bool:
     return any(isinstance(e, FloorMod) for e in layout.index_map.outputs[-1:])
 
 
-def _plane(roles: Roles, output: Layout, operands: Operands) -> Plane:
-    """What a tile iterates over: the channels of one group, the pixels, all that is left."""
-    lane, group = operands.lane, operands.group
-    channels = roles.output.shape[lane]
-    others = [n for k, n in enumerate(roles.output.shape) if k != lane]
-    order = [
-        next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
-        for e in output.index_map.outputs
-        if variables(e)
-    ]
-    inner = [k for k in order if k != lane and roles.output.shape[k] > 1]
-    pixels = roles.output.shape[inner[-1]] if inner else 1
-    phases = roles.phases[inner[-1]] if inner else 1
+@lru_cache(maxsize=10_000)
+def _plane(roles: Roles, frame: Frame) -> Plane:
+    """What a tile iterates over: the channels of one group, the pixels, all that is left.
+
+    How far its pixels are apart is left open, for that depends on the data.
+    """
+    shape, group = roles.output.shape, frame.group
+    pixel = _pixel_axis(frame)
+    pixels, phases = (1, 1) if pixel is None else (shape[pixel], roles.phases[pixel])
     if pixels % phases == 0:
         pixels //= phases
-    rows = max(1, prod(others) // pixels)
+    rows = max(1, prod(n for k, n in enumerate(shape) if k != frame.lane) // pixels)
+    channels = shape[frame.lane]
     return Plane(
         channels=group or channels,
         pixels=pixels,
         rows=rows * (channels // group) if group else rows,
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
-        weight_bytes=sum(b.bytes for b in operands.packed),
-        pixel_bytes=_pixel_bytes(roles, operands.layouts, inner[-1]) if inner else 0,
-        whole_vectors=not group and (_ends_in_block(output) or output.is_padded),
+        weight_bytes=sum(b.bytes for b in frame.packed),
+        pixel_bytes=0,
+        whole_vectors=not group and (_ends_in_block(frame.output) or frame.output.is_padded),
     )
 
 
-def _pixel_bytes(roles: Roles, layouts: dict[str, Layout], pixel: int) -> int:
+@lru_cache(maxsize=10_000)
+def _pixel_axis(frame: Frame) -> int | None:
+    """The logical axis of more than one element that lies just outside the lanes."""
+    output = frame.output
+    order = [
+        next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
+        for e in output.index_map.outputs
+        if variables(e)
+    ]
+    inner = [k for k in order if k != frame.lane and output.logical_shape[k] > 1]
+    return inner[-1] if inner else None
+
+
+def _pixel_bytes(roles: Roles, frame: Frame, layouts: Mapping[str, Layout]) -> int:
     """How far apart the elements for neighbouring pixels lie in a reduced operand."""
-    var = roles.axes[pixel]
-    reduced = {v for v, _ in roles.reduction}
-    for name, reads in roles.reads.items():
-        if name in layouts and reads and any(variables(e) & reduced for e in reads[0].indices):
-            flat = flat_offset(layouts[name], reads[0].indices)
-            step = next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)
-            return step * DTYPES[reads[0].buffer.dtype].itemsize
-    return 0
+    pixel = _pixel_axis(frame)
+    name = next((name for name in _reduced(roles) if name in layouts), None)
+    if pixel is None or name is None:
+        return 0
+    access = roles.reads[name][0]
+    terms, _ = terms_of(flat_offset(layouts[name], access.indices))
+    step = next((abs(k) for atom, k in terms if atom is roles.axes[pixel]), 0)
+    return step * DTYPES[access.buffer.dtype].itemsize
 
 
-def _lane_penalty(roles: Roles, layouts: dict[str, Layout], lane: int) -> float:
+@lru_cache(maxsize=4096)
+def _reduced(roles: Roles) -> tuple[str, ...]:
+    """The inputs that are read along the loops of a reduction."""
+    loops = {v for v, _ in roles.reduction}
+    return tuple(
+        name
+        for name, reads in roles.reads.items()
+        if reads and any(variables(e) & loops for e in reads[0].indices)
+    )
+
+
+def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second: int) -> float:
     """How much longer a step of a reduction takes because of what the lanes load."""
-    var, second = roles.axes[lane], second_lane(layouts[roles.output.name], lane)
-    worst = 1.0
-    for name, reads in roles.reads.items():
-        if not roles.reduction or name not in layouts:
-            continue
-        for access in reads:
-            step = _step(flat_offset(layouts[name], access.indices), var, second)
-            if step not in (0, 1):  # lanes never begin inside a block
-                worst = max(worst, GATHERED)
-    if roles.multiply_adds and lane != 1 and len(roles.axes) > 2:
-        worst = max(worst, UNPACKED)
-    return worst
+    if roles.reduction and any(
+        _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
+    ):
+        return GATHERED
+    return UNPACKED if roles.multiply_adds and lane != 1 and len(roles.axes) > 2 else 1.0
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=10_000)
+def _is_gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -> bool:
+    """Whether the first lanes load elements of an operand that are neither the same nor adjacent;
+    lanes never begin inside a block."""
+    var = roles.axes[lane]
+    flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
+    return any(_step(flat, var, second) not in (0, 1) for flat in flats)
+
+
 def _step(flat: IndexExpr, var: Var, count: int) -> int:
     """By how much an expression grows from the origin to so many steps along one variable."""
     origin = dict.fromkeys(variables(flat) | {var}, 0)
@@ -158,8 +177,9 @@ def _name(layouts: dict[str, Layout], free: tuple[str, ...], output: Layout) -> 
     return own if not given or given[0] == own else f"{given[0]} → {own}"
 
 
-def touched(definition: PrimFunc, layouts: Mapping[str, Layout]) -> tuple[int, int]:
+def touched(params: Iterable[Param], layouts: Mapping[str, Layout]) -> tuple[int, int]:
     """Bytes read and bytes written, each buffer once."""
-    read = sum(layouts[b.name].buffer(b.name, b.dtype).bytes for b in definition.inputs)
-    written = sum(layouts[b.name].buffer(b.name, b.dtype).bytes for b in definition.outputs)
-    return read, written
+    sizes = {Role.INPUT: 0, Role.OUTPUT: 0}
+    for param in params:
+        sizes[param.role] += layouts[param.buffer.name].bytes(param.buffer.dtype)
+    return sizes[Role.INPUT], sizes[Role.OUTPUT]
