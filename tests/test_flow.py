@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from graphflow.flow.candidates import (
     Candidates,
     enumerate_candidates,
 )
+from graphflow.flow.collecting import collection_deferred
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
 from graphflow.kernels import definitions as d
@@ -671,3 +673,19 @@ def test_every_plan_computes_the_graph(seed: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(planner, "enumerate_candidates", enumerated)
     plan = plan_layouts(graph, SHORT, 1)
     check_meaning(graph, plan)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_is_left_as_it_was(on: bool) -> None:
+    """Of overlapping plans the last one to end switches it on again, if it was on."""
+    was = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError), collection_deferred():
+            with collection_deferred():
+                assert not gc.isenabled()
+            assert not gc.isenabled(), "the outer plan is not done"
+            raise ZeroDivisionError
+        assert gc.isenabled() == on
+    finally:
+        (gc.enable if was else gc.disable)()

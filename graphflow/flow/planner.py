@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from graphflow.assumed import Assumed, Assumption
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
+from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.conflict import conflict
 from graphflow.flow.contents import assumptions_about, contents
 from graphflow.flow.pins import price_pins, read_pins
@@ -97,4 +98,5 @@ def plan_layouts(
     `graphflow.assumed`), InvalidModel where that cannot be.
     LayoutConflict where there is no plan; it names pins that clash, and the nodes between them.
     """
-    return find_plan(graph, target, threads, pins, timings, assume).plan()
+    with collection_deferred():
+        return find_plan(graph, target, threads, pins, timings, assume).plan()

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from graphflow.assumed import Assumption
 from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.planner import Planning, find_plan
 from graphflow.graph import OperatorGraph, read_through
@@ -30,13 +31,14 @@ def plan_groups(
 
     A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
     """
-    found = find_plan(graph, target, threads, pins, timings, assume)
-    other = None if pins else _without_movement(found)
-    if other is not None:
-        through = find_plan(other, target, threads, None, timings, assume)
-        if through.seconds < found.seconds:
-            found = through
-    return found.graph, found.plan()
+    with collection_deferred():
+        found = find_plan(graph, target, threads, pins, timings, assume)
+        other = None if pins else _without_movement(found)
+        if other is not None:
+            through = find_plan(other, target, threads, None, timings, assume)
+            if through.seconds < found.seconds:
+                found = through
+        return found.graph, found.plan()
 
 
 def regrouped(
