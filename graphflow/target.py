@@ -35,6 +35,9 @@ class Target:
     l3_gbps: float = 80.0
     dram_gbps: float = 25.0
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # targets are in the keys of many tables, and few in number
+
     def lanes(self, itemsize: int = 4) -> int:
         """Elements of `itemsize` bytes in one vector."""
         return self.vector_bytes // itemsize

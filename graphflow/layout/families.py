@@ -67,6 +67,7 @@ def _instance(family: Family, shape: tuple[int, ...]) -> Layout:
     assert_never(family.construction)
 
 
+@lru_cache(maxsize=256)
 def families(rank: int, lanes: int) -> tuple[Family, ...]:
     """The families for a rank on a machine with so many vector lanes; row-major comes first."""
     plain = (Family(Construction.ROW_MAJOR, rank),)

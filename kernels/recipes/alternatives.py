@@ -170,10 +170,12 @@ def _tiled(
     rank = len(roles.output.shape)
     choices = families(rank, target.lanes())
     wider = {len(b.shape) for b in definition.inputs if loses_axes(roles, b)}
-    seen: set[tuple[Layout | None, ...]] = set()
+    others = (f for r in sorted(wider) for f in families(r, target.lanes()))
+    given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
+    seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
-        for data in (*choices, *(f for r in sorted(wider) for f in families(r, target.lanes()))):
-            placed = _placed(definition, out, data)
+        for data in given:
+            placed = (out.instantiate(roles.output.shape), given[out], given[data])
             if placed in seen:
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
@@ -203,14 +205,6 @@ def _as_offered(
                 if form is not None:
                     yield from _with_demands(form, roles)
                     yield from along_rows(form, roles, constants, target)
-
-
-def _placed(definition: PrimFunc, out: Family, data: Family) -> tuple[Layout | None, ...]:
-    """The layouts that two families give to the output and to every operand of its rank."""
-    operands = [b.shape for b in definition.inputs if len(b.shape) == data.rank]
-    output = definition.outputs[0].shape
-    given = (f.instantiate(shape) for shape in operands for f in (out, data))
-    return (out.instantiate(output), *given)
 
 
 def _with_demands(form: Alternative, roles: Roles) -> Iterator[Alternative]:

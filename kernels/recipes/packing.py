@@ -29,11 +29,26 @@ def packed_layout(
     """
     if len(buffer.shape) == 1:
         return _packed_vector(buffer.shape[0], width, group, channels)
-    var, beside = roles.axes[lane], _read_beside(roles, buffer.name)
+    beside = _read_beside(roles, buffer.name)
     data = next((name for name in layouts if name in beside), "")
     place = (layouts[data].index_map, layouts[data].physical_shape) if data else None
-    order = _order_of(roles, buffer.name, var, data, place)
-    lane_of = roles.reads[buffer.name][0].indices.index(var)
+    return _packed_beside(roles, buffer, roles.axes[lane], width, data, place, group, channels)
+
+
+@lru_cache(maxsize=10_000)
+def _packed_beside(
+    roles: Roles,
+    buffer: Buffer,
+    lane: Var,
+    width: int,
+    data: str,
+    place: tuple[IndexMap, tuple[int, ...]] | None,
+    group: int,
+    channels: IndexExpr | None,
+) -> Layout:
+    """The layout of an operand that is read beside the `data`, which lies at such a `place`."""
+    order = _order_of(roles, buffer.name, lane, data, place)
+    lane_of = roles.reads[buffer.name][0].indices.index(lane)
     return packed_weights(buffer.shape, lane_of, width, order, group, channels)
 
 
@@ -84,7 +99,6 @@ def _read_beside(roles: Roles, name: str) -> dict[str, Access]:
     return found
 
 
-@lru_cache(maxsize=10_000)
 def _order_of(
     roles: Roles, name: str, lane: Var, data: str, place: tuple[IndexMap, tuple[int, ...]] | None
 ) -> tuple[Digit, ...]:

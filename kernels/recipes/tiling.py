@@ -185,22 +185,23 @@ def _room(row: Row, vectors: int, target: Target) -> int:
 
 @lru_cache(maxsize=10_000)
 def _best_pixels(row: Row, vectors: int, lanes: int, target: Target) -> int:
-    room = _room(row, vectors, target)
-    tiles = [_tile_cycles(row, vectors, lanes, pixels, target) for pixels in range(1, room + 1)]
-    costs = []
-    for pixels in range(1, room + 1):
-        whole, rest = divmod(row.pixels, pixels)
-        costs.append((whole * tiles[pixels - 1] + (tiles[rest - 1] if rest else 0.0), -pixels))
-    return -min(costs)[1]
+    room = len(_tiles(row, vectors, lanes, target))
+    panels = (Panel(1, vectors, lanes, pixels) for pixels in range(1, room + 1))
+    return -min((_row_cycles(row, panel, target), -panel.pixels) for panel in panels)[1]
 
 
 def _row_cycles(row: Row, panel: Panel, target: Target) -> float:
     """Cycles for one group of channels over one row of pixels."""
+    tiles = _tiles(row, panel.vectors, panel.lanes, target)
     whole, rest = divmod(row.pixels, panel.pixels)
-    cycles = whole * _tile_cycles(row, panel.vectors, panel.lanes, panel.pixels, target)
-    if rest:
-        cycles += _tile_cycles(row, panel.vectors, panel.lanes, rest, target)
-    return cycles
+    return whole * tiles[panel.pixels - 1] + (tiles[rest - 1] if rest else 0.0)
+
+
+@lru_cache(maxsize=10_000)
+def _tiles(row: Row, vectors: int, lanes: int, target: Target) -> tuple[float, ...]:
+    """Cycles of a tile of one pixel, of two, and so on, as many as there is room for."""
+    pixels = range(1, _room(row, vectors, target) + 1)
+    return tuple(_tile_cycles(row, vectors, lanes, count, target) for count in pixels)
 
 
 def _tile_cycles(row: Row, vectors: int, lanes: int, pixels: int, target: Target) -> float:
