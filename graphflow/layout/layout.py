@@ -20,18 +20,11 @@ from graphflow.layout.index_map import IndexMap, physical_vars, smallest_box
 from graphflow.layout.naming import describe
 from graphflow.layout.regions import membership, regions_of
 from graphflow.layout.storage import Region, Window
-from graphflow.tir import DTYPES, Buffer
-
-
-class _Hashed:
-    """Room for the hash of a layout, which is asked for again and again; it is not pickled."""
-
-    __slots__ = ("_hash",)
-    _hash: int
+from graphflow.tir import DTYPES, Buffer, Hashed
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(_Hashed):
+class Layout(Hashed):
     """A tensor of `logical_shape` placed in a row-major box of `physical_shape`, in elements."""
 
     index_map: IndexMap = field(compare=False)
@@ -62,13 +55,10 @@ class Layout(_Hashed):
             outputs = tuple(simplify(e, ranges) for e in outputs)
         object.__setattr__(self, "simplified", outputs)
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            found = hash((self.logical_shape, self.physical_shape, self.simplified))
-            object.__setattr__(self, "_hash", found)
-            return found
+    __hash__ = Hashed.__hash__
+
+    def _compared(self) -> object:
+        return self.logical_shape, self.physical_shape, self.simplified
 
     @staticmethod
     def of(

@@ -21,6 +21,7 @@ from graphflow.tir.expr import (
     float32,
     is_predicate,
 )
+from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS
 from graphflow.tir.parser import parse
@@ -86,6 +87,7 @@ __all__ = [
     "Condition",
     "Expr",
     "For",
+    "Hashed",
     "If",
     "IndexValue",
     "Literal",

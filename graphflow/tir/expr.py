@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graphflow.arith import IndexExpr, Predicate, weighted
+from graphflow.tir.hashed import Hashed
 
 DTYPES: dict[str, np.dtype[np.generic]] = {
     name: np.dtype(name)
@@ -85,7 +86,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Hashed):
     """A constant, rounded to its dtype; compared by bits: −0.0 is not 0.0, NaN equals itself."""
 
     value: float | int | bool
@@ -104,10 +105,14 @@ class Literal:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Literal):
             return NotImplemented
+        if self is other:
+            return True
         return self.dtype == other.dtype and self.bits() == other.bits()
 
-    def __hash__(self) -> int:
-        return hash((self.dtype, self.bits()))
+    __hash__ = Hashed.__hash__
+
+    def _compared(self) -> object:
+        return self.dtype, self.bits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.tir.expr import Buffer, Condition, Expr
+from graphflow.tir.hashed import Hashed
 
 
 class LoopKind(Enum):
@@ -123,12 +124,17 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class PrimFunc:
+class PrimFunc(Hashed):
     """A kernel: named parameters and a body."""
 
     name: str
     params: tuple[Param, ...]
     body: Body
+
+    __hash__ = Hashed.__hash__
+
+    def _compared(self) -> object:
+        return self.name, self.params, self.body
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

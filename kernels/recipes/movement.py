@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -110,9 +110,10 @@ Move: TypeAlias = tuple[Store, Load, Domain]
 """A store, the bare load that it stores, and its domain."""
 
 
-def moves_of(definition: PrimFunc) -> list[Move] | None:
+@lru_cache(maxsize=4096)
+def moves_of(definition: PrimFunc) -> tuple[Move, ...] | None:
     """All that a kernel moves; None if it computes anything."""
-    found = []
+    found: list[Move] = []
     for site in sites(definition.body):
         stmt = site.stmt
         if isinstance(stmt, Store):
@@ -124,7 +125,7 @@ def moves_of(definition: PrimFunc) -> list[Move] | None:
     outputs = set(definition.outputs)
     if any(store.buffer not in outputs for store, _, _ in found):
         return None
-    return found
+    return tuple(found)
 
 
 def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
@@ -150,11 +151,11 @@ def offered_views(
         yield from _renamed(*moves[0], offered.get(moves[0][1].buffer.name, ()), target)
 
 
-def _views_of(definition: PrimFunc) -> list[Move]:
+def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
     """What a kernel moves, where it has one output and reads each input once; else nothing."""
-    moves = moves_of(definition) or []
+    moves = moves_of(definition) or ()
     once = len({load.buffer for _, load, _ in moves}) == len(moves)
-    return moves if once and len(definition.outputs) == 1 else []
+    return moves if once and len(definition.outputs) == 1 else ()
 
 
 def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list[Layout]:
@@ -171,7 +172,7 @@ def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list
     ]
 
 
-def _in_output(output: Buffer, moves: list[Move], target: Target) -> Iterator[Alternative]:
+def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterator[Alternative]:
     for family, whole in _unpadded(output, target):
         layouts: dict[str, Layout] = {output.name: whole}
         links: list[Link] = []

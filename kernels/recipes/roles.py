@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -110,13 +110,13 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         body = body[0].body
     axes = tuple(loop.var for loop in nest)
     nests = _reductions(body)
-    if nests is None or not _kept_to_element(merged):
+    there = accesses(merged.body)
+    if nests is None or not _kept_to_element(merged, there):
         return None
-    writes = [a for a in accesses(merged.body) if a.buffer == output and a.kind != "read"]
+    writes = [a for a in there if a.buffer == output and a.kind != "read"]
     if any(a.indices != axes for a in writes):
         return None
-    found = {b.name: tuple(a for a in accesses(merged.body) if a.buffer == b)
-             for b in merged.inputs}  # fmt: skip
+    found = {b.name: tuple(a for a in there if a.buffer == b) for b in merged.inputs}
     return Roles(
         output,
         merged.params,
@@ -166,11 +166,11 @@ def _only_update(stmt: Stmt) -> Reduce | None:
     return inner[0] if len(inner) == 1 and isinstance(inner[0], Reduce) else None
 
 
-def _kept_to_element(func: PrimFunc) -> bool:
+def _kept_to_element(func: PrimFunc, there: Sequence[Access]) -> bool:
     """Whether every intermediate is used at one element in each iteration of the output's loops."""
     for stmt in walk(func.body):
         if isinstance(stmt, Allocate):
-            touched = {a.indices for a in accesses(func.body) if a.buffer == stmt.buffer}
+            touched = {a.indices for a in there if a.buffer == stmt.buffer}
             if len(touched) > 1:
                 return False
     return True
