@@ -27,9 +27,9 @@ from graphflow.flow import (
     Problem,
     clashing,
     copies_for,
+    copy_prices,
     directly,
     output_need,
-    priced,
 )
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
@@ -102,7 +102,10 @@ class _Decided:
             wanted = [copy for copy in copies_for(tensor, need) if copy.kind == "convert"]
             if not wanted:
                 return inf  # it would lie inside a tensor that has another layout
-            made += priced(tensor, wanted, [label], self._target, self._threads, NO_TIMINGS)[0]
+            (prices,) = copy_prices(
+                tensor, wanted, [label], self._target, self._threads, NO_TIMINGS
+            )
+            made += (copy.at(price) for copy, price in zip(wanted, prices, strict=True))
         return sum(copy.seconds for copy in made)
 
 

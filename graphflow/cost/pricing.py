@@ -121,6 +121,8 @@ class CopyPrices:
         self._dtype, self._timings = dtype, timings
         self._target, self._threads = target, threads
         self._ratio = 1.0
+        # Copies that differ in what they write to padding, or in where they lie, take as long.
+        self._estimates: dict[tuple[Layout, Layout], float] = {}
         if timings.known:
             made = ((source, layout, fill) for source in sources for layout, fill in targets)
             known = ((self._known(*copy), copy[:2]) for copy in made)
@@ -152,7 +154,11 @@ class CopyPrices:
         return self._timings.price(conversion_key(source, layout, self._dtype, fill))
 
     def _estimate(self, source: Layout, layout: Layout) -> float:
-        return conversion_seconds(source, layout, self._dtype, self._target, self._threads)
+        found = self._estimates.get((source, layout))
+        if found is None:
+            found = conversion_seconds(source, layout, self._dtype, self._target, self._threads)
+            self._estimates[source, layout] = found
+        return found
 
 
 def _ratio(timed: Iterable[tuple[float, float]]) -> float:

@@ -10,7 +10,7 @@ from graphflow.flow.candidates import (
 )
 from graphflow.flow.contenders import Contenders, CopyToTime, FormToTime, ToTime, contenders
 from graphflow.flow.contents import contents
-from graphflow.flow.copies import Copy, clashing, copies_for, directly, priced
+from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.forms import Forms, finite_inputs, forms_of, known_inputs
 from graphflow.flow.labels import accepts, label_of, padding_regions, serving
 from graphflow.flow.plan import (
@@ -58,6 +58,7 @@ __all__ = [
     "contenders",
     "contents",
     "copies_for",
+    "copy_prices",
     "directly",
     "enumerate_candidates",
     "finite_inputs",
@@ -68,7 +69,6 @@ __all__ = [
     "padding_regions",
     "plan_groups",
     "plan_layouts",
-    "priced",
     "regrouped",
     "serving",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from graphflow.cost import CopyPrices, Timings, moved_bytes
+from graphflow.cost import CopyPrices, Price, Timings, moved_bytes
 from graphflow.flow.candidates import Lies, Need, Place
 from graphflow.flow.labels import accepts, label_of
 from graphflow.flow.plan import Label
@@ -25,7 +25,7 @@ class Copy:
     """A possible copy of `value`; a fill starts from a label with the same layout.
 
     A copy in a `window` lies inside another tensor: anyone may read it there, but it is no output.
-    Its price is known when it is known of what it is made: see `priced`.
+    Its price is known when it is known of what it is made: see `copy_prices`.
     """
 
     value: str
@@ -35,6 +35,10 @@ class Copy:
     window: bool = False
     seconds: float = 0.0
     measured: bool = False
+
+    def at(self, price: Price) -> Copy:
+        """This copy, made of something that gives it this price."""
+        return replace(self, seconds=price.seconds, measured=price.measured)
 
     def serves(self, need: Need) -> bool:
         """Whether a reader may take this copy."""
@@ -98,29 +102,27 @@ def copies_for(tensor: Value, need: Need) -> Iterator[Copy]:
         yield Copy(tensor.name, label, "fill", written, window)
 
 
-def priced(
+def copy_prices(
     tensor: Value,
     copies: Sequence[Copy],
     sources: Sequence[Label],
     target: Target,
     threads: int,
     timings: Timings,
-) -> tuple[tuple[Copy, ...], ...]:
-    """For each label that a value is given in, the copies with their prices if made of it."""
+) -> tuple[tuple[Price, ...], ...]:
+    """For each label that a value is given in, the price of each copy if made of it."""
     wanted = [(copy.target.layout, copy.target.constant) for copy in copies]
     layouts = [label.layout for label in sources]
     prices = CopyPrices(tensor.dtype, layouts, wanted, target, threads, timings)
-    return tuple(tuple(_priced(copy, source, prices) for copy in copies) for source in layouts)
+    return tuple(tuple(_price(copy, source, prices) for copy in copies) for source in layouts)
 
 
-def _priced(copy: Copy, source: Layout, prices: CopyPrices) -> Copy:
+def _price(copy: Copy, source: Layout, prices: CopyPrices) -> Price:
     layout, constant = copy.target.layout, copy.target.constant
     if copy.kind == "fill":
         assert constant is not None, "a fill writes a constant"
-        price = prices.fill(layout, constant)
-    else:
-        price = prices.conversion(source, layout, constant)
-    return replace(copy, seconds=price.seconds, measured=price.measured)
+        return prices.fill(layout, constant)
+    return prices.conversion(source, layout, constant)
 
 
 def _wanted_label(need: Need) -> Label:

@@ -54,7 +54,7 @@ def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] 
     for need in needs:
         if pattern.direct(given, need) or any(copy.serves(need) for copy in made):
             continue
-        serving = [c for c in pattern.made[given] if c.kind == "convert" and c.serves(need)]
+        serving = [c for c in pattern.made(given) if c.kind == "convert" and c.serves(need)]
         if not serving:
             return None
         made[min(serving, key=rest.prices.copy)] = None

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.cost import Price
 from graphflow.flow.copies import Copy
 
 NEVER = 1 << 61
@@ -49,9 +50,9 @@ class Prices:
         """The prices of the candidates of one node; earlier ones have lower ranks."""
         return np.array([self.of(s, rank) for rank, s in enumerate(seconds)], np.int64)
 
-    def copy(self, copy: Copy) -> int:
+    def copy(self, made: Copy | Price) -> int:
         """The price of a copy."""
-        return self.of(copy.seconds, 1)
+        return self.of(made.seconds, 1)
 
     def seconds(self, price: int) -> float:
         """The seconds in a price."""

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from graphflow.cost import Price
 from graphflow.flow.candidates import Need, Place
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
@@ -188,7 +189,7 @@ class Rest:
             t.value: tuple(
                 copy
                 for copy, column in zip(
-                    t.pattern.made[t.given(options)], self.copies[t.value], strict=True
+                    t.pattern.made(t.given(options)), self.copies[t.value], strict=True
                 )
                 if taken[column]
             )
@@ -218,7 +219,7 @@ class Rest:
 
     def _term(self, term: Term) -> None:
         pattern, matrix = term.pattern, self.matrix
-        copies = [self._copy(term, made) for made in zip(*pattern.made, strict=True)]
+        copies = [self._copy(term, prices) for prices in zip(*pattern.prices, strict=True)]
         self.copies[term.value] = copies
         for copy, column in zip(pattern.copies, copies, strict=True):
             if copy.kind == "fill":
@@ -239,13 +240,13 @@ class Rest:
                         matrix.constrain([*readers, column], high=1 - fixed)
         self._apart(term)
 
-    def _copy(self, term: Term, made: Sequence[Copy]) -> int:
+    def _copy(self, term: Term, by_label: Sequence[Price]) -> int:
         """The column of one copy, with its price by label.
 
         It costs what it does of the label that is best for it; of each other label the rest of its
         price is paid by a column that is taken where both the copy is and the label is given.
         """
-        prices = [self.prices.copy(copy) for copy in made]
+        prices = [self.prices.copy(price) for price in by_label]
         least = min(prices)
         copy = self.matrix.variable(self._cost(least))
         for price in sorted(set(prices) - {least}):

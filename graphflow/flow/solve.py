@@ -152,9 +152,9 @@ class Problem:
     def _prices(self) -> Prices:
         """Prices for which no plan, however bad, is too expensive to be exact."""
         copies = [
-            max(c.seconds for c in made)
+            max(price.seconds for price in prices)
             for term in self.terms
-            for made in zip(*term.pattern.made, strict=True)
+            for prices in zip(*term.pattern.prices, strict=True)
         ]
         worst = fsum([*copies, *(max(c.seconds for c in found) for found in self.options)])
         rank = len(copies) + sum(len(found) for found in self.options)

@@ -23,14 +23,14 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import NO_TIMINGS, Price, Timings
 from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
 from graphflow.flow.copies import (
     Copy,
     copies_for,
+    copy_prices,
     directly,
     label_serves,
-    priced,
     relies_on_padding,
 )
 from graphflow.flow.elimination import Factor
@@ -67,15 +67,19 @@ class Pattern:
     """How values are given and read: `readers` has, for each reader, the needs of each class.
 
     `given` are the labels of the classes of the producer; a graph input has one.  `output` is what
-    the caller needs, if anything.  `copies` have no prices yet; `made` has, for each label, the
-    same copies as they are made of it.
+    the caller needs, if anything.  `copies` have no prices yet; `prices` has, for each label, what
+    each of them costs if it is made of it.
     """
 
     given: tuple[Given, ...]
     readers: tuple[tuple[tuple[Need, ...], ...], ...]
     output: tuple[Need, ...]
     copies: tuple[Copy, ...]
-    made: tuple[tuple[Copy, ...], ...]
+    prices: tuple[tuple[Price, ...], ...]
+
+    def made(self, given: int) -> tuple[Copy, ...]:
+        """The copies as they are made of a label."""
+        return tuple(map(Copy.at, self.copies, self.prices[given]))
 
     def direct(self, given: int, need: Need) -> bool:
         """Whether the value serves a need without a copy."""
@@ -150,7 +154,7 @@ class Pattern:
 
     def costs(self, prices: Prices) -> Table:
         """The price of each set of copies, by label; `NEVER` where one cannot be made."""
-        alone = [[prices.copy(copy) for copy in made] for made in self.made]
+        alone = [[prices.copy(price) for price in made] for made in self.prices]
         total = [[sum(of[c] for c in chosen) for chosen in self.sets] for of in alone]
         return plus(np.array(total, np.int64), self.penalties[0])
 
@@ -223,7 +227,8 @@ class Pattern:
         cost = self.costs(prices)[given]
         for penalty, chosen in zip(self.penalties[1], reading, strict=True):
             cost = plus(cost, penalty[given, :, chosen])
-        return tuple(self.made[given][c] for c in self.sets[int(cost.argmin())])
+        made = self.sets[int(cost.argmin())]
+        return tuple(self.copies[c].at(self.prices[given][c]) for c in made)
 
 
 def _agrees(holder: tuple[int, Place] | None, reader: int, needs: Sequence[Need]) -> bool:
@@ -431,8 +436,8 @@ class _Terms:
             every = [need for classes in readers for needs in classes for need in needs]
             copies = _copies(tensor, [*every, *wanted])
             labels = [g.label for g in given]
-            made = priced(tensor, copies, labels, self.target, self.threads, self.timings)
-            found = self._patterns[key] = Pattern(given, readers, wanted, copies, made)
+            prices = copy_prices(tensor, copies, labels, self.target, self.threads, self.timings)
+            found = self._patterns[key] = Pattern(given, readers, wanted, copies, prices)
         return found
 
 

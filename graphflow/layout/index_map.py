@@ -248,6 +248,8 @@ def _text(exprs: Sequence[IndexExpr]) -> str:
 def _at(
     names: tuple[Var, ...], exprs: tuple[IndexExpr, ...], indices: Sequence[IndexLike]
 ) -> tuple[IndexExpr, ...]:
+    if indices == names:  # most are asked what they send their own variables to
+        return exprs
     values = {v: as_index(e) for v, e in zip(names, indices, strict=True)}
     return tuple(substitute(expr, values) for expr in exprs)
 
