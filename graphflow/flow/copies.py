@@ -50,10 +50,10 @@ class Copy:
 
 def label_serves(label: Label, need: Need) -> bool:
     """Whether `label` is what a reader wants, and holds what the reader's own claims rest on."""
-    known = dict(label.facts)
-    return accepts(label, need.layout, need.demand) and all(
-        known.get(region) == fact for region, fact in need.facts if fact != Undefined()
-    )
+    if not accepts(label, need.layout, need.demand):
+        return False
+    known = dict(label.facts) if need.facts else {}
+    return all(known.get(region) == fact for region, fact in need.facts if fact != Undefined())
 
 
 def directly(label: Label, lies: Lies | None, need: Need, output: bool) -> bool:

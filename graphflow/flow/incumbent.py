@@ -46,13 +46,15 @@ def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] 
     given = term.given(chosen)
     needs = list(pattern.output)
     for reader, classes, wanted in zip(term.readers, term.reading, pattern.readers, strict=True):
-        if reader in chosen or not classes.any():
-            needs += wanted[int(classes[chosen[reader]]) if classes.any() else 0]
+        if len(wanted) == 1:
+            needs += wanted[0]
+        elif reader in chosen:
+            needs += wanted[int(classes[chosen[reader]])]
     if clashing(needs):
         return None
     made: dict[Copy, None] = {}
     for need in needs:
-        if pattern.direct(given, need) or any(copy.serves(need) for copy in made):
+        if given in pattern.direct(need) or any(copy.serves(need) for copy in made):
             continue
         serving = [c for c in pattern.made(given) if c.kind == "convert" and c.serves(need)]
         if not serving:

@@ -231,9 +231,9 @@ class Rest:
         for variable, classes, needs in zip(
             term.readers, term.reading, pattern.readers, strict=True
         ):
+            fixed = int(len(needs) == 1)
             for need, where in _wants(needs):
-                readers = self._of(variable, classes, where) if classes.any() else []
-                fixed = int(not classes.any())
+                readers = [] if fixed else self._of(variable, classes, where)
                 self._serve(term, need, readers, fixed)
                 for copy, column in zip(pattern.copies, copies, strict=True):
                     if pattern.disturbs(copy, need):
@@ -265,7 +265,7 @@ class Rest:
         ):
             for number, group in enumerate(needs):
                 for need in group:
-                    if classes.any():
+                    if len(needs) > 1:
                         found[need.place] += self._of(variable, classes, [number])
                     else:
                         fixed[need.place] += 1
@@ -284,20 +284,15 @@ class Rest:
 
     def _givers(self, term: Term, labels: Sequence[int]) -> tuple[list[int], int]:
         """The options that give one of these labels, and whether one is given in any case."""
-        if term.producer is None or not term.giving.any():
+        if term.producer is None or not term.gives_several:
             return [], int(0 in labels)
         return self._of(term.producer, term.giving, labels), 0
 
     def _serve(self, term: Term, need: Need, readers: list[int], fixed: int) -> None:
         """`Σ candidates of a node with one need <= Σ what serves it`."""
-        pattern = term.pattern
-        able = [g for g in range(len(pattern.given)) if pattern.direct(g, need)]
-        givers, always = self._givers(term, able)
-        serving = [
-            column
-            for copy, column in zip(pattern.copies, self.copies[term.value], strict=True)
-            if copy.serves(need)
-        ]
+        givers, always = self._givers(term, term.pattern.direct(need))
+        copies = self.copies[term.value]
+        serving = [copies[c] for c in term.pattern.serving(need)]
         self.matrix.constrain([*givers, *serving], readers, low=fixed - always)
 
 

@@ -13,7 +13,7 @@ lies in at most one window, and in one piece where a view needs that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -81,10 +81,27 @@ class Pattern:
         """The copies as they are made of a label."""
         return tuple(map(Copy.at, self.copies, self.prices[given]))
 
-    def direct(self, given: int, need: Need) -> bool:
-        """Whether the value serves a need without a copy."""
-        made = self.given[given]
-        return directly(made.label, made.lies, need, bool(self.output))
+    def direct(self, need: Need) -> list[int]:
+        """The labels in which the value serves a need without a copy."""
+        output = bool(self.output)
+        return [
+            g
+            for g in self._alike[0].get(memory_key(need.layout), ())
+            if directly(self.given[g].label, self.given[g].lies, need, output)
+        ]
+
+    def serving(self, need: Need) -> list[int]:
+        """The copies that a reader with this need may take."""
+        alike = self._alike[1].get(memory_key(need.layout), ())
+        return [c for c in alike if self.copies[c].serves(need)]
+
+    @cached_property
+    def _alike(self) -> tuple[dict[MemoryKey, list[int]], dict[MemoryKey, list[int]]]:
+        """The labels, and the copies, by where they place elements: no others serve a need."""
+        return (
+            _by_memory(given.label for given in self.given),
+            _by_memory(copy.target for copy in self.copies),
+        )
 
     def fillable(self, given: int, copy: Copy) -> bool:
         """Whether a copy can be made of this label; a fill keeps the rest where it is."""
@@ -126,37 +143,42 @@ class Pattern:
 
         By label and set of copies; and for each reader by label, set and class.
         """
-        shape = len(self.given), len(self.sets)
         possible = np.array(
-            [[self.fillable(g, copy) for copy in self.copies] for g in range(shape[0])], bool
-        ).reshape(shape[0], len(self.copies))
-        member = np.zeros((len(self.copies), shape[1]), bool)
-        for position, chosen in enumerate(self.sets):
-            member[list(chosen), position] = True
-        made = ~((~possible).astype(int) @ member.astype(int)).astype(bool)
-        made &= self._served(self.output, member)
+            [[self.fillable(g, copy) for copy in self.copies] for g in range(len(self.given))], bool
+        ).reshape(len(self.given), len(self.copies))
+        made = ~((~possible).astype(int) @ self._member.astype(int)).astype(bool)
+        made &= self._served(self.output)
         readers = tuple(
-            np.stack([_penalty(self._served(needs, member)) for needs in classes], axis=-1)
+            np.stack([_penalty(self._served(needs)) for needs in classes], axis=-1)
             for classes in self.readers
         )
         return _penalty(made), readers
 
-    def _served(self, needs: tuple[Need, ...], member: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    @cached_property
+    def _member(self) -> NDArray[np.bool_]:
+        """Whether a copy is in a set."""
+        member = np.zeros((len(self.copies), len(self.sets)), bool)
+        for position, chosen in enumerate(self.sets):
+            member[list(chosen), position] = True
+        return member
+
+    def _served(self, needs: tuple[Need, ...]) -> NDArray[np.bool_]:
         """Whether a reader with these needs is served, by label and set of copies."""
-        served = np.ones((len(self.given), member.shape[1]), bool)
+        served = np.ones((len(self.given), len(self.sets)), bool)
         for need in needs:
-            direct = np.array([self.direct(g, need) for g in range(len(self.given))], bool)
-            serving = np.array([copy.serves(need) for copy in self.copies], bool)
-            spoiling = np.array([self.disturbs(copy, need) for copy in self.copies], bool)
-            served &= direct[:, None] | member[serving].any(axis=0)[None]
-            served &= ~member[spoiling].any(axis=0)[None]
+            here = np.zeros_like(served)
+            here[self.direct(need)] = True
+            served &= here | self._member[self.serving(need)].any(axis=0)
+            spoiling = [c for c, copy in enumerate(self.copies) if self.disturbs(copy, need)]
+            if spoiling:
+                served &= ~self._member[spoiling].any(axis=0)
         return served
 
     def costs(self, prices: Prices) -> Table:
         """The price of each set of copies, by label; `NEVER` where one cannot be made."""
         alone = [[prices.copy(price) for price in made] for made in self.prices]
-        total = [[sum(of[c] for c in chosen) for chosen in self.sets] for of in alone]
-        return plus(np.array(total, np.int64), self.penalties[0])
+        total = np.array(alone, np.int64).reshape(len(self.given), len(self.copies)) @ self._member
+        return plus(total, self.penalties[0])
 
     def table(self, prices: Prices) -> Table:
         """The cost of the cheapest copies, by label and by the class of each reader.
@@ -231,6 +253,13 @@ class Pattern:
         return tuple(self.copies[c].at(self.prices[given][c]) for c in made)
 
 
+def _by_memory(labels: Iterable[Label]) -> dict[MemoryKey, list[int]]:
+    found: dict[MemoryKey, list[int]] = {}
+    for number, label in enumerate(labels):
+        found.setdefault(memory_key(label.layout), []).append(number)
+    return found
+
+
 def _agrees(holder: tuple[int, Place] | None, reader: int, needs: Sequence[Need]) -> bool:
     """Whether the places that a reader needs agree with who holds the value."""
     windows = [need.place for need in needs if need.place.window]
@@ -273,10 +302,20 @@ class Term:
     @cached_property
     def scope(self) -> tuple[int, ...]:
         """The nodes whose choice makes a difference, in ascending order."""
-        found = [k for k, c in zip(self.readers, self.reading, strict=True) if c.any()]
-        if self.producer is not None and self.giving.any():
+        found = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
+        if self.producer is not None and self.gives_several:
             found.append(self.producer)
         return tuple(sorted(found))
+
+    @property
+    def gives_several(self) -> bool:
+        """Whether the candidates of the producer give the value in different labels."""
+        return self.producer is not None and len(self.pattern.given) > 1
+
+    @property
+    def choosing(self) -> tuple[bool, ...]:
+        """For each reader, whether its candidates need different things."""
+        return tuple(len(classes) > 1 for classes in self.pattern.readers)
 
     def table(self, prices: Prices, shared: dict[Pattern, Table]) -> Table:
         """The cost by candidate of each node in `scope`; `shared` keeps what patterns gave."""
@@ -284,13 +323,13 @@ class Term:
             shared[self.pattern] = self.pattern.table(prices)
         found = shared[self.pattern]
         nodes, classes = [], []
-        if self.producer is not None and self.giving.any():
+        if self.producer is not None and self.gives_several:
             nodes.append(self.producer)
             classes.append(self.giving)
         else:
             found = found[0]
-        for node, reading in zip(self.readers, self.reading, strict=True):
-            if reading.any():
+        for node, reading, chooses in zip(self.readers, self.reading, self.choosing, strict=True):
+            if chooses:
                 nodes.append(node)
                 classes.append(reading)
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
@@ -307,13 +346,13 @@ class Term:
         The state is the label, the set of copies, and who may hold the value in a window; each
         node depends on nothing else of it.  `variable` is greater than the nodes.
         """
-        if self.producer is not None and self.giving.any():
+        if self.producer is not None and self.gives_several:
             labels = len(self.pattern.given)
             given = np.repeat(np.arange(labels), self.pattern.states // labels)
             agreeing = self.giving[:, None] == given
             yield _factor((self.producer, variable), _penalty(agreeing))
         for k, (node, classes) in enumerate(zip(self.readers, self.reading, strict=True)):
-            if classes.any():
+            if self.choosing[k]:
                 yield _factor((node, variable), self.pattern.admitted(k)[classes])
 
     def given(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
@@ -321,7 +360,7 @@ class Term:
 
         The producer need not be among them if its candidates all give the same.
         """
-        if self.producer is None or not self.giving.any():
+        if self.producer is None or not self.gives_several:
             return 0
         return int(self.giving[chosen[self.producer]])
 
@@ -371,7 +410,9 @@ class _Terms:
                     given.append(Given(label, candidate.lies))
                 for need in candidate.needs:
                     found = needs.setdefault(need.value, {})
-                    found.setdefault(node, [[] for _ in options])[k].append(need)
+                    if node not in found:
+                        found[node] = [[] for _ in options]
+                    found[node][k].append(need)
         outputs = [v for v in self.graph.outputs if not self.graph.is_constant(v)]
         for value in dict.fromkeys((*needs, *outputs)):
             yield self._term(value, givers.get(value), needs.get(value, {}), value in outputs)
@@ -461,8 +502,10 @@ def _classes(items: list[Item], keys: list[object]) -> tuple[list[Item], Classes
     """The first item of each class, and the class of each item."""
     numbers: dict[object, int] = {}
     first: list[Item] = []
+    classes = []
     for item, key in zip(items, keys, strict=True):
-        if key not in numbers:
-            numbers[key] = len(first)
+        number = numbers.setdefault(key, len(first))
+        if number == len(first):
             first.append(item)
-    return first, np.array([numbers[key] for key in keys], np.intp)
+        classes.append(number)
+    return first, np.array(classes, np.intp)
