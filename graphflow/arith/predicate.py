@@ -163,10 +163,10 @@ def conjunction(members: Iterable[Predicate]) -> Predicate:
     """All of `members`; no member is `TRUE`."""
     flat: dict[Predicate, None] = {}
     for member in members:
-        if member == FALSE:
-            return FALSE
-        if member != TRUE:
+        if not isinstance(member, Truth):
             flat |= dict.fromkeys(conjuncts(member))
+        elif not member.value:
+            return FALSE
     if len(flat) == 1:
         return next(iter(flat))
     return And(tuple(flat)) if flat else TRUE
@@ -176,11 +176,11 @@ def disjunction(members: Iterable[Predicate]) -> Predicate:
     """At least one of `members`; none is `FALSE`."""
     flat: dict[Predicate, None] = {}
     for member in members:
-        if member == TRUE:
-            return TRUE
-        if member != FALSE:
+        if not isinstance(member, Truth):
             inner = member.members if isinstance(member, Or) else (member,)
             flat |= dict.fromkeys(inner)
+        elif member.value:
+            return TRUE
     if len(flat) == 1:
         return next(iter(flat))
     return Or(tuple(flat)) if flat else FALSE
@@ -190,7 +190,7 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     """The members of a conjunction, or the predicate alone; `TRUE` has none."""
     if isinstance(predicate, And):
         return predicate.members
-    return () if predicate == TRUE else (predicate,)
+    return () if isinstance(predicate, Truth) and predicate.value else (predicate,)
 
 
 def substitute_in(predicate: Predicate, values: Mapping[Var, IndexExpr]) -> Predicate:

@@ -30,7 +30,6 @@ from graphflow.arith.expr import (
     as_index,
     evaluate,
     substitute,
-    variables,
 )
 from graphflow.arith.predicate import (
     FALSE,
@@ -86,7 +85,7 @@ class Domain:
 
     def given(self, condition: Predicate) -> Domain:
         """The points of this domain for which `condition` holds too."""
-        if condition == TRUE:
+        if isinstance(condition, Truth) and condition.value:
             return self
         return Domain(self.axes, conjunction((self.where, condition)))
 
@@ -141,19 +140,18 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
     if set(conjuncts(simplified)) <= set(conjuncts(where)):
         return Proof(Verdict.PROVEN, text, "premises")
     left = Domain(domain.axes, where)
-    point = _counterexample(simplified, left)
+    point = point_in(left.given(negation(simplified)))
     if point is not None:
         return Proof(Verdict.REFUTED, text, "a point", f"fails at {_point_text(point)}")
     return _prove_exactly(simplified, left, text)
 
 
-def _counterexample(claim: Predicate, domain: Domain) -> dict[Var, int] | None:
-    """A point where `claim` fails, among a few that cost less than asking isl.
+def point_in(domain: Domain) -> dict[Var, int] | None:
+    """A point of `domain`, if it is among a few that cost less than a proof that there is none.
 
     From the middle on, one axis after the other is moved to an end if that comes closer.
     """
-    wanted = conjunction((domain.where, negation(claim)))
-    named = predicate_variables(wanted)
+    named = predicate_variables(domain.where)
     parts = {axis.var: 1 for axis in domain.axes if axis.var in named}
     closest: int | None = None
     moves: list[dict[Var, int]] = [{}, *({var: part} for var in parts for part in (0, 2))]
@@ -161,7 +159,7 @@ def _counterexample(claim: Predicate, domain: Domain) -> dict[Var, int] | None:
         point = _point(domain, parts | move)
         if point is None:
             continue
-        missing = _missing(wanted, point)
+        missing = _missing(domain.where, point)
         if missing == 0:
             return point
         if closest is None or missing < closest:
@@ -191,9 +189,10 @@ def _point(domain: Domain, parts: Mapping[Var, int]) -> dict[Var, int] | None:
     """The point so many halves of its length along each axis; None where one is empty there."""
     point: dict[Var, int] = {}
     for axis in domain.axes:
-        if not variables(axis.start) | variables(axis.stop) <= point.keys():
+        try:
+            first, last = evaluate(axis.start, point), evaluate(axis.stop, point) - 1
+        except KeyError:  # a bound that is a parameter
             return None
-        first, last = evaluate(axis.start, point), evaluate(axis.stop, point) - 1
         if last < first:
             return None
         point[axis.var] = first + (last - first) * parts.get(axis.var, 0) // 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from graphflow.arith import (
@@ -114,9 +115,7 @@ def _walked(graph: OperatorGraph, node: Node, move: _Move) -> tuple[Channel, ...
         )
         if _kept(axes, place, shape, move.source.shape):
             channel = place[CHANNELS]
-            return tuple(
-                (move.value, evaluate(channel, {axes[CHANNELS]: c})) for c in range(shape[CHANNELS])
-            )
+            return tuple((move.value, c) for c in _along(channel, axes[CHANNELS], shape[CHANNELS]))
         before = graph.producer(move.value)
         moves = () if before is None else moves_in(before)
         if before is None or len(moves) != 1:
@@ -164,10 +163,15 @@ def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int
     if len(used) != 1 or len(terms_of(move.place[CHANNELS])[0]) != 1:
         return None
     (var,) = used
-    return (
-        (evaluate(move.place[CHANNELS], {var: c}), evaluate(move.origin[CHANNELS], {var: c}))
-        for c in range(move.extents[var])
-    )
+    count = move.extents[var]
+    places, origins = (_along(e[CHANNELS], var, count) for e in (move.place, move.origin))
+    return zip(places, origins, strict=True)
+
+
+@lru_cache(maxsize=256)
+def _along(expr: IndexExpr, var: Var, count: int) -> tuple[int, ...]:
+    """What `expr` is for each value of its only variable; networks repeat what they move."""
+    return tuple(evaluate(expr, {var: value}) for value in range(count))
 
 
 def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segment, ...]]:
@@ -176,10 +180,11 @@ def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segmen
     Segments are in the order of their first channels; each runs through its source with one step,
     as far as that and the stride in the table last.
     """
-    sources = tuple(dict.fromkeys(value for value, _ in table))
+    by_source: dict[str, list[tuple[int, int]]] = {}
+    for c, (value, origin) in enumerate(table):
+        by_source.setdefault(value, []).append((c, origin))
     found: list[Segment] = []
-    for number, value in enumerate(sources):
-        pairs = [(c, origin) for c, (name, origin) in enumerate(table) if name == value]
+    for number, pairs in enumerate(by_source.values()):
         start = 0
         while start < len(pairs):
             stop = _run(pairs, start)
@@ -189,7 +194,7 @@ def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segmen
             )
             found.append(Segment(number, at, stride, begin, step, count))
             start = stop
-    return sources, tuple(sorted(found, key=lambda segment: segment.at))
+    return tuple(by_source), tuple(sorted(found, key=lambda segment: segment.at))
 
 
 def _run(pairs: Sequence[tuple[int, int]], start: int) -> int:

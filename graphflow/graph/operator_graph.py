@@ -97,7 +97,7 @@ class OperatorGraph:
         other._values, other._nodes = dict(self._values), dict(self._nodes)
         other._next = self._next
         other._order, other._graph = dict(self._order), self._graph.copy()
-        other._sorted = self._sorted
+        other._sorted, other._constants = self._sorted, self._constants
         return other
 
     @property
@@ -215,7 +215,8 @@ class OperatorGraph:
         self._graph.remove_node(("value", name))
         del self._values[name]
         self.initializers.pop(name, None)
-        self._constants = None
+        if self._constants is not None:
+            self._constants -= {name}
 
     def add(self, node: Node) -> None:
         """Add a node after all others; its outputs become values, its inputs must be values."""
@@ -224,10 +225,13 @@ class OperatorGraph:
 
     def remove(self, name: str) -> Node:
         """Take a node out and return it; its values stay, without a producer."""
+        node = self._nodes.pop(name)
         self._graph.remove_node(("node", name))
-        self._constants = self._sorted = None
+        self._sorted = None
+        if self._constants is not None and not self._constants.isdisjoint(node.outputs):
+            self._constants = None
         del self._order[name]
-        return self._nodes.pop(name)
+        return node
 
     def replace(self, name: str, *nodes: Node) -> None:
         """Put `nodes` where the node `name` stands."""
@@ -280,7 +284,14 @@ class OperatorGraph:
             self._graph.add_edge(("value", name), vertex, pos=position)
         for position, name in enumerate(node.outputs):
             self._graph.add_edge(vertex, ("value", name), pos=position)
-        self._constants = self._sorted = None
+        self._sorted = None
+        self._note_constants(node)
+
+    def _note_constants(self, node: Node) -> None:
+        """Keeps what is known of constants beside a new node, unless others may follow from it."""
+        if self._constants is not None and self._constants.issuperset(node.inputs):
+            read = any(self._graph.out_degree(("value", name)) for name in node.outputs)
+            self._constants = None if read else self._constants | set(node.outputs)
 
     def validate(self) -> None:
         """Raise `VerifyError` or `InvalidModel` where names, shapes, dtypes or order do not fit."""

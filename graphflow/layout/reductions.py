@@ -44,10 +44,17 @@ def reduction_fact(
         return start
     accumulator = Load(Buffer("accumulator", (), value.dtype), ())
     combined = Binary(op.value, accumulator, value)
+    loaded: dict[Load, Fact] = {}
+
+    def fact_of_term(load: Load) -> Fact:
+        # What is taken in is the same in each step, only the accumulator grows.
+        if load not in loaded:
+            loaded[load] = fact_of_load(load)
+        return loaded[load]
 
     def once(fact: Fact) -> Fact:
         def known(load: Load) -> Fact:
-            return fact if load == accumulator else fact_of_load(load)
+            return fact if load == accumulator else fact_of_term(load)
 
         return evaluate(combined, known, decide)
 
@@ -57,7 +64,7 @@ def reduction_fact(
         if grown == current:
             return current
         current = grown
-    taken = evaluate(value, fact_of_load, decide)
+    taken = evaluate(value, fact_of_term, decide)
     if isinstance(taken, NoAccess):
         return taken
     if op is ReduceOp.ADD and most is not None:

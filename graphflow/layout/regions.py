@@ -21,6 +21,7 @@ from graphflow.arith import (
     conjunction,
     equal,
     negation,
+    point_in,
     prove_empty,
     simplify,
     simplify_predicate,
@@ -114,5 +115,7 @@ def _occurs(region: Region) -> bool:
     """Only a region proven empty is left out."""
     if region.predicate == FALSE or 0 in region.shape:
         return False
-    proof = prove_empty(region.domain(), f"region {region.name} is empty")
-    return proof.verdict is not Verdict.PROVEN
+    domain = region.domain()
+    if point_in(domain) is not None:
+        return True
+    return prove_empty(domain, f"region {region.name} is empty").verdict is not Verdict.PROVEN

@@ -20,6 +20,7 @@ from graphflow.arith import (
     substitute,
     terms_of,
     variables,
+    weighted,
 )
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View, Work
@@ -51,16 +52,19 @@ class Run:
 def run_of(source: Layout, target: Layout) -> Run:
     """The longest runs in which a conversion writes the box of `target`, reading `source`."""
     place = target.physical_axes
-    ranges = {v: (0, n - 1) for v, n in zip(place, target.physical_shape, strict=True)}
-    flat = simplify(flat_offset(source, target.logical_index(place)), ranges)
     inner = next(
         ((v, n) for v, n in zip(reversed(place), reversed(target.physical_shape), strict=True)
          if n > 1), None)  # fmt: skip
     if inner is None:
         return Run(1, 1)
     var, count = inner
+    ranges = {v: (0, n - 1) for v, n in zip(place, target.physical_shape, strict=True)}
+    there = source.physical_index(target.logical_index(place))
+    strides = Buffer("_", source.physical_shape).strides
+    # Axes that do not follow the innermost one stand still along a run.
+    following = ((e, k) for e, k in zip(there, strides, strict=True) if var in variables(e))
     step = 0
-    for atom, k in terms_of(flat)[0]:
+    for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
         if var not in variables(atom):
             continue
         if isinstance(atom, FloorMod) and atom.numerator is var:
