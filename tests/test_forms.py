@@ -208,7 +208,7 @@ CASES: dict[str, Case] = {
     "grouped": conv((1, 6, 4, 5), (10, 3, 2, 2), pads=(1, 0, 0, 1), groups=2, bias=True),
     "grouped in fives": conv((1, 10, 4, 5), (10, 5, 3, 3), pads=(1, 1, 1, 1), groups=2, bias=True),
     "grouped in tens": conv((1, 20, 3, 4), (20, 10, 1, 1), LONG, groups=2),
-    "grouped in fifteens": conv((1, 30, 3, 4), (30, 15, 2, 2), LONG, groups=2, bias=True),
+    "grouped in fifteens": conv((1, 30, 5, 4), (30, 15, 2, 2), LONG, groups=2, bias=True),
     "grouped in threes": conv((1, 9, 3, 4), (6, 3, 1, 1), groups=3),
     "transposed conv": transposed((1, 5, 3, 4), (5, 6, 2, 2), (6, 8), strides=(2, 2), bias=True),
     "transposed conv of three taps": transposed(

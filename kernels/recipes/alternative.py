@@ -32,7 +32,8 @@ class Tiled:
 
     `finite` and `reciprocal` are inputs of which the recipe states what `Known` says.  `group` is
     the number of channels that read the same part of the input, where that is less than all: tiles
-    stay within a group.  `registers` is the physical axis of the output of which a tile holds some
+    stay within a group, and one group computes `group_rows` rows of an image before the next one
+    does, or all (0).  `registers` is the physical axis of the output of which a tile holds some
     neighbours in registers, where that is not the one before the lanes.
     """
 
@@ -40,6 +41,7 @@ class Tiled:
     finite: tuple[str, ...] = ()
     reciprocal: tuple[str, ...] = ()
     group: int = 0
+    group_rows: int = 0
     registers: int | None = None
 
     @property

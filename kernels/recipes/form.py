@@ -108,7 +108,7 @@ def tiled(
     if held is not None:
         s, axes = _held(s, axes, held)
     if recipe.group:
-        s, axes = _grouped(s, axes, recipe.group)
+        s, axes = _grouped(s, axes, recipe.group, recipe.group_rows)
     s, axes = _phases_apart(s, axes)
     s = _taps_met(s, axes)
     s, reduction = _reduction_order(s, axes, axes[-1] if held is None else held)
@@ -122,8 +122,11 @@ def _held(s: Schedule, axes: tuple[str, ...], held: str) -> tuple[Schedule, tupl
     return (s.apply(reorder_loops, present) if len(present) > 1 else s), axes
 
 
-def _grouped(s: Schedule, axes: tuple[str, ...], group: int) -> tuple[Schedule, tuple[str, ...]]:
-    """The lane axis as groups and what is within one; groups run outside everything else."""
+def _grouped(
+    s: Schedule, axes: tuple[str, ...], group: int, rows: int
+) -> tuple[Schedule, tuple[str, ...]]:
+    """The lane axis as groups and what is within one; groups run outside everything else, or
+    outside so many rows of an image."""
     lane = next(name for name in reversed(axes) if find_loop(s.func, name) is not None)
     if restrictable(s.func, lane):
         s = s.apply(restrict_loop, lane)
@@ -131,7 +134,14 @@ def _grouped(s: Schedule, axes: tuple[str, ...], group: int) -> tuple[Schedule, 
         return s, axes  # a block that was not joined lies within one group
     s = s.apply(divide_loop, lane, group, ("group", "within"), "perfect")
     s = s.apply(simplify_kernel)
-    order = ("group", *(name for name in axes if name != lane), "within")
+    others = [name for name in axes if name != lane and find_loop(s.func, name) is not None]
+    outside, inside = [], others
+    if rows:
+        *outside, row, pixel = others
+        s = s.apply(divide_loop, row, rows, (f"{row}b", f"{row}r"), "perfect")
+        s = s.apply(simplify_kernel)
+        outside, inside = [*outside, f"{row}b"], [f"{row}r", pixel]
+    order = (*outside, "group", *inside, "within")
     present = [name for name in order if find_loop(s.func, name) is not None]
     if len(present) > 1:
         s = s.apply(reorder_loops, tuple(present))

@@ -22,7 +22,7 @@ from graphflow.kernels.recipes.placing import (
     Offered,
 )
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.kernels.recipes.tiling import Plane, choose_tiling
+from graphflow.kernels.recipes.tiling import L2_BYTES_PER_CYCLE, Plane, choose_tiling
 from graphflow.layout import Family, Layout
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Param, Role
@@ -33,6 +33,9 @@ loaded vector serves more than one multiply-add."""
 
 SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
+
+WEIGHTS_SHARE = 0.1
+"""The most of a group's time that may go into fetching its weights again."""
 
 BLOCKED_STORES = 1.001
 """How much longer it takes where each store finds its block first."""
@@ -53,6 +56,7 @@ def tiled_form(
     output, lane, group = frame.output, frame.lane, frame.group
     plane = replace(_plane(roles, frame), pixel_bytes=_pixel_bytes(roles, frame, layouts))
     tiling, cycles = choose_tiling(plane, target)
+    rows = _group_rows(frame, plane, cycles, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in frame.packed:
         layouts[buffer.name] = packed_layout(
@@ -73,7 +77,7 @@ def tiled_form(
         private=frozenset(b.name for b in frame.packed),
         demands={},
         padding=padding,
-        recipe=Tiled(tiling, group=group),
+        recipe=Tiled(tiling, group=group, group_rows=rows),
         work=Work(2.0 * roles.multiply_adds, cycles, plane.rows, *touched(roles.params, layouts)),
         vector_form=len(roles.output.shape) <= 2 or lane == 1,
     )
@@ -91,8 +95,8 @@ def _plane(roles: Roles, frame: Frame) -> Plane:
     How far its pixels are apart is left open, for that depends on the data.
     """
     shape, group = roles.output.shape, frame.group
-    pixel = _pixel_axis(frame)
-    pixels, phases = (1, 1) if pixel is None else (shape[pixel], roles.phases[pixel])
+    outside = _axes_outside(frame)
+    pixels, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
     if pixels % phases == 0:
         pixels //= phases
     rows = max(1, prod(n for k, n in enumerate(shape) if k != frame.lane) // pixels)
@@ -110,27 +114,44 @@ def _plane(roles: Roles, frame: Frame) -> Plane:
 
 
 @lru_cache(maxsize=10_000)
-def _pixel_axis(frame: Frame) -> int | None:
-    """The logical axis of more than one element that lies just outside the lanes."""
+def _axes_outside(frame: Frame) -> tuple[int, ...]:
+    """The logical axes of more than one element outside the lanes, the pixels last."""
     output = frame.output
     order = [
         next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
         for e in output.index_map.outputs
         if variables(e)
     ]
-    inner = [k for k in order if k != frame.lane and output.logical_shape[k] > 1]
-    return inner[-1] if inner else None
+    return tuple(k for k in order if k != frame.lane and output.logical_shape[k] > 1)
+
+
+def _group_rows(frame: Frame, plane: Plane, cycles: float, target: Target) -> int:
+    """How many rows of an image one group computes before the next one does; 0 where that is all.
+
+    As few as make up for its weights, which are fetched again each time: threads share what is
+    outermost, and so read and write the rows that they have in the kernels before and after.
+    """
+    outside = _axes_outside(frame)
+    if not frame.group or len(outside) < 2:
+        return 0
+    extent = frame.output.logical_shape[outside[-2]]
+    weights = plane.weight_bytes * frame.group / frame.output.logical_shape[frame.lane]
+    near = plane.weight_bytes <= target.l2_bytes * 3 // 4
+    fetching = weights / (L2_BYTES_PER_CYCLE if near else target.l3_bytes_per_cycle)
+    wanted = fetching / (WEIGHTS_SHARE * cycles / plane.rows)
+    rows = next(n for n in range(1, extent + 1) if extent % n == 0 and n >= min(wanted, extent))
+    return rows if rows < extent else 0
 
 
 def _pixel_bytes(roles: Roles, frame: Frame, layouts: Mapping[str, Layout]) -> int:
     """How far apart the elements for neighbouring pixels lie in a reduced operand."""
-    pixel = _pixel_axis(frame)
+    outside = _axes_outside(frame)
     name = next((name for name in _reduced(roles) if name in layouts), None)
-    if pixel is None or name is None:
+    if not outside or name is None:
         return 0
     access = roles.reads[name][0]
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
-    step = next((abs(k) for atom, k in terms if atom is roles.axes[pixel]), 0)
+    step = next((abs(k) for atom, k in terms if atom is roles.axes[outside[-1]]), 0)
     return step * DTYPES[access.buffer.dtype].itemsize
 
 
