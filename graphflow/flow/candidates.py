@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
+from typing import TypeAlias
 
 from graphflow.cost import NO_TIMINGS, FormPrices, Timings
 from graphflow.errors import LayoutConflict
@@ -44,6 +45,9 @@ from graphflow.layout import (
 )
 from graphflow.target import Target
 from graphflow.tir import FLOATS
+
+UNUSED = Unused()
+"""The demand of whoever has none."""
 
 
 class Unsatisfiable(LayoutConflict):
@@ -106,7 +110,7 @@ class Need:
 
 def output_need(value: Value) -> Need:
     """What the caller needs of a graph output."""
-    return Need(-1, value.name, row_major(value.shape), Unused(), place=Place.OWN)
+    return Need(-1, value.name, row_major(value.shape), UNUSED, place=Place.OWN)
 
 
 @dataclass(frozen=True)
@@ -172,10 +176,13 @@ def enumerate_candidates(
         candidates: dict[object, Candidate] = {}
         options = forms_with(graph, node, forms, labels, pins, layouts, target, facts)
         prices = FormPrices(node.func, options, wanted, target, threads, timings)
+        reads = _reads(graph, node)
+        dtype = node.func.outputs[0].dtype
+        writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))
         for form in options:
             if node.name not in relaxed and not _respects(node, form, pins):
                 continue
-            for candidate in _of_form(graph, node, form, labels, wanted, prices):
+            for candidate in _of_form(node, form, reads, labels, writable, prices):
                 key = (
                     form.recipe if isinstance(form.recipe, Scheduled) else None,
                     candidate.lies,
@@ -196,6 +203,8 @@ def enumerate_candidates(
 
 
 def _respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool:
+    if not pins:
+        return True
     bound = [
         *zip(node.func.inputs, node.inputs, strict=True),
         *zip(node.func.outputs, node.outputs, strict=True),
@@ -207,19 +216,27 @@ def _respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool
     )
 
 
+Read: TypeAlias = tuple[int, str, str]
+"""Of an input that is no constant: the position, the parameter, and the value."""
+
+
+def _reads(graph: OperatorGraph, node: Node) -> tuple[Read, ...]:
+    bound = enumerate(zip(node.func.inputs, node.inputs, strict=True))
+    return tuple((k, b.name, value) for k, (b, value) in bound if not graph.is_constant(value))
+
+
 def _of_form(
-    graph: OperatorGraph,
     node: Node,
     form: Alternative,
+    reads: tuple[Read, ...],
     labels: Mapping[str, tuple[Label, ...]],
-    wanted: tuple[Number, ...],
+    writable: tuple[Constant, ...],
     prices: FormPrices,
 ) -> list[Candidate]:
     needs = [
-        Need(k, value, form.layouts[b.name], form.demands.get(b.name, Unused()))
-        for k, (b, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True))
-        if not graph.is_constant(value)
-    ]  # fmt: skip
+        Need(k, value, form.layouts[name], form.demands.get(name, UNUSED))
+        for k, name, value in reads
+    ]
     output, value = node.func.outputs[0], node.outputs[0]
     layout = form.layouts[output.name]
     if isinstance(form.recipe, View):
@@ -248,7 +265,7 @@ def _of_form(
     found = [candidate(left, tuple(needs), None)]
     if not regions or form.padding is Padding.KEPT:
         return found
-    for constant in filter(None, (_held(value, output.dtype) for value in wanted)):
+    for constant in writable:
         literal = constant.literal.value
         found.append(candidate(dict.fromkeys(regions, constant), tuple(needs), literal))
     if form.padding is Padding.EVALUATED:

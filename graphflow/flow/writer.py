@@ -230,7 +230,9 @@ class _Writer:
         found: list[Refused] = []
         for need in candidate.needs:
             natural = self._natural(need.value)
-            if natural is None or memory_key(natural.layout) != memory_key(need.layout):
+            if natural is None or not natural.facts:
+                continue
+            if memory_key(natural.layout) != memory_key(need.layout):
                 continue
             for demand in self._other_demands(candidate, need):
                 failing = [(r, f) for r, f in natural.facts if not serves(f, demand)]
@@ -251,10 +253,11 @@ class _Writer:
 
     def _other_demands(self, candidate: Candidate, need: Need) -> list[Demand]:
         demands: dict[Demand, None] = {}
+        place = memory_key(need.layout)
         for option in self.candidates.of_node[candidate.node]:
             for other in option.needs:
-                same = memory_key(other.layout) == memory_key(need.layout)
-                if other.position == need.position and same and other.demand != Unused():
+                asks = other.position == need.position and not isinstance(other.demand, Unused)
+                if asks and memory_key(other.layout) == place:
                     demands[other.demand] = None
         return list(demands)
 
