@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from math import gcd
 from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -24,6 +25,9 @@ _lock = threading.Lock()
 
 MOST_RECENT = 1 << 15
 """Expressions, some 15 MB, that are held though nobody has them: most are soon made again."""
+
+MOST_DIVIDED = 1 << 13
+"""Quotients and rests that are kept: the same few are asked for again and again."""
 
 Term: TypeAlias = "tuple[IndexExpr, int]"
 
@@ -351,8 +355,11 @@ def floor_div(numerator: IndexLike, divisor: IndexLike) -> IndexExpr:
     """`numerator // divisor`; whole multiples of the divisor are taken out of the floor."""
     c = _positive(divisor)
     expr = as_index(numerator)
-    if c == 1:
-        return expr
+    return expr if c == 1 else _floor_div(expr, c)
+
+
+@lru_cache(maxsize=MOST_DIVIDED)
+def _floor_div(expr: IndexExpr, c: int) -> IndexExpr:
     terms, constant = terms_of(expr)
     whole = [(atom, k // c) for atom, k in terms if k % c == 0]
     rest = [(atom, k) for atom, k in terms if k % c]
@@ -380,9 +387,12 @@ def _floor_atom(expr: IndexExpr, c: int) -> IndexExpr:
 def floor_mod(numerator: IndexLike, divisor: IndexLike) -> IndexExpr:
     """`numerator % divisor`; whole multiples of the divisor are dropped."""
     c = _positive(divisor)
-    if c == 1:
-        return const(0)
-    terms, constant = terms_of(as_index(numerator))
+    return const(0) if c == 1 else _floor_mod(as_index(numerator), c)
+
+
+@lru_cache(maxsize=MOST_DIVIDED)
+def _floor_mod(expr: IndexExpr, c: int) -> IndexExpr:
+    terms, constant = terms_of(expr)
     rest = linear([(atom, k % c if k > 0 else -(-k % c)) for atom, k in terms], constant % c)
     if isinstance(rest, Const):
         return const(rest.value % c)
