@@ -9,11 +9,13 @@ Columns are in a stable order, and HiGHS is deterministic while its time lasts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
@@ -27,6 +29,9 @@ from graphflow.kernels.recipes import memory_key
 
 RELATIVE_GAP = 1e-6
 """How much cheaper, relatively, a plan may be that the solver does not look for."""
+
+INTEGRAL = 1e-6
+"""How far from a whole number a column may be that is one."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +90,38 @@ class _Matrix:
         scale = max(max(self.costs), 1e-12)
         shape = len(self.lower), len(self.costs)
         matrix = csr_array((self.values, self.columns, self.starts), shape=shape)
-        found = milp(
-            np.array(self.costs) / scale,
-            integrality=np.ones(len(self.costs)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(matrix, self.lower, self.upper),
-            options={"time_limit": seconds, "mip_rel_gap": RELATIVE_GAP},
-        )
-        if found.x is not None:
-            return [value > 0.5 for value in found.x], float(found.mip_dual_bound) * scale
-        if found.status == 2:
+        rows = LinearConstraint(matrix, self.lower, self.upper)
+        costs = np.array(self.costs) / scale
+        # The relaxation is often integral, and takes a third of the time.
+        ends = time.perf_counter() + seconds
+        relaxed = _minimized(costs, rows, False, seconds)
+        if relaxed is None:
             return None, 0.0
-        raise Unfinished
+        taken, bound = relaxed
+        if np.abs(taken - taken.round()).max() > INTEGRAL:
+            found = _minimized(costs, rows, True, max(ends - time.perf_counter(), 0.0))
+            if found is None:
+                return None, 0.0
+            taken, bound = found
+        return [value > 0.5 for value in taken], bound * scale
+
+
+def _minimized(
+    costs: NDArray[np.float64], rows: LinearConstraint, whole: bool, seconds: float
+) -> tuple[NDArray[np.float64], float] | None:
+    """Columns between 0 and 1, or one of both, and a bound on the objective; None if infeasible."""
+    found = milp(
+        costs,
+        integrality=np.full(len(costs), whole),
+        bounds=Bounds(0, 1),
+        constraints=rows,
+        options={"time_limit": seconds, "mip_rel_gap": RELATIVE_GAP},
+    )
+    if found.x is not None:
+        return found.x, float(found.mip_dual_bound if whole else found.fun)
+    if found.status == 2:
+        return None
+    raise Unfinished
 
 
 class Rest:
