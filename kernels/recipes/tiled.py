@@ -22,7 +22,13 @@ from graphflow.kernels.recipes.placing import (
     Offered,
 )
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.kernels.recipes.tiling import L2_BYTES_PER_CYCLE, Plane, choose_tiling
+from graphflow.kernels.recipes.tiling import (
+    L2_BYTES_PER_CYCLE,
+    MOST_PIXELS,
+    Plane,
+    choose_tiling,
+    fits_sets,
+)
 from graphflow.layout import Family, Layout
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Param, Role
@@ -54,7 +60,10 @@ def tiled_form(
         return None
     frame, layouts = operands.frame, dict(operands.layouts)
     output, lane, group = frame.output, frame.lane, frame.group
-    plane = replace(_plane(roles, frame), pixel_bytes=_pixel_bytes(roles, frame, layouts))
+    plane = _plane(roles, frame)
+    apart = _pixel_bytes(roles, frame, layouts)
+    if not fits_sets(apart, MOST_PIXELS, target):
+        plane = replace(plane, pixel_bytes=apart)
     tiling, cycles = choose_tiling(plane, target)
     rows = _group_rows(frame, plane, cycles, target)
     width = max(panel.width for panel in tiling.panels)
@@ -92,7 +101,7 @@ def _ends_in_block(layout: Layout) -> bool:
 def _plane(roles: Roles, frame: Frame) -> Plane:
     """What a tile iterates over: the channels of one group, the pixels, all that is left.
 
-    How far its pixels are apart is left open, for that depends on the data.
+    How far its pixels are apart is left open: that depends on the data, and seldom matters.
     """
     shape, group = roles.output.shape, frame.group
     outside = _axes_outside(frame)

@@ -47,6 +47,9 @@ LINE_CYCLES = 10.0
 """Cycles until a line is there that has to come from the second-level cache, each apart from the
 last, so that nobody fetches it ahead."""
 
+MOST_PIXELS = 28
+"""The most pixels of a tile."""
+
 MASKED = 0.15
 """The part by which a tile takes longer that meets a border within its lanes."""
 
@@ -88,7 +91,8 @@ class Plane:
     steps: int
     weight_bytes: int
     pixel_bytes: int
-    """Distance in memory between neighbouring pixels of the operand that is broadcast."""
+    """Distance in memory between neighbouring pixels of the operand that is broadcast; 0 where any
+    number of them fits the first cache."""
     whole_vectors: bool
     """Whether the last vector covers padding anyhow, so that a narrow one gains nothing."""
     nests: int = 1
@@ -180,7 +184,7 @@ def _room(row: Row, vectors: int, target: Target) -> int:
     """The most pixels of which the registers hold so many vectors."""
     masks = MASK_REGISTERS if row.along is not None and row.along.borders else 0
     room = (target.vector_registers - 1 - vectors - masks) // vectors
-    return max(1, min(room, row.pixels, 28))
+    return max(1, min(room, row.pixels, MOST_PIXELS))
 
 
 @lru_cache(maxsize=10_000)
