@@ -7,6 +7,7 @@ in the size of the expression; what intervals cannot decide is left to `sets`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import gcd
 from typing import TypeAlias, assert_never
 
@@ -25,6 +26,7 @@ from graphflow.arith.expr import (
     maximum,
     minimum,
     terms_of,
+    variables,
     weighted,
 )
 from graphflow.arith.predicate import (
@@ -94,9 +96,16 @@ def _extremum_bounds(expr: Extremum, ranges: Ranges) -> Interval:
 
 def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
     """`expr` in the fewest terms that these ranges allow; floors and mods keep their constants."""
+    if isinstance(expr, Const | Var):
+        return _pinned(expr, ranges)
+    return _simplified(expr, tuple([(v, ranges[v]) for v in variables(expr) if v in ranges]))
+
+
+@lru_cache(maxsize=1 << 13)
+def _simplified(expr: IndexExpr, known: tuple[tuple[Var, Interval], ...]) -> IndexExpr:
+    # Kept, because layouts of the same shapes are compared again and again.
+    ranges = dict(known)
     match expr:
-        case Const() | Var():
-            return _pinned(expr, ranges)
         case Sum():
             simplified = ((simplify(atom, ranges), k) for atom, k in expr.terms)
             return weighted((*simplified, (const(1), expr.constant)))

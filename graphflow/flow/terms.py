@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import comb
 from typing import TypeAlias, TypeVar
 
@@ -146,11 +146,10 @@ class Pattern:
         possible = np.array(
             [[self.fillable(g, copy) for copy in self.copies] for g in range(len(self.given))], bool
         ).reshape(len(self.given), len(self.copies))
-        made = ~((~possible).astype(int) @ self._member.astype(int)).astype(bool)
-        made &= self._served(self.output)
+        made = ~(~possible @ self._member)
+        made &= self._served((self.output,))[0]
         readers = tuple(
-            np.stack([_penalty(self._served(needs)) for needs in classes], axis=-1)
-            for classes in self.readers
+            _penalty(np.stack(self._served(classes), axis=-1)) for classes in self.readers
         )
         return _penalty(made), readers
 
@@ -162,17 +161,20 @@ class Pattern:
             member[list(chosen), position] = True
         return member
 
-    def _served(self, needs: tuple[Need, ...]) -> NDArray[np.bool_]:
-        """Whether a reader with these needs is served, by label and set of copies."""
-        served = np.ones((len(self.given), len(self.sets)), bool)
-        for need in needs:
-            here = np.zeros_like(served)
-            here[self.direct(need)] = True
-            served &= here | self._member[self.serving(need)].any(axis=0)
-            spoiling = [c for c, copy in enumerate(self.copies) if self.disturbs(copy, need)]
-            if spoiling:
-                served &= ~self._member[spoiling].any(axis=0)
-        return served
+    def _served(self, classes: Sequence[tuple[Need, ...]]) -> list[NDArray[np.bool_]]:
+        """For each class of needs whether all are served, by label and set of copies."""
+        needs = [need for group in classes for need in group]
+        direct = np.zeros((len(needs), len(self.given)), bool)
+        serving = np.zeros((len(needs), len(self.copies)), bool)
+        spoiling = np.zeros_like(serving)
+        for number, need in enumerate(needs):
+            direct[number, self.direct(need)] = True
+            serving[number, self.serving(need)] = True
+            spoiling[number] = [self.disturbs(copy, need) for copy in self.copies]
+        each = direct[:, :, None] | (serving @ self._member)[:, None]
+        each &= ~(spoiling @ self._member)[:, None]
+        ends = list(accumulate(map(len, classes)))
+        return [np.logical_and.reduce(part) for part in np.split(each, ends[:-1])]
 
     def costs(self, prices: Prices) -> Table:
         """The price of each set of copies, by label; `NEVER` where one cannot be made."""
