@@ -42,6 +42,7 @@ from graphflow.arith import (
     maximum,
     minimum,
     negation,
+    point_in,
     prove,
     prove_empty,
     prove_injective,
@@ -276,6 +277,17 @@ def test_prove_uses_what_is_given(
     assume(proof.verdict is not Verdict.UNKNOWN)
     inside = (point for point in points(shape) if holds(given_, point))
     assert proof.proven == all(holds(claim, point) for point in inside)
+
+
+@given(predicates(), shapes)
+def test_a_point_that_is_found_lies_inside(given_: Predicate, shape: tuple[int, ...]) -> None:
+    domain = box(NAMES, shape).given(given_)
+    point = point_in(domain)
+    if point is not None:
+        assert holds(given_, point)
+        assert all(0 <= point[var] < extent for var, extent in zip(NAMES, shape, strict=True))
+    elif domain == box(NAMES, shape):
+        assert 0 in shape
 
 
 def test_a_refutation_names_a_point_where_the_claim_fails() -> None:

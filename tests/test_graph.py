@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -134,6 +135,31 @@ def test_constants_depend_on_initializers_that_cannot_be_overridden():
     assert [name for name, known in constant.items() if known] == ["c", "rc", "f"]
     relu(graph, "f", "rf")
     assert graph.is_constant("rf")
+
+
+def test_constants_stay_known_through_edits():
+    graph = graph_of(("x", (2,)), ("y", (2,)))
+    graph.add_initializer("c", np.ones(2, np.float32))
+
+    def check(*constants: str) -> None:
+        again = graph.copy()
+        again.set_inputs(again.inputs)  # forgets what is known
+        for known in (graph, again):
+            assert {name for name in known.values if known.is_constant(name)} == set(constants)
+
+    check("c")
+    relu(graph, "c", "a")
+    relu(graph, "x", "b")
+    check("c", "a")
+    call(graph, "Add", d.binary("add", (2,), (2,)), ("a", "b"), "s")
+    check("c", "a")
+    graph.replace("make_b", replace(graph.node("make_b"), inputs=("a",)))
+    check("c", "a", "b", "s")  # who reads what became constant is constant too
+    graph.replace("make_a", replace(graph.node("make_a"), inputs=("y",)))
+    check("c")
+    graph.remove("make_s")
+    graph.remove_value("s")
+    check("c")
 
 
 def test_ten_thousand_nodes():
