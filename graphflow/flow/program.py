@@ -117,7 +117,8 @@ def _minimized(
         constraints=rows,
         options={"time_limit": seconds, "mip_rel_gap": RELATIVE_GAP},
     )
-    if found.x is not None:
+    # A relaxation that time cut short has found no bound.
+    if found.x is not None and (whole or found.status == 0):
         return found.x, float(found.mip_dual_bound if whole else found.fun)
     if found.status == 2:
         return None

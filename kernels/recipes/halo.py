@@ -16,7 +16,7 @@ from graphflow.kernels.recipes.alternative import Alternative, Tiled
 from graphflow.kernels.recipes.known import Known
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import Demand, Layout, reduction_demand
-from graphflow.tir import DTYPES, FLOATS, Literal, ReduceOp
+from graphflow.tir import FLOATS, Literal, ReduceOp
 
 
 def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Alternative]:
@@ -33,7 +33,7 @@ def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Altern
         if wide is None:
             continue
         dtype = roles.reads[name][0].buffer.dtype
-        extra = (_elements(wide) - _elements(layout)) * DTYPES[dtype].itemsize
+        extra = wide.bytes(dtype) - layout.bytes(dtype)
         yield replace(
             form,
             name=f"{form.name}, halo of {name}",
@@ -99,10 +99,3 @@ def _with_halo(layout: Layout, reach: tuple[tuple[int, int], ...]) -> Layout | N
             return None
         before[places[var]], after[places[var]] = front, behind
     return layout.halo(before, after)
-
-
-def _elements(layout: Layout) -> int:
-    total = 1
-    for extent in layout.physical_shape:
-        total *= extent
-    return total

@@ -16,11 +16,7 @@ from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled, W
 from graphflow.kernels.recipes.movement import flat_offset
 from graphflow.kernels.recipes.operands import Frame, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
-from graphflow.kernels.recipes.placing import (
-    Given,
-    Like,
-    Offered,
-)
+from graphflow.kernels.recipes.placing import Given, Like, Offered
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import (
     L2_BYTES_PER_CYCLE,
