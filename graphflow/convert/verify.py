@@ -67,7 +67,7 @@ def _states_what_holds(
         return
     never = recipe.reciprocal if isinstance(recipe, Tiled) else ()
     for stated, proven, what in (
-        (recipe.finite, finite_inputs(node, known), "finite"),
+        (recipe.finite, finite_inputs(node, recipe.finite, known), "finite"),
         (never, known_inputs(graph, node, known).reciprocal, "never -0.0"),
     ):
         for name in stated:

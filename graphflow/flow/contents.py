@@ -1,13 +1,14 @@
 """What is known of the data itself: a fact about the logical region of every value.
 
 In: a graph, and what its user assumes of the inputs.  Out: a fact for each value, found by looking
-at initializers and by evaluating bodies, in one pass in the order of the graph.  What always holds:
-layouts, forms and padding play no part, so the facts are those of the graph, whatever the plan.
+at initializers and by evaluating bodies, when it is asked for: few forms rest on any.  What always
+holds: layouts, forms and padding play no part, so the facts are those of the graph, whatever the
+plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
 
@@ -54,17 +55,44 @@ def assumptions_about(
     return tuple(found)
 
 
-def contents(graph: OperatorGraph, assumed: Sequence[Assumed] = ()) -> dict[str, Fact]:
-    """The fact of the logical region of every value."""
-    said = {a.tensor: _assumed_fact(a) for a in assumed}
-    found: dict[str, Fact] = {name: said.get(name, Undefined()) for name in graph.inputs}
-    for name, array in graph.initializers.items():
-        if name not in found:
-            found[name] = fact_of_array(array)
-    for node in graph.nodes:
-        left = _left_by(node.func, tuple(found[value] for value in node.inputs))
-        found.update(zip(node.outputs, left, strict=True))
-    return found
+def contents(graph: OperatorGraph, assumed: Sequence[Assumed] = ()) -> Mapping[str, Fact]:
+    """The fact of the logical region of every value; the graph must stay as it is."""
+    return _Contents(graph, {a.tensor: _assumed_fact(a) for a in assumed})
+
+
+class _Contents(Mapping[str, Fact]):
+    """Facts that are found when they are first looked up."""
+
+    def __init__(self, graph: OperatorGraph, said: Mapping[str, Fact]) -> None:
+        self._graph = graph
+        self._found = {name: said.get(name, Undefined()) for name in graph.inputs}
+
+    def __getitem__(self, value: str) -> Fact:
+        needed = [value]  # no recursion: networks are deep
+        while needed:
+            if needed[-1] in self._found:
+                needed.pop()
+            else:
+                needed += self._find(needed[-1])
+        return self._found[value]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._graph.values)
+
+    def __len__(self) -> int:
+        return len(self._graph.values)
+
+    def _find(self, value: str) -> list[str]:
+        """Finds the fact of a value, or says of which others it has to be known before."""
+        node = self._graph.producer(value)
+        if node is None:
+            self._found[value] = fact_of_array(self._graph.initializers[value])
+            return []
+        missing = [name for name in node.inputs if name not in self._found]
+        if not missing:
+            left = _left_by(node.func, tuple(self._found[name] for name in node.inputs))
+            self._found.update(zip(node.outputs, left, strict=True))
+        return missing
 
 
 def _assumed_fact(assumed: Assumed) -> Fact:

@@ -6,7 +6,7 @@ alternatives.  Nothing is chosen here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -75,19 +75,18 @@ def _alternatives(
     offered: Offers = (),
 ) -> tuple[Alternative, ...]:
     constants = constant_inputs(graph, node)
-    finite = finite_inputs(node, facts)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
-    given = [_given_form(node, kernel, constants, finite, target) for kernel in kernels]
+    given = [_given_form(node, kernel, constants, facts, target) for kernel in kernels]
     if node.only_offered:
         return tuple(given)
     known = known_inputs(graph, node, facts)
     return (*alternatives(node.func, constants, target, known, offered), *given)
 
 
-def finite_inputs(node: Node, facts: Mapping[str, Fact]) -> frozenset[str]:
-    """The parameters of a node that hold neither NaN nor infinity."""
-    bound = zip(node.func.inputs, node.inputs, strict=True)
-    return frozenset(buffer.name for buffer, value in bound if is_finite(facts[value]))
+def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
+    """Those of the parameters `asked` for that hold neither NaN nor infinity."""
+    bound = zip((b.name for b in node.func.inputs), node.inputs, strict=True)
+    return frozenset(name for name, value in bound if name in asked and is_finite(facts[value]))
 
 
 def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> Known:
@@ -95,7 +94,7 @@ def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) ->
     bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
     asked = asked_of(node.func)
     return Known(
-        finite=asked.finite & finite_inputs(node, facts),
+        finite=finite_inputs(node, asked.finite, facts),
         reciprocal=frozenset(
             name
             for name in asked.reciprocal
@@ -105,11 +104,16 @@ def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) ->
 
 
 def _given_form(
-    node: Node, kernel: PrimFunc, constants: frozenset[str], finite: frozenset[str], target: Target
+    node: Node,
+    kernel: PrimFunc,
+    constants: frozenset[str],
+    facts: Mapping[str, Fact],
+    target: Target,
 ) -> Alternative:
     """The form that a user's kernel is; ScheduleError where what it rests on is not known."""
     form = lifted(kernel, target)
     assert isinstance(form.recipe, Scheduled)
+    finite = finite_inputs(node, form.recipe.finite, facts)
     for name in form.recipe.finite:
         if name not in finite:
             raise ScheduleError(

@@ -14,7 +14,8 @@ from graphflow.kernels.recipes.alternative import (
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms, placed_form
-from graphflow.kernels.recipes.known import NOTHING, Asked, Known, asked_of
+from graphflow.kernels.recipes.halo import asked_of
+from graphflow.kernels.recipes.known import NOTHING, Asked, Known
 from graphflow.kernels.recipes.movement import (
     MemoryKey,
     Run,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from math import copysign
 
 from graphflow.arith import bounds
 from graphflow.kernels.recipes.alternative import Alternative, Tiled
-from graphflow.kernels.recipes.known import Known
-from graphflow.kernels.recipes.roles import Roles
+from graphflow.kernels.recipes.known import Asked, Known
+from graphflow.kernels.recipes.roles import Roles, roles_of
 from graphflow.layout import Demand, Layout, reduction_demand
-from graphflow.tir import FLOATS, Literal, ReduceOp
+from graphflow.tir import FLOATS, Literal, PrimFunc, ReduceOp
 
 
 def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Alternative]:
@@ -48,6 +49,20 @@ def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Altern
         )
 
 
+@lru_cache(maxsize=4096)
+def asked_of(definition: PrimFunc) -> Asked:
+    """What is worth finding out about the inputs of `definition`: what a halo would rest on."""
+    roles = roles_of(definition)
+    if roles is None:
+        return Asked()
+    wide = [name for name in roles.factors if any(map(any, overhang(roles, name)))]
+    beside = {other for name in wide for other in roles.factors - {name}}
+    starts = {roles.start} if wide and isinstance(roles.start, str) else set()
+    floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
+    return Asked(finite=floats & beside, reciprocal=floats & starts)
+
+
+@lru_cache(maxsize=10_000)
 def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
     """How far the accesses to an input reach before and behind each of its logical axes."""
     ranges = {v: (0, n - 1) for v, n in zip(roles.axes, roles.extents, strict=True)}

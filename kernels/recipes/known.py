@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-
-from graphflow.kernels.recipes.roles import roles_of
-from graphflow.tir import FLOATS, PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +26,3 @@ class Asked:
 
     finite: frozenset[str] = frozenset()
     reciprocal: frozenset[str] = frozenset()
-
-
-@lru_cache(maxsize=4096)
-def asked_of(definition: PrimFunc) -> Asked:
-    """What is worth finding out about the inputs of `definition`."""
-    roles = roles_of(definition)
-    if roles is None:
-        return Asked()
-    floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
-    starts = {roles.start} if isinstance(roles.start, str) and roles.factors else set()
-    return Asked(
-        finite=roles.factors & floats,
-        reciprocal=frozenset(starts) & floats,
-    )
