@@ -28,7 +28,7 @@ from rich.table import Table
 
 import graphflow as gf
 from graphflow.bench import Protocol, largest_error, measure
-from graphflow.bench.uniform import inner_values, uniform_pins
+from graphflow.flow import inner_values, uniform_pins
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named

@@ -223,6 +223,30 @@ def compile_graph(
     )
 
 
+def program_of(
+    graph: OperatorGraph,
+    plan: LayoutPlan,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+) -> ProgramSpec:
+    """The program of a plan, by the stages that follow flow."""
+    known: dict[str, Any] = {
+        "graph": graph,
+        "plan": plan,
+        "target": target,
+        "options": options,
+        "trace": trace,
+        "workers": workers,
+    }
+    names = [stage.name for stage in STAGES]
+    for stage in STAGES[names.index("flow") + 1 :]:
+        _run(stage, known, trace)
+    spec: ProgramSpec = known["spec"]
+    return spec
+
+
 def _timings(options: Options, target: Target, threads: int) -> Timings:
     """What was measured for this processor, if the options name a table."""
     if options.timings is None:

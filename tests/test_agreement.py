@@ -24,9 +24,8 @@ from padded import FAMILIES, POISONS, normal_inputs
 
 import graphflow as gf
 from graphflow.bench import hardly_varies, largest_error
-from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.codegen import avx2_target, host_target
-from graphflow.flow import plan_layouts
+from graphflow.flow import inner_values, plan_layouts, uniform_pins
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Family, families

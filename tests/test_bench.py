@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 import graphflow as gf
-import graphflow.bench.uniform as uniform
+import graphflow.flow.uniform as uniform
 from graphflow.bench import (
     Machine,
     Protocol,
@@ -31,10 +31,9 @@ from graphflow.bench import (
     measure_machine,
     relative_error,
 )
-from graphflow.bench.uniform import inner_values, uniform_pins
 from graphflow.codegen import host_target
 from graphflow.errors import GraphflowError
-from graphflow.flow import Forms, forms_of
+from graphflow.flow import Forms, forms_of, inner_values, uniform_pins
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families

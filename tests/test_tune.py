@@ -33,11 +33,22 @@ from graphflow.cost import (
     kernel_seconds,
 )
 from graphflow.errors import CodegenError, InvalidModel, InvalidTimings
-from graphflow.flow import CopyToTime, LayoutPlan, forms_of, label_of, plan_layouts
+from graphflow.flow import (
+    CopyToTime,
+    LayoutPlan,
+    cheapest,
+    forms_of,
+    inner_values,
+    label_of,
+    plan_groups,
+    plan_layouts,
+    rivals,
+    whole_keys,
+)
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.kernels.recipes import Alternative, View
-from graphflow.layout import fact_of, families
+from graphflow.kernels.recipes import Alternative, View, memory_key
+from graphflow.layout import Family, fact_of, families, row_major
 from graphflow.models import Builder
 from graphflow.options import default_timings
 from graphflow.target import Target
@@ -280,6 +291,69 @@ def test_measured_prices_override_estimates_and_change_the_plan() -> None:
     assert again.seconds == plan.seconds
 
 
+# Plans as a whole -------------------------------------------------------------------------------
+
+FAMILIES = families(4, TARGET.lanes())
+
+
+def whole_prices(faster: Family, by: float) -> dict[str, float]:
+    """That the plan with a family took `by` of what the plan took whose parts take least."""
+    own, others = whole_keys(cheapest(graph(), TARGET, 2))
+    return {own: SECONDS, others[faster]: by * SECONDS}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
+    free = plan_groups(graph(), TARGET, 2)[1]
+    rival = dict(rivals(cheapest(graph(), TARGET, 2), graph())).get(family)
+    found, plan = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
+    assert plan.whole is not None and plan.pinned == () and plan.unpinned is None
+    assert (plan.whole.family, plan.whole.parts) == (family.name, free.seconds)
+    assert plan.whole.seconds / plan.whole.instead == pytest.approx(0.8)
+    assert "20.0 % less" in str(plan.whole)
+    for value in inner_values(found, 4):
+        wanted = family.instantiate(found.values[value].shape)
+        assert wanted is not None
+        assert memory_key(plan.edges[value].label.layout) == memory_key(wanted)
+    if rival is not None:
+        assert rival.plan().choices == plan.choices
+
+
+def test_whole_plans_are_compared_by_the_clock_only_where_the_table_says_so() -> None:
+    free = plan_groups(graph(), TARGET, 2)[1]
+    family = FAMILIES[0]
+    assert memory_key(free.edges[inner_values(graph(), 4)[0]].label.layout) != memory_key(
+        row_major(graph().values[inner_values(graph(), 4)[0]].shape)
+    )
+    slower = Timings(whole_prices(family, 1.1))
+    assert plan_groups(graph(), TARGET, 2, timings=slower)[1] == free
+    stale = {key: s for key, s in whole_prices(family, 0.8).items() if s != SECONDS}
+    assert plan_groups(graph(), TARGET, 2, timings=Timings(stale))[1] == free
+    pins = {inner_values(graph(), 4)[0]: FAMILIES[1].name}
+    faster = Timings(whole_prices(family, 0.8))
+    assert plan_groups(graph(), TARGET, 2, pins, faster)[1].whole is None
+
+
+def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:
+    for key, seconds in whole_prices(FAMILIES[0], 0.8).items():
+        table.add([Timing(key, seconds, SECONDS, "a plan")])
+    exe = gf.compile(model(), options=gf.Options(threads=2, timings=str(table.path)))
+    whole = exe.report()["whole"]
+    assert whole["family"] == FAMILIES[0].name and "20.0 % less" in whole["because"]
+    assert whole["because"] in exe.explain(exe.outputs[0].name)
+    assert gf.compile(model(), threads=2).report()["whole"] is None
+
+
+def test_rivals_decide_otherwise_and_each_once() -> None:
+    found = cheapest(graph(), TARGET, 2)
+    plans = [found, *(planned for _, planned in rivals(found, graph()))]
+    chosen = [[c.alternative for c in p.problem.best.candidates.values()] for p in plans]
+    assert len(plans) > 1 and all(chosen.count(taken) == 1 for taken in chosen)
+    own, others = whole_keys(found)
+    assert len({own, *others.values()}) == 1 + len(FAMILIES)
+    assert whole_keys(plans[1])[0] != own
+
+
 def test_a_compile_uses_the_table_that_it_is_given(table: TimingTable) -> None:
     with pytest.raises(InvalidTimings, match="graphflow tune"):
         gf.compile(model(), threads=2, options=gf.Options(timings=str(table.path)))
@@ -312,7 +386,10 @@ def test_tuning_leaves_nothing_that_matters_to_estimates(tmp_path: Path) -> None
     path = tmp_path / "timings.jsonl"
     found = quick(path)
     assert found.settled and found.path == path and found.known == 0
-    assert found.timed == len(path.read_text().splitlines()) > 3
+    lines = path.read_text().splitlines()
+    assert found.timed == len(lines) > 3
+    named = [what for line in lines if (what := json.loads(line)["what"]).startswith("the plan")]
+    assert named[0] == "the plan whose parts take least" and len(named) > 1
     options = gf.Options(threads=2, timings=str(path))
     first, second = (gf.compile(model(), options=options) for _ in range(2))
     assert first.report() == second.report()

@@ -7,7 +7,6 @@ from graphflow.bench.machine import Machine, measure_machine, peak_kernel
 from graphflow.bench.peers import PEERS, Peer, load_peer
 from graphflow.bench.run import bench
 from graphflow.bench.table import bench_table
-from graphflow.bench.uniform import uniform_pins
 
 __all__ = [
     "PEERS",
@@ -26,5 +25,4 @@ __all__ = [
     "measure_machine",
     "peak_kernel",
     "relative_error",
-    "uniform_pins",
 ]

@@ -1,7 +1,7 @@
 """What forms and conversions cost in seconds: measured where a table has it, else estimated from
 the target's data."""
 
-from graphflow.cost.keys import conversion_key, definition_key, fill_key, form_key
+from graphflow.cost.keys import conversion_key, definition_key, fill_key, form_key, plan_key
 from graphflow.cost.pricing import (
     NO_TIMINGS,
     CopyPrices,
@@ -33,4 +33,5 @@ __all__ = [
     "form_key",
     "kernel_seconds",
     "moved_bytes",
+    "plan_key",
 ]

@@ -1,13 +1,15 @@
 """What is timed, as a text that is the same in every process: the structure of a kernel or a copy.
 
-In: a definition with a form of it, or the layouts of a copy.  Out: a key, the digest of a text of
-everything that decides about the machine code, except for the processor and the names of nodes.
+In: a definition with a form of it, the layouts of a copy, or what a plan decides.  Out: a key, the
+digest of a text of all that decides about the machine code, except for the processor and the names
+of nodes.
 What always holds: calls that run the same kernel have the same key.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -46,6 +48,14 @@ def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | N
 def fill_key(layout: Layout, dtype: str, value: Literal) -> str:
     """Writing a constant to the padding of a layout."""
     return digest("\n".join(("fill", dtype, str(value), _memory(layout))))
+
+
+def plan_key(decisions: Iterable[str], family: str | None) -> str:
+    """A plan as a whole, by all that it decides (None), or one with a family of layouts beside it.
+
+    What is timed together is filed together: the latter counts for this comparison only.
+    """
+    return digest("\n".join(("plan", family or "", *decisions)))
 
 
 def _recipe(recipe: Recipe) -> str:

@@ -25,10 +25,13 @@ from graphflow.flow.plan import (
     Pinned,
     Refused,
     Relied,
+    Whole,
 )
-from graphflow.flow.planner import plan_layouts
-from graphflow.flow.regroup import plan_groups, regrouped
+from graphflow.flow.planner import Planning, plan_layouts
+from graphflow.flow.regroup import cheapest, plan_groups, regrouped
 from graphflow.flow.solve import Problem
+from graphflow.flow.uniform import inner_values, uniform_pins
+from graphflow.flow.whole import rivals, whole_keys
 
 __all__ = [
     "Cancelled",
@@ -49,11 +52,14 @@ __all__ = [
     "Need",
     "Other",
     "Pinned",
+    "Planning",
     "Problem",
     "Refused",
     "Relied",
     "ToTime",
+    "Whole",
     "accepts",
+    "cheapest",
     "clashing",
     "contenders",
     "contents",
@@ -63,6 +69,7 @@ __all__ = [
     "enumerate_candidates",
     "finite_inputs",
     "forms_of",
+    "inner_values",
     "known_inputs",
     "label_of",
     "output_need",
@@ -70,5 +77,8 @@ __all__ = [
     "plan_groups",
     "plan_layouts",
     "regrouped",
+    "rivals",
     "serving",
+    "uniform_pins",
+    "whole_keys",
 ]

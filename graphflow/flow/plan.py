@@ -167,6 +167,28 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """Why the plan is not the one whose parts take least.
+
+    Timed as programs, a plan with `family` wherever that can be had took `seconds`, and the one
+    whose parts take least, `parts` seconds, took `instead`.
+    """
+
+    family: str
+    seconds: float
+    instead: float
+    parts: float
+
+    def __str__(self) -> str:
+        """The reason in words."""
+        less = 100 * (1 - self.seconds / self.instead)
+        return (
+            f"{self.family} wherever it can be had: timed as a whole, that took {less:.1f} % less "
+            f"than the plan whose parts take least, {microseconds(self.parts)} together"
+        )
+
+
+@dataclass(frozen=True)
 class LayoutPlan:
     """All decisions for one graph.
 
@@ -175,7 +197,8 @@ class LayoutPlan:
     for the best plan that differs in some form, `differences` the nodes where it does, and `gap`
     the relative optimality gap that the solver left (0.0: proven optimal).  `unpinned` is the time
     of the best plan without pins, None where there are none or it was not computed.  `assumed` is
-    what the user says of the inputs, `relied` what of it the plan rests on.
+    what the user says of the inputs, `relied` what of it the plan rests on.  `whole` says why it
+    is a plan with one family of layouts, where timing whole programs decided so.
     """
 
     choices: Mapping[str, Choice]
@@ -193,6 +216,7 @@ class LayoutPlan:
     unpinned: float | None = None
     assumed: tuple[Assumed, ...] = ()
     relied: tuple[Relied, ...] = ()
+    whole: Whole | None = None
 
     @property
     def measured_prices(self) -> int:

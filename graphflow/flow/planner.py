@@ -16,7 +16,7 @@ from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.conflict import conflict
 from graphflow.flow.contents import assumptions_about, contents
 from graphflow.flow.pins import price_pins, read_pins
-from graphflow.flow.plan import LayoutPlan
+from graphflow.flow.plan import LayoutPlan, Whole
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
 from graphflow.flow.writer import moved_values, write_plan
@@ -34,10 +34,12 @@ class Planning:
     threads: int
     pinned: Mapping[str, Layout]
     timings: Timings
+    assumptions: Mapping[str, Assumption]
     assumed: tuple[Assumed, ...]
     facts: Mapping[str, Fact]
     candidates: Candidates
     problem: Problem
+    whole: Whole | None = None
 
     @property
     def seconds(self) -> float:
@@ -56,6 +58,8 @@ class Planning:
         if self.assumed:
             relied = reliances(self.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)
+        if self.whole is not None:
+            plan = replace(plan, whole=self.whole)
         if not self.pinned:
             return plan
         prices, unpinned = price_pins(
@@ -81,7 +85,18 @@ def find_plan(
         problem = Problem(graph, candidates, target, threads, timings=timings)
     except Unsatisfiable:
         raise conflict(graph, target, threads, pinned, facts) from None
-    return Planning(graph, target, threads, pinned, timings, assumed, facts, candidates, problem)
+    return Planning(
+        graph,
+        target,
+        threads,
+        pinned,
+        timings,
+        assume or {},
+        assumed,
+        facts,
+        candidates,
+        problem,
+    )
 
 
 def plan_layouts(

@@ -2,7 +2,7 @@
 
 In: the grouped graph.  Out: a graph of the same meaning and its plan.  Reading through movement
 makes kernels longer, so it is considered where the plan moves something, and taken if the plan of
-the graph so changed costs less.
+the graph so changed costs less.  What was timed as a whole has the last word.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.planner import Planning, find_plan
+from graphflow.flow.whole import fastest
 from graphflow.graph import OperatorGraph, read_through
 from graphflow.layout import Layout
 from graphflow.target import Target
@@ -32,13 +33,27 @@ def plan_groups(
     A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
     """
     with collection_deferred():
-        found = find_plan(graph, target, threads, pins, timings, assume)
-        other = None if pins else _without_movement(found)
-        if other is not None:
-            through = find_plan(other, target, threads, None, timings, assume)
-            if through.seconds < found.seconds:
-                found = through
+        if pins:
+            found = find_plan(graph, target, threads, pins, timings, assume)
+        else:
+            found = fastest(cheapest(graph, target, threads, timings, assume), graph)
         return found.graph, found.plan()
+
+
+def cheapest(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    timings: Timings = NO_TIMINGS,
+    assume: Mapping[str, Assumption] | None = None,
+) -> Planning:
+    """The plan whose parts take least, of the graph or of what reads through its movement."""
+    found = find_plan(graph, target, threads, None, timings, assume)
+    other = _without_movement(found)
+    if other is None:
+        return found
+    through = find_plan(other, target, threads, None, timings, assume)
+    return through if through.seconds < found.seconds else found
 
 
 def regrouped(

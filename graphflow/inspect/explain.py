@@ -40,6 +40,8 @@ def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
         yield from _regions(edge)
     if edge.pinned is not None:
         yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
+    if compiled.plan.whole is not None:
+        yield f"  the plan  has {compiled.plan.whole}"
     for assumed in compiled.plan.assumed:
         if assumed.tensor == edge.name:
             yield f"  assumed   {assumed}, by the user"

@@ -7,6 +7,7 @@ name of the ONNX graph is in `edges` once; the same model and options give the s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
@@ -61,6 +62,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "seconds": plan.seconds,
         "unpinned_seconds": plan.unpinned,
         "gap": plan.gap,
+        "whole": None if plan.whole is None else {**asdict(plan.whole), "because": str(plan.whole)},
         "next_best": _next_best(plan),
         "summary": summary(compiled, edges),
     }

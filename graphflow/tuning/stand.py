@@ -96,7 +96,7 @@ class Stand:
             yield self._batch(batch)
 
     def _batch(self, batch: Sequence[_Plan]) -> tuple[Timing, ...]:
-        runs: dict[str, Callable[[], object]] = {"reference": self._reference()}
+        runs: dict[str, Callable[[], object]] = {"reference": self.reference()}
         for plan in batch:
             runs[plan.subject.key] = plan.program(self, whole=True).bind({}).run
             if plan.writing not in runs:
@@ -112,7 +112,7 @@ class Stand:
             for plan in batch
         )
 
-    def _reference(self) -> Callable[[], object]:
+    def reference(self) -> Callable[[], object]:
         """Multiply-adds on all threads."""
         func, code = _reference_object(self.target)
         inputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.inputs)

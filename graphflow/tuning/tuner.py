@@ -7,31 +7,35 @@ and what comes near to it and never was.  When the plan rests on measured prices
 be cheaper, unless an estimate is too high by more than that.  In the first round and when it would
 be done it looks at the plans with one family of layouts as well: each kernel has then been timed in
 several kinds of forms, and these plans as often as the one that is better by its times.  Where
-planning would change the graph and make a plan of that one too, both are tuned.
+planning would change the graph and make a plan of that one too, both are tuned.  In the end the
+cheapest plan is timed as a whole, beside those with one family of layouts (`tuning/wholes.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from graphflow.bench import Protocol, uniform_pins
+from graphflow.bench import Protocol
 from graphflow.codegen import host_target
-from graphflow.compiler import WORKER_MODULES, Model, worker_count
+from graphflow.compiler import WORKER_MODULES, Model, program_of, worker_count
 from graphflow.cost import Timings, TimingTable
 from graphflow.errors import InvalidModel, LayoutConflict
-from graphflow.flow import ToTime, contenders, regrouped
+from graphflow.flow import Planning, ToTime, contenders, plan_groups, regrouped, uniform_pins
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
 from graphflow.model import Shapes
 from graphflow.options import Options, default_timings
-from graphflow.runtime import check_host, default_threads, processor_of
+from graphflow.runtime import ProgramSpec, check_host, default_threads, processor_of
 from graphflow.target import Target
 from graphflow.trace import Trace
 from graphflow.tuning.stand import PROTOCOL, Stand
 from graphflow.tuning.subjects import Subject, subjects
+from graphflow.tuning.wholes import PROTOCOL as WHOLES_PROTOCOL
+from graphflow.tuning.wholes import compared, time_wholes, whole_timings
 from graphflow.workers import Workers
 
 OPTIMISM = 1.5
@@ -101,7 +105,8 @@ def tune(
     trace = Trace(chosen, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
         stand = Stand(aim, count, PROTOCOL if protocol is None else protocol)
-        return _Tuner(graph, table, stand, trace, workers, chosen, progress).run()
+        wholes = WHOLES_PROTOCOL if protocol is None else protocol
+        return _Tuner(graph, table, stand, wholes, trace, workers, chosen, progress).run()
 
 
 def _graph(model: Model, shapes: Shapes) -> OperatorGraph:
@@ -120,7 +125,6 @@ class _Outcome:
     """Of the rounds for one graph."""
 
     rounds: int
-    seconds: float
     settled: bool
 
 
@@ -129,6 +133,7 @@ class _Tuner:
     graph: OperatorGraph
     table: TimingTable
     stand: Stand
+    wholes: Protocol
     trace: Trace
     workers: Workers
     options: Options
@@ -143,27 +148,33 @@ class _Tuner:
         )
         if other is not None:
             outcomes.append(self._settle(other))
+        settled = all(outcome.settled for outcome in outcomes)
+        if settled:
+            self._compare_wholes()
+        _, plan = plan_groups(
+            self.graph, self.stand.target, self.stand.threads, timings=Timings(self.table.known)
+        )
         return Tuned(
             path=self.table.path,
             timed=self.timed,
             known=known,
             rounds=sum(outcome.rounds for outcome in outcomes),
-            seconds=min(outcome.seconds for outcome in outcomes),
-            settled=all(outcome.settled for outcome in outcomes),
+            seconds=plan.seconds,
+            settled=settled,
         )
 
     def _settle(self, graph: OperatorGraph) -> _Outcome:
         """Rounds, until nothing is left that matters."""
         for number in range(MOST_ROUNDS):
             self.progress(f"round {number + 1}, planning")
-            seconds, wanted = self._wanted(graph, first=number == 0)
+            wanted = self._wanted(graph, first=number == 0)
             if not wanted:
                 break
             self._time(wanted, f"round {number + 1}")
-        return _Outcome(number + bool(wanted), seconds, settled=not wanted)
+        return _Outcome(number + bool(wanted), settled=not wanted)
 
-    def _wanted(self, graph: OperatorGraph, first: bool) -> tuple[float, list[Subject]]:
-        """What the cheapest plan takes, and what has to be timed to trust it."""
+    def _wanted(self, graph: OperatorGraph, first: bool) -> list[Subject]:
+        """What has to be timed to trust the cheapest plan."""
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(LOOKS))
         aim, threads = self.stand.target, self.stand.threads
         best = contenders(graph, aim, threads, timings)
@@ -173,7 +184,7 @@ class _Tuner:
         near = subjects(graph, best.near)
         new = {key: subject for key, subject in near.items() if key not in timings.known}
         wanted = [*(subjects(graph, decisive) | new).values()]
-        return best.seconds, wanted[:MOST_A_ROUND]
+        return wanted[:MOST_A_ROUND]
 
     def _uniform(self, graph: OperatorGraph, timings: Timings) -> Iterator[ToTime]:
         aim, threads = self.stand.target, self.stand.threads
@@ -183,6 +194,30 @@ class _Tuner:
                 yield from contenders(graph, aim, threads, timings, pins).decisive
             except LayoutConflict:
                 continue  # not all of them can be had together
+
+    def _compare_wholes(self) -> None:
+        """Time the cheapest plan beside its rivals, if that was not done."""
+        self.progress("whole plans, planning")
+        plans = compared(
+            self.graph, self.stand.target, self.stand.threads, Timings(self.table.known)
+        )
+        if len(plans) == 1 or plans.keys() <= self.table.known.keys():
+            return
+        self.progress("whole plans, compiling")
+        programs = {key: self._program(found) for key, (_, found) in plans.items()}
+        self.progress("whole plans, timing")
+        looks = []
+        for look in islice(time_wholes(programs, self.stand, self.wholes), LOOKS):
+            looks.append(look)
+            self.trace.count(len(looks), LOOKS)
+        named = {key: what for key, (what, _) in plans.items()}
+        self.table.add(whole_timings(named, looks))
+        self.timed += len(named)
+
+    def _program(self, found: Planning) -> ProgramSpec:
+        return program_of(
+            found.graph, found.plan(), self.stand.target, self.options, self.trace, self.workers
+        )
 
     def _time(self, wanted: list[Subject], where: str) -> None:
         if not self.workers.started:

@@ -1,0 +1,87 @@
+"""Plans that were timed as whole programs, for their parts do not say everything.
+
+In: the plan that takes least by the prices of its parts.  Out: the plan to take.  Parts are timed
+one by one, and many plans take about as long by them: the one that seems cheapest is one whose
+parts were lucky.  So whoever fills the timing table also times that plan as a program, beside those
+with one family of layouts wherever it can be had, and the fastest is taken.  What always holds:
+such times count only for the comparison that they were made in, that is, as long as the same plan
+is the cheapest by its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from graphflow.cost import definition_key, form_key, plan_key
+from graphflow.errors import LayoutConflict
+from graphflow.flow.plan import Whole
+from graphflow.flow.planner import Planning, find_plan
+from graphflow.flow.uniform import uniform_pins
+from graphflow.graph import OperatorGraph
+from graphflow.layout import Family, families
+
+IMAGE_RANK = 4
+"""The rank of the tensors whose families of layouts are compared."""
+
+
+def whole_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
+    """The keys under which a plan is timed as a whole, and its rivals in the same comparison."""
+    decided = tuple(_decisions(found))
+    compared = families(IMAGE_RANK, found.target.lanes())
+    return plan_key(decided, None), {f: plan_key(decided, f.name) for f in compared}
+
+
+def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
+    """The plan of `graph` with a family wherever it can be had; None where that leaves no plan.
+
+    It is a plan like others: nobody asked for these layouts.
+    """
+    pins = uniform_pins(graph, found.target, family)
+    try:
+        planned = find_plan(
+            graph, found.target, found.threads, pins, found.timings, found.assumptions
+        )
+    except LayoutConflict:
+        return None
+    return replace(planned, pinned={})
+
+
+def rivals(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
+    """The plans to time beside `found`: of each family, if it decides otherwise than all before."""
+    known = {tuple(_decisions(found))}
+    for family in families(IMAGE_RANK, found.target.lanes()):
+        planned = rival(found, graph, family)
+        if planned is not None and (decided := tuple(_decisions(planned))) not in known:
+            known.add(decided)
+            yield family, planned
+
+
+def fastest(found: Planning, graph: OperatorGraph) -> Planning:
+    """`found`, or its rival that was timed to be faster."""
+    if not found.timings.known:
+        return found
+    own, others = whole_keys(found)
+    timed = found.timings.known.get(own)
+    if timed is None:
+        return found
+    family = min(others, key=lambda f: found.timings.known.get(others[f], timed))
+    seconds = found.timings.known.get(others[family], timed)
+    taken = rival(found, graph, family) if seconds < timed else None
+    if taken is None:
+        return found
+    return replace(taken, whole=Whole(family.name, seconds, timed, found.seconds))
+
+
+def _decisions(found: Planning) -> Iterator[str]:
+    """All that tells a program from another one of the same model."""
+    number = {value: k for k, value in enumerate(found.graph.values)}
+    best = found.problem.best
+    for node in found.graph.nodes:
+        read = " ".join(str(number[value]) for value in node.inputs)
+        chosen = best.candidates.get(node.name)
+        if chosen is not None:
+            form = form_key(definition_key(node.func), chosen.alternative, chosen.pad_value)
+            yield f"{form} of {read}"
+    for copy in best.copies:
+        yield f"{copy.kind} {number[copy.value]} to {copy.target.describe()}"
