@@ -72,7 +72,8 @@ def alternatives(
     """
     roles = _tileable(definition)
     if offered:
-        forms = [*alternatives(definition, constants, target, known)]
+        # With the very arguments of whoever asks for these alone, or they are made once more.
+        forms = [*alternatives(definition, constants, target, known, ())]
         forms += offered_views(definition, target, dict(offered))
         if roles is not None:
             forms += _as_offered(definition, roles, constants, target, offered)
