@@ -77,10 +77,12 @@ class FormPrices:
     ) -> None:
         self._target, self._threads, self._timings = target, threads, timings
         self._key = definition_key(definition) if timings else ""
-        known = ((self._known(form, pad), form, pad) for form in forms for pad in (None, *pads))
-        self._ratio = _ratio(
-            (price.seconds, self._estimate(form, pad)) for price, form, pad in known if price
-        )
+        self._ratio = 1.0
+        if timings.known:
+            known = ((self._known(form, pad), form, pad) for form in forms for pad in (None, *pads))
+            self._ratio = _ratio(
+                (price.seconds, self._estimate(form, pad)) for price, form, pad in known if price
+            )
 
     def price(self, form: Alternative, pad: float | None) -> Price:
         """The price of a form that writes `pad` to the padding of its output (None: anything)."""

@@ -18,6 +18,7 @@ def padding_regions(layout: Layout) -> tuple[str, ...]:
     return tuple(region.name for region in layout.regions() if region.name != LOGICAL)
 
 
+@lru_cache(maxsize=100_000)
 def label_of(layout: Layout, fact: Fact | None = None) -> Label:
     """The label whose padding regions all have `fact` (by default: anything)."""
     known = Undefined() if fact is None else fact

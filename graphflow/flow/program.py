@@ -261,9 +261,8 @@ class Rest:
             for need, where in _wants(needs):
                 readers = [] if fixed else self._of(variable, classes, where)
                 self._serve(term, need, readers, fixed)
-                for copy, column in zip(pattern.copies, copies, strict=True):
-                    if pattern.disturbs(copy, need):
-                        matrix.constrain([*readers, column], high=1 - fixed)
+                for c in pattern.disturbing(need):
+                    matrix.constrain([*readers, copies[c]], high=1 - fixed)
         self._apart(term)
 
     def _copy(self, term: Term, by_label: Sequence[Price]) -> int:

@@ -111,11 +111,12 @@ class Pattern:
         free = lies in (Lies.FREE, Lies.PIECE)
         return free and memory_key(label.layout) == memory_key(copy.target.layout)
 
-    @staticmethod
-    def disturbs(copy: Copy, need: Need) -> bool:
-        """Whether a fill overwrites padding that a reader of the value relies on."""
-        spoilt = copy.kind == "fill" and need.position >= 0 and not label_serves(copy.target, need)
-        return spoilt and relies_on_padding(need)
+    def disturbing(self, need: Need) -> list[int]:
+        """The fills that overwrite padding which a reader of the value relies on."""
+        if need.position < 0 or not relies_on_padding(need):
+            return []
+        fills = (c for c, copy in enumerate(self.copies) if copy.kind == "fill")
+        return [c for c in fills if not label_serves(self.copies[c].target, need)]
 
     @cached_property
     def compared(self) -> bool:
@@ -170,7 +171,7 @@ class Pattern:
         for number, need in enumerate(needs):
             direct[number, self.direct(need)] = True
             serving[number, self.serving(need)] = True
-            spoiling[number] = [self.disturbs(copy, need) for copy in self.copies]
+            spoiling[number, self.disturbing(need)] = True
         each = direct[:, :, None] | (serving @ self._member)[:, None]
         each &= ~(spoiling @ self._member)[:, None]
         ends = list(accumulate(map(len, classes)))

@@ -222,7 +222,9 @@ def _invertible(
             f"write it as pairs i // c, i % c, as offsets or as a permutation{hint}"
         )
     found = IndexMap(i, outputs, (p, tuple(known[v] for v in i)))
-    if found.invert(outputs) != i:
+    # The only index of an axis of one is 0: what leads back to that is right.
+    back = zip(i, found.invert(outputs), strict=True)
+    if any(e is not v and e is not single.get(v) for v, e in back):
         proof = found._undone(shape)
         if not proof.proven:
             raise ScheduleError(f"index map {found}: the derived inverse is wrong, {proof}")
@@ -261,9 +263,10 @@ def _renamed(
 
 
 def _require_known(exprs: Sequence[IndexExpr], inputs: Sequence[Var]) -> None:
+    known = frozenset(inputs)
     for expr in exprs:
-        foreign = sorted(v.name for v in variables(expr) - set(inputs))
-        if foreign:
+        if not variables(expr) <= known:
+            foreign = sorted(v.name for v in variables(expr) - known)
             raise ScheduleError(
                 f"{expr} uses {', '.join(foreign)}; an index map may use its inputs only "
                 f"({_text(inputs)})"

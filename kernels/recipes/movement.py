@@ -59,10 +59,17 @@ def run_of(source: Layout, target: Layout) -> Run:
         return Run(1, 1)
     var, count = inner
     ranges = {v: (0, n - 1) for v, n in zip(place, target.physical_shape, strict=True)}
-    there = source.physical_index(target.logical_index(place))
+    there = source.index_map
+    logical = dict(zip(there.inputs, target.logical_index(place), strict=True))
     strides = Buffer("_", source.physical_shape).strides
     # Axes that do not follow the innermost one stand still along a run.
-    following = ((e, k) for e, k in zip(there, strides, strict=True) if var in variables(e))
+    moving = {v for v, e in logical.items() if var in variables(e)}
+    moved = (
+        (substitute(e, logical), k)
+        for e, k in zip(there.outputs, strides, strict=True)
+        if not moving.isdisjoint(variables(e))
+    )
+    following = ((e, k) for e, k in moved if var in variables(e))
     step = 0
     for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
         if var not in variables(atom):

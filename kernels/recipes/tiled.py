@@ -191,8 +191,13 @@ def _is_gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int
 
 def _step(flat: IndexExpr, var: Var, count: int) -> int:
     """By how much an expression grows from the origin to so many steps along one variable."""
-    origin = dict.fromkeys(variables(flat) | {var}, 0)
-    return evaluate(flat, {**origin, var: count}) - evaluate(flat, origin)
+    grown = 0
+    for atom, k in terms_of(flat)[0]:
+        used = variables(atom)
+        if var in used:
+            origin = dict.fromkeys(used, 0)
+            grown += k * (evaluate(atom, {**origin, var: count}) - evaluate(atom, origin))
+    return grown
 
 
 def _name(layouts: dict[str, Layout], free: tuple[str, ...], output: Layout) -> str:
@@ -205,7 +210,11 @@ def _name(layouts: dict[str, Layout], free: tuple[str, ...], output: Layout) -> 
 
 def touched(params: Iterable[Param], layouts: Mapping[str, Layout]) -> tuple[int, int]:
     """Bytes read and bytes written, each buffer once."""
-    sizes = {Role.INPUT: 0, Role.OUTPUT: 0}
+    read = written = 0
     for param in params:
-        sizes[param.role] += layouts[param.buffer.name].bytes(param.buffer.dtype)
-    return sizes[Role.INPUT], sizes[Role.OUTPUT]
+        size = layouts[param.buffer.name].bytes(param.buffer.dtype)
+        if param.role is Role.INPUT:
+            read += size
+        else:
+            written += size
+    return read, written
