@@ -689,3 +689,25 @@ def test_the_collector_is_left_as_it_was(on: bool) -> None:
         assert gc.isenabled() == on
     finally:
         (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
+    """Objects become old without a pass; what somebody else froze stays so."""
+    was = gc.isenabled()
+    gc.enable()
+    try:
+        if frozen:
+            gc.freeze()
+        held = gc.get_freeze_count()
+        with collection_deferred():
+            cycle: list[Any] = []
+            cycle.append(cycle)
+            gone = id(cycle)
+            del cycle
+        assert gc.get_freeze_count() == held
+        assert frozen or any(id(o) == gone for o in gc.get_objects(generation=2))
+        assert gc.collect() >= 1
+    finally:
+        gc.unfreeze()
+        (gc.enable if was else gc.disable)()

@@ -2,7 +2,8 @@
 
 A plan's candidates, terms and expressions are kept until it is made, and hardly any of them is in a
 cycle, so passes over all that is alive find nothing.  The collector is switched off for the whole
-process, so it stays off until the last of several threads has planned.
+process, so it stays off until the last of several threads has planned.  What is alive then has
+survived as much as passes would tell, so it counts as old: the next full pass looks at it.
 """
 
 from __future__ import annotations
@@ -32,4 +33,12 @@ def collection_deferred() -> Iterator[None]:
         with _lock:
             _planning -= 1
             if not _planning and _was_enabled:
+                _call_all_old()
                 gc.enable()
+
+
+def _call_all_old() -> None:
+    """Objects of all generations join the oldest one, without a pass over them."""
+    if not gc.get_freeze_count():  # others may have frozen what they want to stay so
+        gc.freeze()
+        gc.unfreeze()

@@ -32,6 +32,7 @@ from graphflow.arith import (
     floor_mod,
     prove,
     prove_injective,
+    simplify,
     substitute,
     variables,
 )
@@ -224,7 +225,8 @@ def _invertible(
     found = IndexMap(i, outputs, (p, tuple(known[v] for v in i)))
     # The only index of an axis of one is 0: what leads back to that is right.
     back = zip(i, found.invert(outputs), strict=True)
-    if any(e is not v and e is not single.get(v) for v, e in back):
+    unclear = ((e, v) for v, e in back if e is not v and e is not single.get(v))
+    if any(simplify(e, ranges) is not v for e, v in unclear):
         proof = found._undone(shape)
         if not proof.proven:
             raise ScheduleError(f"index map {found}: the derived inverse is wrong, {proof}")

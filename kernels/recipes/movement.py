@@ -69,7 +69,9 @@ def run_of(source: Layout, target: Layout) -> Run:
         for e, k in zip(there.outputs, strides, strict=True)
         if not moving.isdisjoint(variables(e))
     )
-    following = ((e, k) for e, k in moved if var in variables(e))
+    following = [(e, k) for e, k in moved if var in variables(e)]
+    if len(following) == 1 and following[0][0] is var:
+        return Run(count, following[0][1])
     step = 0
     for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
         if var not in variables(atom):
