@@ -32,6 +32,8 @@ from graphflow.runtime.cpus import cgroup_quota
 from graphflow.runtime.memory import address_of, aligned_empty, zeroed_block
 
 THREADS = (1, 2, 4)
+MOST_CHUNKS = 16
+"""Of a thread's share of a step."""
 
 
 @functools.cache
@@ -113,15 +115,18 @@ def span() -> tuple[str, bytes]:
     )
 
 
-def whoami() -> tuple[str, bytes]:
-    """p0[i] = the thread that did iteration i."""
+def whoami(first: int = 200, other: int = 200) -> tuple[str, bytes]:
+    """p0[i] = the thread that did iteration i; how many microseconds iterations take at least."""
     return kernel(
         "whoami",
         1,
-        """%r = call i64 @pthread_self()
+        f"""%first = icmp eq i64 %i, 0
+  %long = select i1 %first, i32 {first}, i32 {other}
+  %slept = call i32 @usleep(i32 %long)
+  %r = call i64 @pthread_self()
   %y = getelementptr i64, ptr %p0, i64 %i
   store i64 %r, ptr %y""",
-        "declare i64 @pthread_self()",
+        "declare i64 @pthread_self()\ndeclare i32 @usleep(i32)",
     )
 
 
@@ -201,16 +206,32 @@ def test_add_of_two_inputs(threads: int) -> None:
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
-@given(extent=st.integers(1, 50), limit=st.integers(0, 5), threads=st.sampled_from(THREADS))
-def test_iterations_are_split_evenly_and_once(extent: int, limit: int, threads: int) -> None:
+@given(extent=st.integers(1, 150), limit=st.integers(0, 5), threads=st.sampled_from(THREADS))
+def test_shares_are_even_and_each_chunk_is_done_once(extent: int, limit: int, threads: int) -> None:
     program = Program(
         spec([span()], [Step("span", (Y,), extent, limit)], [], [vector("y", extent, "int64")]),
         threads,
     )
     parts = min(limit or threads, threads, extent)
     bounds = [extent * t // parts for t in range(parts + 1)]
-    expected = [1000 * lo + hi for lo, hi in itertools.pairwise(bounds) for _ in range(lo, hi)]
-    assert program.run({})["y"].tolist() == expected
+    chunks = [
+        (lo + (hi - lo) * c // n, lo + (hi - lo) * (c + 1) // n)
+        for lo, hi in itertools.pairwise(bounds)
+        for n in [min(MOST_CHUNKS, hi - lo) if parts > 1 else 1]
+        for c in range(n)
+    ]
+    expected = [1000 * lo + hi for lo, hi in chunks for _ in range(lo, hi)]
+    for _ in range(2):
+        assert program.run({})["y"].tolist() == expected
+
+
+def test_who_is_done_takes_what_others_have_not_begun() -> None:
+    program = Program(
+        spec([whoami(50_000, 0)], [Step("whoami", (Y,), 64)], [], [vector("y", 64, "int64")]), 2
+    )
+    first, *rest = program.run({})["y"].tolist()
+    assert set(rest[31:]) - {first}, "its own share"
+    assert set(rest[:31]) - {first}, "and what the one that sleeps left of its own"
 
 
 def test_parallel_steps_use_all_threads_and_sequential_ones_the_caller() -> None:
@@ -221,7 +242,7 @@ def test_parallel_steps_use_all_threads_and_sequential_ones_the_caller() -> None
     result = program.run({})
     me = threading.get_ident()
     assert len(set(result["all"].tolist())) == 4
-    assert result["all"][0] == me
+    assert me in result["all"]
     assert result["one"].tolist() == [me]
     assert set(result["own"].tolist()) == {me}
     again = program.run({})

@@ -41,7 +41,10 @@ target triple = "x86_64-unknown-linux-gnu"
   [128 x i8],                       ; 15 mutex: one run at a time
   [0 x %Worker]                     ; 16
 }
-%Worker = type { ptr, i64, i32, i32 }  ; pool, index (the caller is 0), 2 processor, 3 thread's id
+%Worker = type {
+  ptr, i64, i32, i32, [104 x i8],   ; pool, index (the caller is 0), 2 processor, 3 thread's id
+  i64, [120 x i8]                   ; 5 claim: of which step how many chunks of its share are taken
+}
 %Job = type {
   i32, i32,                         ; 0 free 0, executed 1, paused 2; 1 has parallel steps
   ptr, i64,                         ; 2 steps, 3 their number
@@ -304,7 +307,11 @@ done:
   ret void
 }
 
-; Thread %me of a step's %n takes the iterations [extent * me / n, extent * (me + 1) / n).
+; The share of thread %me of a step's %n: iterations [extent * me / n, extent * (me + 1) / n).  It
+; takes them in up to 16 chunks, and then chunks of the others' shares that nobody has taken yet: a
+; processor may be slower than another one, or away for a while.  A claim is 256 times the step's
+; number, from 1 on, plus the number of chunks taken; a smaller one is of an earlier step, a larger
+; one cannot be, for all threads meet behind a step that they share.
 ; Without a pool any step may be followed by a pause, otherwise only those that all threads finish.
 define internal void @execute(ptr %pool, ptr %job, i64 %me) {
 entry:
@@ -318,7 +325,6 @@ entry:
   %begin = load i64, ptr %begin.at, align 8
   %stop.at = getelementptr %Job, ptr %job, i64 0, i32 11
   %lonely = icmp eq ptr %pool, null
-  %next.me = add i64 %me, 1
   br label %head
 head:
   %i = phi i64 [ %begin, %entry ], [ %i.next, %after ], [ %i.next, %look ]
@@ -340,17 +346,59 @@ work:
   %extent = load i64, ptr %extent.at, align 8
   %alone = icmp eq i64 %threads, 1
   br i1 %alone, label %whole, label %share
-share:
-  %lo.all = mul i64 %extent, %me
-  %lo.part = udiv i64 %lo.all, %threads
-  %hi.all = mul i64 %extent, %next.me
-  %hi.part = udiv i64 %hi.all, %threads
-  br label %whole
 whole:
-  %lo = phi i64 [ 0, %work ], [ %lo.part, %share ]
-  %hi = phi i64 [ %extent, %work ], [ %hi.part, %share ]
-  call void %kernel(ptr %buffers, i64 %lo, i64 %hi)
+  call void %kernel(ptr %buffers, i64 0, i64 %extent)
   br label %after
+share:
+  %number = add i64 %i, 1
+  %none.taken = shl i64 %number, 8
+  br label %others
+others:
+  %k = phi i64 [ 0, %share ], [ %k.next, %exhausted ]
+  %any = icmp ult i64 %k, %threads
+  br i1 %any, label %other, label %after
+other:
+  %round = add i64 %me, %k
+  %around = icmp uge i64 %round, %threads
+  %wrapped = sub i64 %round, %threads
+  %owner = select i1 %around, i64 %wrapped, i64 %round
+  %next.owner = add i64 %owner, 1
+  %lo.all = mul i64 %extent, %owner
+  %lo = udiv i64 %lo.all, %threads
+  %hi.all = mul i64 %extent, %next.owner
+  %hi = udiv i64 %hi.all, %threads
+  %length = sub i64 %hi, %lo
+  %few = icmp ult i64 %length, 16
+  %chunks = select i1 %few, i64 %length, i64 16
+  %claim = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %owner, i32 5
+  %first.seen = load atomic i64, ptr %claim monotonic, align 8
+  br label %look.again
+look.again:
+  %seen = phi i64 [ %first.seen, %other ], [ %found, %take ], [ %mine.now, %run ]
+  %begun = icmp uge i64 %seen, %none.taken
+  %count.taken = sub i64 %seen, %none.taken
+  %chunk = select i1 %begun, i64 %count.taken, i64 0
+  %left = icmp ult i64 %chunk, %chunks
+  br i1 %left, label %take, label %exhausted
+take:
+  %next.chunk = add i64 %chunk, 1
+  %mine.now = add i64 %none.taken, %next.chunk
+  %exchange = cmpxchg ptr %claim, i64 %seen, i64 %mine.now acq_rel monotonic
+  %found = extractvalue { i64, i1 } %exchange, 0
+  %won = extractvalue { i64, i1 } %exchange, 1
+  br i1 %won, label %run, label %look.again
+run:
+  %from.all = mul i64 %length, %chunk
+  %from.part = udiv i64 %from.all, %chunks
+  %from = add i64 %lo, %from.part
+  %to.all = mul i64 %length, %next.chunk
+  %to.part = udiv i64 %to.all, %chunks
+  %to = add i64 %lo, %to.part
+  call void %kernel(ptr %buffers, i64 %from, i64 %to)
+  br label %look.again
+exhausted:
+  %k.next = add i64 %k, 1
+  br label %others
 after:
   %i.next = add i64 %i, 1
   %barrier = load i64, ptr %barrier.at, align 8
@@ -403,6 +451,25 @@ idle:                               ; a run starts only after every worker finis
   br label %idle
 }
 
+; Before a run, while all workers wait for it.
+define internal void @forget_claims(ptr %pool) {
+entry:
+  %threads.at = getelementptr %Pool, ptr %pool, i64 0, i32 10
+  %threads = load i64, ptr %threads.at, align 8
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
+  %more = icmp ult i64 %i, %threads
+  br i1 %more, label %body, label %done
+body:
+  %claim = getelementptr %Pool, ptr %pool, i64 0, i32 16, i64 %i, i32 5
+  store atomic i64 0, ptr %claim monotonic, align 8
+  %i.next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
 define internal void @execute_together(ptr %pool, ptr %job, i32 %word) {
 entry:
   %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 15
@@ -414,6 +481,7 @@ entry:
   %here = call i32 @publish(ptr %pool, i64 0)
   store ptr %job, ptr %job.at, align 8
   store i32 %word, ptr %control.at, align 4
+  call void @forget_claims(ptr %pool)
   %now = load atomic i32, ptr %epoch monotonic, align 4
   %next = add i32 %now, 1
   call void @change(ptr %epoch, i32 %next, ptr %sleepers)
@@ -573,7 +641,7 @@ end:
 
 define ptr @graphflow_pool(i64 %threads, i32 %barrier.spins, i32 %idle.spins) {
 entry:
-  %workers.bytes = mul i64 %threads, 24
+  %workers.bytes = mul i64 %threads, 256
   %bytes = add i64 %workers.bytes, 767  ; 640 and up to the next multiple of 128
   %size = and i64 %bytes, -128
   %pool = call ptr @aligned_alloc(i64 128, i64 %size)

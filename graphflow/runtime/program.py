@@ -43,7 +43,8 @@ class Step:
     """One kernel call of the program.
 
     `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing
-    to do); they are split evenly over at most `threads` threads (0: all of the program's).
+    to do).  At most `threads` threads (0: all of the program's) have even shares of them; who is
+    done first takes from those of the others.
     """
 
     symbol: str
