@@ -56,7 +56,9 @@ class IndexExpr:
     def __sub__(self, other: IndexLike) -> IndexExpr:
         if isinstance(other, int):
             return _shifted(self, -other)
-        return weighted(((self, 1), (as_index(other), -1)))
+        if isinstance(other, Const):
+            return _shifted(self, -other.value)
+        return weighted(((self, 1), (other, -1)))
 
     def __rsub__(self, other: IndexLike) -> IndexExpr:
         return weighted(((as_index(other), 1), (self, -1)))

@@ -8,8 +8,8 @@ padding of the inputs; a constant that some reader demands can also be written b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from typing import TypeAlias
@@ -186,9 +186,9 @@ def enumerate_candidates(
                 key = (
                     form.recipe if isinstance(form.recipe, Scheduled) else None,
                     candidate.lies,
-                    tuple((n.position, memory_key(n.layout), n.facts, n.demand, n.place)
-                          for n in candidate.needs),
-                    tuple((v, label_key(label)) for v, label in candidate.gives),
+                    tuple([(n.position, memory_key(n.layout), n.facts, n.demand, n.place)
+                           for n in candidate.needs]),
+                    tuple([(v, label_key(label)) for v, label in candidate.gives]),
                 )  # fmt: skip
                 kept = candidates.get(key)
                 if kept is None or candidate.seconds < kept.seconds:
@@ -233,19 +233,16 @@ def _of_form(
     writable: tuple[Constant, ...],
     prices: FormPrices,
 ) -> list[Candidate]:
-    needs = [
-        Need(k, value, form.layouts[name], form.demands.get(name, UNUSED))
-        for k, name, value in reads
-    ]
     output, value = node.func.outputs[0], node.outputs[0]
     layout = form.layouts[output.name]
     if isinstance(form.recipe, View):
         label, free = label_of(layout), prices.price(form, None)
         return [
-            Candidate(node.name, form, tuple(replace(n, place=place) for n in needs),
-                      ((value, label),), None, free.seconds, lies)
+            Candidate(node.name, form, _needs(form, reads, place), ((value, label),), None,
+                      free.seconds, lies)
             for place, lies in _view_places(form.recipe)
         ]  # fmt: skip
+    needs = _needs(form, reads)
     regions = padding_regions(layout)
 
     def candidate(
@@ -262,12 +259,12 @@ def _of_form(
     left: dict[str, Fact] = dict.fromkeys(regions, Undefined())
     if form.padding is Padding.EVALUATED and any(isinstance(n.demand, Equal) for n in needs):
         left = _evaluated(node, form, {n.position: _least(n) for n in needs})
-    found = [candidate(left, tuple(needs), None)]
+    found = [candidate(left, needs, None)]
     if not regions or form.padding is Padding.KEPT:
         return found
     for constant in writable:
         literal = constant.literal.value
-        found.append(candidate(dict.fromkeys(regions, constant), tuple(needs), literal))
+        found.append(candidate(dict.fromkeys(regions, constant), needs, literal))
     if form.padding is Padding.EVALUATED:
         for known in _known_inputs(needs, labels):
             facts = _evaluated(node, form, known)
@@ -278,6 +275,16 @@ def _of_form(
                 )
                 found.append(candidate(facts, using, None))
     return found
+
+
+def _needs(
+    form: Alternative, reads: tuple[Read, ...], place: Place = Place.ANYWHERE
+) -> tuple[Need, ...]:
+    """What a form needs of each input that is no constant."""
+    return tuple([
+        Need(k, value, form.layouts[name], form.demands.get(name, UNUSED), place=place)
+        for k, name, value in reads
+    ])  # fmt: skip
 
 
 def _held(value: Number, dtype: str) -> Constant | None:
@@ -302,7 +309,7 @@ def _view_places(view: View) -> Iterator[tuple[Place, Lies]]:
 
 
 def _known_inputs(
-    needs: list[Need], labels: Mapping[str, tuple[Label, ...]]
+    needs: Sequence[Need], labels: Mapping[str, tuple[Label, ...]]
 ) -> list[dict[int, Label]]:
     """Every combination of labels in which the inputs may already be in the wanted layouts."""
     options: list[list[tuple[int, Label]]] = []

@@ -175,7 +175,8 @@ class Pattern:
         each = direct[:, :, None] | (serving @ self._member)[:, None]
         each &= ~(spoiling @ self._member)[:, None]
         ends = list(accumulate(map(len, classes)))
-        return [np.logical_and.reduce(part) for part in np.split(each, ends[:-1])]
+        parts = np.split(each, ends[:-1])
+        return [p[0] if len(p) == 1 else np.logical_and.reduce(p) for p in parts]
 
     def costs(self, prices: Prices) -> Table:
         """The price of each set of copies, by label; `NEVER` where one cannot be made."""
