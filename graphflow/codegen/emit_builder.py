@@ -179,11 +179,23 @@ class Builder:
 
     def part(self, vector: Value, start: int, lanes: int) -> Value:
         """So many lanes of a vector from `start` on."""
+        if (start, lanes) == (0, vector.lanes):
+            return vector
         if lanes == 1:
             return self.extract(vector, start)
-        wanted = ", ".join(f"i32 {start + k}" for k in range(lanes))
-        text = f"shufflevector {vector.type} {vector.text}, {vector.type} poison, "
-        return self.emit(f"{text}<{lanes} x i32> <{wanted}>", vector.element, lanes)
+        none = Value("poison", vector.element, vector.lanes)
+        return self.shuffled(vector, none, [*range(start, start + lanes)])
+
+    def widened(self, vector: Value, lanes: int) -> Value:
+        """A vector with more lanes behind, which are poison."""
+        none = Value("poison", vector.element, vector.lanes)
+        return self.shuffled(vector, none, [min(k, vector.lanes) for k in range(lanes)])
+
+    def shuffled(self, low: Value, high: Value, places: list[int]) -> Value:
+        """The lanes at these places of two vectors, the second counted on behind the first."""
+        wanted = ", ".join(f"i32 {place}" for place in places)
+        text = f"shufflevector {low.type} {low.text}, {high.type} {high.text}, "
+        return self.emit(f"{text}<{len(places)} x i32> <{wanted}>", low.element, len(places))
 
     def gathered(self, items: list[Value], lanes: int) -> Value:
         """A vector whose first lanes are these scalars, the others poison."""

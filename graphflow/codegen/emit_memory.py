@@ -24,6 +24,7 @@ from graphflow.codegen.emit_builder import (
 )
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
+from graphflow.codegen.emit_transpose import column_of
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
@@ -189,7 +190,33 @@ class Memory:
             return self._load_one(address, mask)
         if address.stride == 1:
             return self._load_vector(address, mask)
+        if self._is_column(address, mask):
+            return self._load_column(address, mask)
         return self._load_lanes(address, mask)
+
+    def _is_column(self, address: Address, mask: Mask) -> bool:
+        """Whether the lanes are one element of each of successive rows that are vectors."""
+        place, most = address.place, self.target.lanes(address.place.itemsize)
+        return (
+            place.local
+            and place.dtype != "bool"
+            and not address.terms
+            and mask.is_prefix
+            and address.stride == place.row
+            and max(place.row, mask.width) <= most
+        )
+
+    def _load_column(self, address: Address, mask: Mask) -> Value:
+        """The rows transposed; what the columns share, LLVM finds."""
+        place = address.place
+        column = address.constant % place.row
+        rows: list[Value] = []
+        for lane in range(mask.count):
+            start = address.constant - column + lane * place.row
+            pointer, alignment = self._pointer(place, (), start)
+            rows.append(self._load_at(place, pointer, alignment, place.row))
+        value = column_of(self.builder, rows, column, place.itemsize)
+        return self.builder.part(value, 0, mask.width)
 
     def _load_one(self, address: Address, mask: Mask | None) -> Value:
         place = address.place

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes import Alternative, Recipe, Scheduled, memory_key
+from graphflow.kernels.recipes import Alternative, Recipe, Scheduled, crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.tir import Literal, PrimFunc, to_text
 
@@ -42,7 +42,8 @@ def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | N
 
     Layouts that are the same memory are the same, as everywhere in a plan's edges.
     """
-    return digest("\n".join(("convert", dtype, str(fill), _memory(source), _memory(target))))
+    way = ("in blocks",) if crosses(source, target, dtype) else ()
+    return digest("\n".join(("convert", dtype, str(fill), _memory(source), _memory(target), *way)))
 
 
 def fill_key(layout: Layout, dtype: str, value: Literal) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
-from graphflow.kernels.recipes import Work, run_of
+from graphflow.kernels.recipes import Work, crosses, run_of
 from graphflow.layout import Layout
 from graphflow.target import Target
 from graphflow.tir import DTYPES
@@ -23,6 +23,10 @@ UNHIDDEN = 0.02
 COPYING, GATHERING, SCALAR = 0.3, 0.75, 2.4
 """Cycles in which a conversion moves an element: in vectors that are next to each other on both
 sides; in vectors gathered from places apart; and by itself, where a run leaves no whole vector."""
+
+TRANSPOSING, IN_PART = 0.35, 0.7
+"""The same where blocks are transposed in registers: in a block of whole vectors; and in one that
+has fewer rows or columns, with elements missing from its loads or its stores."""
 
 
 def kernel_seconds(work: Work, target: Target, threads: int) -> float:
@@ -39,12 +43,24 @@ def conversion_seconds(
     source: Layout, layout: Layout, dtype: str, target: Target, threads: int
 ) -> float:
     """Seconds to rewrite a tensor of `source` in another `layout`."""
-    run, lanes = run_of(source, layout), target.lanes(DTYPES[dtype].itemsize)
-    whole = run.count // lanes * lanes
-    each = (COPYING if run.step == 1 else GATHERING) * whole + SCALAR * (run.count - whole)
-    cycles = prod(layout.logical_shape) * each / run.count
+    cycles = prod(layout.logical_shape) * _cycles(source, layout, dtype, target)
     memory = _memory_seconds(moved_bytes(layout, dtype), target, threads)
     return max(cycles / _clock(target) / threads, memory) + START_UP
+
+
+def _cycles(source: Layout, layout: Layout, dtype: str, target: Target) -> float:
+    """Cycles in which a conversion moves an element, in the mean."""
+    run, lanes = run_of(source, layout), target.lanes(DTYPES[dtype].itemsize)
+    whole = _in_whole_vectors(run.count, lanes)
+    if crosses(source, layout, dtype):
+        whole *= _in_whole_vectors(run.across, lanes)
+        return TRANSPOSING * whole + IN_PART * (1 - whole)
+    return (COPYING if run.step == 1 else GATHERING) * whole + SCALAR * (1 - whole)
+
+
+def _in_whole_vectors(count: int, lanes: int) -> float:
+    """The share of so many elements in a row that fills vectors."""
+    return count // lanes * lanes / count
 
 
 def moved_bytes(layout: Layout, dtype: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphflow.arith import TRUE, Image, Proof, conjunction, images_cover, prove, within
 from graphflow.errors import VerifyError
-from graphflow.kernels.recipes import Placements, Recipe, Staged, build
+from graphflow.kernels.recipes import Crossing, Placements, Recipe, Staged, build, crosses
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
@@ -119,8 +119,20 @@ def _anonymous(definition: PrimFunc) -> PrimFunc:
 
 
 def recipe_of(call: Call) -> Recipe:
-    """The recipe of the chosen form; movement is made stage by stage."""
-    return Staged() if call.form is None else call.form.recipe
+    """The recipe of the chosen form; movement is made stage by stage, or in blocks."""
+    if call.form is not None:
+        return call.form.recipe
+    return Crossing() if _crosses(call) else Staged()
+
+
+def _crosses(call: Call) -> bool:
+    """Whether a call is to be made in blocks; what runs only once is made sooner without."""
+    inputs, outputs = call.definition.inputs, call.definition.outputs
+    if call.prepare or len(inputs) != 1 or len(outputs) != 1:
+        return False
+    source, target = (call.placements[b.name].layout for b in (inputs[0], outputs[0]))
+    same = source.logical_shape == target.logical_shape  # not a fill from a scalar
+    return same and crosses(source, target, inputs[0].dtype)
 
 
 def placements_of(call: Call) -> Placements:

@@ -2,6 +2,7 @@
 
 from graphflow.kernels.recipes.alternative import (
     Alternative,
+    Crossing,
     Link,
     Padding,
     Recipe,
@@ -19,6 +20,7 @@ from graphflow.kernels.recipes.known import NOTHING, Asked, Known
 from graphflow.kernels.recipes.movement import (
     MemoryKey,
     Run,
+    crosses,
     flat_offset,
     memory_key,
     moves_of,
@@ -32,6 +34,7 @@ __all__ = [
     "NOTHING",
     "Alternative",
     "Asked",
+    "Crossing",
     "Known",
     "Link",
     "MemoryKey",
@@ -50,6 +53,7 @@ __all__ = [
     "alternatives",
     "asked_of",
     "build",
+    "crosses",
     "flat_offset",
     "given_forms",
     "left_facts",

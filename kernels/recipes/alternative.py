@@ -56,6 +56,11 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class Crossing:
+    """A copy across the order of its source: as `Staged`, but in blocks that registers hold."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """Made by a user: a kernel with marked stages, which are lifted out.
 
@@ -90,7 +95,7 @@ class View:
     outward: bool = False
 
 
-Recipe: TypeAlias = Tiled | Staged | Scheduled | View
+Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | View
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Recipe, Scheduled, Staged, Tiled, View
+from graphflow.kernels.recipes.alternative import (
+    Crossing,
+    Recipe,
+    Scheduled,
+    Staged,
+    Tiled,
+    View,
+)
 from graphflow.kernels.recipes.form import tiled
 from graphflow.kernels.recipes.scheduled import finished
-from graphflow.kernels.recipes.stages import staged
+from graphflow.kernels.recipes.stages import crossing, staged
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
 from graphflow.target import Target
@@ -28,6 +35,8 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
             return tiled(definition, placed, output, recipe)
         case Staged():
             return staged(definition, placements, target)
+        case Crossing():
+            return crossing(definition, target)
         case Scheduled():
             return finished(recipe, placements, target)
         case View():

@@ -14,6 +14,7 @@ from graphflow.arith import (
     FloorDiv,
     FloorMod,
     IndexExpr,
+    Interval,
     Var,
     constant_value,
     simplify,
@@ -35,17 +36,25 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.target import Target
-from graphflow.tir import Buffer, Load, PrimFunc, Store, sites
+from graphflow.tir import DTYPES, Buffer, Load, PrimFunc, Store, sites
+
+LEAST_ACROSS = 3
+"""With fewer elements next to each other in the source, a block would hold mostly nothing."""
 
 FREE = Work(0.0, 0.0, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` elements that lie next to each other; `step` apart on the other side."""
+    """`count` elements that lie next to each other in the target; `step` apart in the source.
+
+    Where that is not one, `across` elements that follow along another axis of the target lie next
+    to each other in the source.
+    """
 
     count: int
     step: int
+    across: int = 0
 
 
 @lru_cache(maxsize=100_000)
@@ -85,7 +94,31 @@ def run_of(source: Layout, target: Layout) -> Run:
             step += abs(k)
         else:
             return Run(1, 0)
-    return Run(count, step)
+    if step <= 1:
+        return Run(count, step)
+    nearest = ((e, k) for e, k in zip(there.outputs, strides, strict=True) if k == 1)
+    last = weighted((substitute(e, logical), k) for e, k in nearest)
+    return Run(count, step, _next_to_each_other(simplify(last, ranges), ranges))
+
+
+def _next_to_each_other(place: IndexExpr, ranges: Mapping[Var, Interval]) -> int:
+    """How many elements lie next to each other along one of the axes of `place`, 0 for none."""
+    for atom, k in terms_of(place)[0]:
+        var = atom.numerator if isinstance(atom, FloorMod) else atom
+        if k == 1 and isinstance(var, Var):
+            extent = (ranges[var][1] or 0) + 1
+            return min(extent, atom.divisor) if isinstance(atom, FloorMod) else extent
+    return 0
+
+
+def crosses(source: Layout, target: Layout, dtype: str) -> bool:
+    """Whether a conversion runs across the order of its source so far that blocks pay.
+
+    Lines of either side are read and written in vectors then.  Smaller elements than four bytes
+    would make blocks of too many registers.
+    """
+    run = run_of(source, target)
+    return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
 
 
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:

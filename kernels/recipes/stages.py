@@ -7,6 +7,8 @@ the innermost loops first: conditions that hold for most iterations, and quotien
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from graphflow.arith import (
     FloorDiv,
     FloorMod,
@@ -18,6 +20,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.errors import ScheduleError
+from graphflow.kernels.recipes.blocks import in_blocks
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
     PadValue,
@@ -66,15 +69,64 @@ def staged(
     return in_lanes_and_threads(s, target)
 
 
+def crossing(definition: PrimFunc, target: Target) -> Schedule:
+    """A copy in blocks where it crosses the order of its source, an outer loop shared by threads.
+
+    `definition` says what is physical already.
+    """
+    s = _fills_apart(_conditions_apart(Schedule.of(definition)))
+    s, blocks = in_blocks(s, _lanes(s, target))
+    return _threaded(_innermost_in_lanes(s, target, blocks))
+
+
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
     """The kernel as it is, its innermost loops in lanes, an outer loop shared by threads."""
-    s = s.apply(simplify_kernel)
-    s = _digits_apart(_guards_apart(s))
-    lanes = target.lanes(max(DTYPES[p.buffer.dtype].itemsize for p in s.func.params))
+    return _threaded(_innermost_in_lanes(_conditions_apart(s), target))
+
+
+def _conditions_apart(s: Schedule) -> Schedule:
+    return _digits_apart(_guards_apart(s.apply(simplify_kernel)))
+
+
+def _fills_apart(s: Schedule) -> Schedule:
+    """Innermost loops cut where what they copy ends and what they write instead begins."""
+    for stmt in [loop for loop in loops_of(s.func.body) if _is_innermost(loop)]:
+        if any(_mention(p, stmt, False) for p in _conditions(stmt)):
+            try:
+                s = _cut_at(s, stmt, interior(s.func, stmt.var.name), ("_copied", "_filled"))
+            except ScheduleError:
+                continue
+    return s.apply(simplify_kernel)
+
+
+def _cut_at(s: Schedule, stmt: For, bounds: tuple[int, int], suffixes: tuple[str, str]) -> Schedule:
+    """A loop in up to three pieces, the middle one within the bounds, unless they hold nothing.
+
+    The middle piece has the first suffix, the last piece the second.
+    """
+    low, high = bounds
+    start, name = constant_value(stmt.start), stmt.var.name
+    if start is None or stmt.extent is None or low >= high:
+        return s
+    if high < start + stmt.extent:
+        s = s.apply(cut_loop, name, high, suffixes[1])
+    if low > start:
+        s = s.apply(cut_loop, name, low, suffixes[0])
+    return s
+
+
+def _lanes(s: Schedule, target: Target) -> int:
+    return target.lanes(max(DTYPES[p.buffer.dtype].itemsize for p in s.func.params))
+
+
+def _innermost_in_lanes(
+    s: Schedule, target: Target, done: Container[str] = frozenset()
+) -> Schedule:
+    """The innermost loops in lanes, except for those that are `done`."""
     for loop in [stmt for stmt in loops_of(s.func.body) if _is_innermost(stmt)]:
-        if any(writes_in(loop.body)):  # others only state something
-            s = _in_lanes(s, loop, lanes)
-    return _threaded(s)
+        if loop.var.name not in done and any(writes_in(loop.body)):  # others only state something
+            s = _in_lanes(s, loop, _lanes(s, target))
+    return s
 
 
 def _in_memory_order(s: Schedule) -> Schedule:
@@ -132,10 +184,7 @@ def _guards_apart(s: Schedule) -> Schedule:
                 continue
             if _is_outermost(s.func, stmt) and isinstance(inner, For) and not _is_innermost(inner):
                 s = s.apply(reorder_loops, (inner.var.name, name))
-            if high < start + stmt.extent:
-                s = s.apply(cut_loop, name, high, "_rest")
-            if low > start:
-                s = s.apply(cut_loop, name, low, "_most")
+            s = _cut_at(s, stmt, (low, high), ("_most", "_rest"))
         except ScheduleError:
             continue
     s = s.apply(simplify_kernel)

@@ -1,0 +1,47 @@
+"""Columns of a square of vectors, by shuffles of two vectors each.
+
+In: rows, and which column.  Out: the column as a vector.  What always holds: the columns of one
+square are made of the same intermediate vectors, in the same words, so that LLVM keeps one of each:
+`n log n` shuffles for all columns of `n` rows.
+"""
+
+from __future__ import annotations
+
+from graphflow.codegen.emit_builder import Builder, Value
+
+CHUNK_BYTES = 16
+"""Processors interleave halves of two vectors within chunks of so many bytes by one instruction."""
+
+
+def column_of(builder: Builder, rows: list[Value], column: int, itemsize: int) -> Value:
+    """Element `column` of each row; lanes without a row are poison."""
+    element, width = rows[0].element, rows[0].lanes
+    size = max(width, 1 << (len(rows) - 1).bit_length())
+    level = [builder.widened(row, size) if width < size else row for row in rows]
+    chunk = min(CHUNK_BYTES // itemsize, size)
+    step = 1
+    while step < size:
+        # Where a position bit names a column bit, the next row bit takes its place.
+        if len(level) % 2:
+            level.append(Value("poison", element, size))
+        taken = [_taken(p, step, chunk, column) for p in range(size)]
+        places = [p + size * bool(at & step) for at, p in enumerate(taken)]
+        pairs = zip(level[::2], level[1::2], strict=True)
+        level = [builder.shuffled(low, high, places) for low, high in pairs]
+        step *= 2
+    return level[0]
+
+
+def _taken(position: int, step: int, chunk: int, column: int) -> int:
+    """The position, in one of two vectors, of what comes to stand at `position`.
+
+    The lowest bits, below `step`, number rows already.  Within a chunk the bits of columns move up
+    by one and the highest is given up, so that the lower or higher halves are interleaved; above it
+    the bit of `step` itself is given up.
+    """
+    if step >= chunk:
+        return position & ~step | column & step
+    kept = position & ~(chunk - 1) | position & (step - 1)
+    moved = (position & (chunk - 1) & ~(2 * step - 1)) >> 1
+    given_up = chunk // 2 if column & (chunk // 2 // step) else 0
+    return kept | moved | given_up

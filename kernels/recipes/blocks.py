@@ -1,0 +1,186 @@
+"""Copies across the order of their source: square blocks, which registers hold.
+
+In: a schedule of which some nests do nothing but copy.  Out: the schedule with these in blocks, the
+rows of which are read along the loop that the source runs along, and written along the innermost
+one, that of the target.  A nest in which no loop is the source's stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from graphflow.arith import FloorMod, IndexExpr, Var, constant_value, terms_of, variables
+from graphflow.errors import ScheduleError
+from graphflow.schedule import (
+    Schedule,
+    cut_loop,
+    divide_loop,
+    fission,
+    reorder_loops,
+    simplify_kernel,
+    stage_mem,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.tir import Block, Body, For, Load, LoopKind, Store, loops_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One store of a load in the loops `around`, of which the last `loops` are a perfect nest."""
+
+    around: tuple[For, ...]
+    loops: tuple[For, ...]
+    store: Store
+    load: Load
+
+    @property
+    def inner(self) -> str:
+        return self.loops[-1].var.name
+
+    def source(self) -> dict[IndexExpr, int]:
+        """How far each loop, or a digit of it, moves in the source."""
+        return dict(terms_of(self.load.buffer.flat_index(self.load.indices))[0])
+
+    def target(self) -> dict[IndexExpr, int]:
+        """How far each loop, or a digit of it, moves in the target."""
+        return dict(terms_of(self.store.buffer.flat_index(self.store.indices))[0])
+
+    def digit(self) -> tuple[For, int] | None:
+        """The loop along which the source runs and the elements it runs there, 0 for all."""
+        for atom, k in self.source().items():
+            var = atom.numerator if isinstance(atom, FloorMod) else atom
+            loop = next((loop for loop in self.around[:-1] if loop.var is var), None)
+            if k == 1 and loop is not None:
+                return loop, atom.divisor if isinstance(atom, FloorMod) else 0
+        return None
+
+
+def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, frozenset[str]]:
+    """Nests that copy across the order of their source, in blocks of up to `lanes` by `lanes`.
+
+    With the names of the innermost loops that are lanes.
+    """
+    for step in (_alone, _digit_apart, partial(_blocked, lanes=lanes)):
+        for name in [copy.inner for copy in _copies(s.func.body)]:
+            s = step(s, next(copy for copy in _copies(s.func.body) if copy.inner == name))
+    s = s.apply(simplify_kernel)
+    in_lanes = (loop for loop in loops_of(s.func.body) if loop.kind is LoopKind.VECTORIZED)
+    return s, frozenset(loop.var.name for loop in in_lanes)
+
+
+def _copies(
+    body: Body, around: tuple[For, ...] = (), loops: tuple[For, ...] = ()
+) -> Iterator[_Copy]:
+    for stmt in body:
+        nest = loops if len(body) == 1 else ()
+        match stmt:
+            case For():
+                yield from _copies(stmt.body, (*around, stmt), (*nest, stmt))
+            case Block():
+                yield from _copies(stmt.body, around, nest)
+            case Store(value=Load() as load) if nest:
+                yield _Copy(around, nest, stmt, load)
+            case _:
+                pass
+
+
+def _alone(s: Schedule, copy: _Copy) -> Schedule:
+    """The nest parted from others inside the loop along which the source runs.
+
+    The outermost loop stays whole: threads share one nest.
+    """
+    found = copy.digit()
+    if found is None:
+        return s
+    first = copy.around.index(found[0])
+    if first == 0:
+        return s
+    nest = copy.around[first:]
+    for outer, child in reversed([*pairwise(nest)]):
+        name = outer.var.name
+        body = _loop(s, name).body
+        place = next(k for k, x in enumerate(body) if isinstance(x, For) and x.var is child.var)
+        if place + 1 < len(body):
+            s = s.apply(fission, name, place + 1, "_after")
+        if place:
+            s = s.apply(fission, name, place, "_then")
+    return s
+
+
+def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
+    """The loop of which the last digit is what the source runs along, as a loop for each digit."""
+    found = copy.digit()
+    if found is None or found[0] not in copy.loops:
+        return s
+    loop, base = found
+    if not base or loop.extent is None or loop.extent <= base:
+        return s
+    name = loop.var.name
+    s = s.apply(divide_loop, name, base, (name + "q", name + "r"), "cut")
+    return s.apply(simplify_kernel)
+
+
+def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
+    source, target = copy.source(), copy.target()
+    bent = {v for atom in (*source, *target) if not isinstance(atom, Var) for v in variables(atom)}
+    inner = copy.loops[-1].var
+    along = next((x.var for x in copy.loops if source.get(x.var) == 1), inner)
+    if along is inner or target.get(inner) != 1 or bent & {along, inner}:
+        return s
+    # The innermost loop of blocks uses up the lines that lie far apart before others are begun.
+    rows_first = source.get(inner, 0) > target.get(along, 0)
+    first, second = (inner.name, along.name) if rows_first else (along.name, inner.name)
+    names = [loop.var.name for loop in copy.loops]
+    order = [name for name in names if name not in (first, second)]
+    if names != [*order, first, second]:
+        s = s.apply(reorder_loops, (*order, first, second))
+    s, pieces = _in_pieces(s, first, lanes, "_short")
+    for _, outer in pieces:
+        below = _below(s, outer)
+        s = s.apply(reorder_loops, (below, outer))
+        s, blocks = _in_pieces(s, below, lanes, "_last")
+        for place, upper in blocks:
+            lower = _below(s, upper)
+            row, column = (lower, upper) if rows_first else (upper, lower)
+            s = _through_registers(s, copy.load.buffer.name, place, row, column)
+    return s
+
+
+def _through_registers(s: Schedule, source: str, place: str, row: str, column: str) -> Schedule:
+    """The block that one iteration of `place` copies: read by rows, written by columns."""
+    s = s.apply(stage_mem, place, source, f"rows_{place}", (row, column))
+    s = s.apply(unroll_loop, row + "_in").apply(vectorize_loop, column + "_in")
+    if _below(s, row) == column:
+        s = s.apply(reorder_loops, (column, row))
+    return s.apply(unroll_loop, column).apply(vectorize_loop, row)
+
+
+def _in_pieces(
+    s: Schedule, name: str, lanes: int, suffix: str
+) -> tuple[Schedule, list[tuple[str, str]]]:
+    """A loop over as many vectors as are whole, and one for the rest: each as two loops."""
+    loop = _loop(s, name)
+    start, extent = constant_value(loop.start), loop.extent
+    if start is None or extent is None:
+        raise ScheduleError(f"the loop {name} has no constant bounds, so it is not cut to blocks")
+    whole = extent // lanes * lanes
+    parts = [(name, min(extent, lanes))]
+    if 0 < whole < extent:
+        s = s.apply(cut_loop, name, start + whole, suffix)
+        parts = [(name, lanes), (name + suffix, extent - whole)]
+    for part, size in parts:
+        s = s.apply(divide_loop, part, size, (part + "o", part + "i"), "perfect")
+    return s, [(part + "o", part + "i") for part, _ in parts]
+
+
+def _loop(s: Schedule, name: str) -> For:
+    return next(loop for loop in loops_of(s.func.body) if loop.var.name == name)
+
+
+def _below(s: Schedule, name: str) -> str:
+    """The loop right inside another one of a nest; empty where that is innermost."""
+    return next((loop.var.name for loop in loops_of(_loop(s, name).body)), "")
