@@ -79,8 +79,11 @@ def run_of(source: Layout, target: Layout) -> Run:
         if not moving.isdisjoint(variables(e))
     )
     following = [(e, k) for e, k in moved if var in variables(e)]
+    by_one = (e for e, k in zip(there.outputs, strides, strict=True) if k == 1)
+    nearest = [substitute(e, logical) for e in by_one]
     if len(following) == 1 and following[0][0] is var:
-        return Run(count, following[0][1])
+        step = following[0][1]
+        return Run(count, step, _next_to_each_other(nearest, ranges) if step > 1 else 0)
     step = 0
     for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
         if var not in variables(atom):
@@ -94,16 +97,12 @@ def run_of(source: Layout, target: Layout) -> Run:
             step += abs(k)
         else:
             return Run(1, 0)
-    if step <= 1:
-        return Run(count, step)
-    nearest = ((e, k) for e, k in zip(there.outputs, strides, strict=True) if k == 1)
-    last = weighted((substitute(e, logical), k) for e, k in nearest)
-    return Run(count, step, _next_to_each_other(simplify(last, ranges), ranges))
+    return Run(count, step, _next_to_each_other(nearest, ranges) if step > 1 else 0)
 
 
-def _next_to_each_other(place: IndexExpr, ranges: Mapping[Var, Interval]) -> int:
-    """How many elements lie next to each other along one of the axes of `place`, 0 for none."""
-    for atom, k in terms_of(place)[0]:
+def _next_to_each_other(places: Sequence[IndexExpr], ranges: Mapping[Var, Interval]) -> int:
+    """How many elements lie next to each other along one of the axes of a sum, 0 for none."""
+    for atom, k in terms_of(simplify(weighted((e, 1) for e in places), ranges))[0]:
         var = atom.numerator if isinstance(atom, FloorMod) else atom
         if k == 1 and isinstance(var, Var):
             extent = (ranges[var][1] or 0) + 1
