@@ -44,6 +44,7 @@ from graphflow.schedule import (
     Marked,
     PadValue,
     Schedule,
+    UnstatedPadding,
     forbids_access,
     is_finite_claim,
     lift_stages,
@@ -156,8 +157,19 @@ def _packed(scheduled: PrimFunc) -> PrimFunc:
 
 
 def _stated(scheduled: PrimFunc) -> dict[str, Marked]:
-    found = ((p.buffer.name, marked_stage(scheduled, p.buffer.name)) for p in scheduled.params)
-    return {name: marked for name, marked in found if marked is not None}
+    """What the stages of each parameter state, of those that are lifted out.
+
+    Stages that pad with a function of the index stay in the kernel, as no graph can state that.
+    """
+    found: dict[str, Marked] = {}
+    for param in scheduled.params:
+        try:
+            marked = marked_stage(scheduled, param.buffer.name)
+        except UnstatedPadding:
+            continue
+        if marked is not None:
+            found[param.buffer.name] = marked
+    return found
 
 
 def _layouts(scheduled: PrimFunc) -> dict[str, Layout]:
