@@ -170,7 +170,7 @@ def forms_with(
     if offered:
         options = _alternatives(graph, node, target, facts, offered)
     options += _in_user_layouts(graph, node, labels, pins, layouts, target)
-    return options + _as_pinned(graph, node, options, pins, target)
+    return options + _as_pinned(node, options, pins, target)
 
 
 def _in_user_layouts(
@@ -196,8 +196,9 @@ def _in_user_layouts(
     offers = tuple((name, known) for name, known in given if known)
     if not offers:
         return ()
-    found = given_forms(node.func, constant_inputs(graph, node), target, offers)
-    pinned = _pinned(graph, node, pins)
+    constants = constant_inputs(graph, node)
+    found = given_forms(node.func, constants, target, offers)
+    pinned = tuple((n, x) for n, x in _pinned(node, pins) if n not in constants)
     if len(pinned) > 1:  # pins at odds need a form that goes from one to the other
         exact = placed_form(node.func, pinned, target)
         found += () if exact is None else (exact,)
@@ -220,7 +221,6 @@ def respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool:
 
 
 def _as_pinned(
-    graph: OperatorGraph,
     node: Node,
     options: tuple[Alternative, ...],
     pins: Mapping[str, Layout],
@@ -231,7 +231,7 @@ def _as_pinned(
     Nothing where one of the `options` meets the pins already, and where the kernel has no form that
     is made stage by stage: then its forms say which layouts it can have.
     """
-    pinned = _pinned(graph, node, pins)
+    pinned = _pinned(node, pins)
     if not pinned or node.only_offered or any(respects(node, form, pins) for form in options):
         return ()
     if not any(isinstance(form.recipe, Staged) for form in options):
@@ -240,15 +240,13 @@ def _as_pinned(
     return () if exact is None else (exact,)
 
 
-def _pinned(
-    graph: OperatorGraph, node: Node, pins: Mapping[str, Layout]
-) -> tuple[tuple[str, Layout], ...]:
-    """The parameters of a node that are bound to pinned values, constants aside."""
+def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout], ...]:
+    """The parameters of a node that are bound to pinned values, with their layouts."""
     bound = (
         *zip(node.func.inputs, node.inputs, strict=True),
         *zip(node.func.outputs, node.outputs, strict=True),
     )
-    return tuple((b.name, pins[v]) for b, v in bound if v in pins and not graph.is_constant(v))
+    return tuple((b.name, pins[v]) for b, v in bound if v in pins)
 
 
 def _offers(

@@ -203,7 +203,7 @@ def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
     """
     moves = moves_of(definition) or ()
     read = [load.buffer for _, load, _ in moves]
-    once = len(set(read)) == len(read) == len(definition.inputs)
+    once = len(set(read)) == len(read) and set(read) == set(definition.inputs)
     return moves if once and len(definition.outputs) == 1 else ()
 
 
