@@ -319,7 +319,7 @@ def sequential_buffer_access(
             (min(0, low), max(n, high)) for (low, high), n in zip(spans, old.shape, strict=True)
         ]
     new = _physical_nest(nest, body, indices, dict(zip(axes, spans, strict=True)), values)
-    inside = new if stmt is outermost else (replace(stmt, body=new),)
+    inside = (replace(stmt, body=new),) if isinstance(stmt, Block) else new
     done = rewrite_at(func, place, lambda _s, _d: inside)
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     return Rewrite(simplify_kernel(done).func, proofs, places)

@@ -21,6 +21,7 @@ from graphflow.arith import Var, constant_value
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled, Work
 from graphflow.kernels.recipes.roles import multiply_adds
+from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
 from graphflow.kernels.recipes.stages import in_lanes_and_threads
 from graphflow.kernels.recipes.tiled import SCALAR_CYCLES
 from graphflow.layout import (
@@ -69,6 +70,9 @@ from graphflow.tir import (
     walk_expr,
 )
 
+ONE_THREAD = ", by one thread: its parallel loop is not all it does"
+"""What the name of a form says whose parallel loop was made serial."""
+
 
 @lru_cache(maxsize=1024)
 def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
@@ -87,10 +91,12 @@ def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
     finite = _finite_inputs(scheduled)
     recipe = Scheduled(scheduled, finite)
     padding = _padding(recipe, stated, demands)
-    final = finished(recipe, (), target).func
+    made = finished(recipe, (), target)
+    final = made.func
     lanes = any(loop.kind is LoopKind.VECTORIZED for loop in loops_of(final.body))
+    alone = any(step.primitive is run_by_one_thread for step in made.steps)
     return Alternative(
-        _name(scheduled, layouts, stated),
+        _name(scheduled, layouts, stated) + (ONE_THREAD if alone else ""),
         layouts,
         frozenset(),
         demands,
@@ -122,7 +128,8 @@ def finished(
 ) -> Schedule:
     """The kernel with its stages lifted out and its parameters placed.
 
-    A kernel all of whose loops are serial also gets lanes and threads.
+    A kernel all of whose loops are serial also gets lanes and threads.  A parallel loop that is not
+    all the kernel does, as where a stage beside it writes padding, becomes serial.
     """
     s = Schedule.of(recipe.kernel)
     stated = _stated(recipe.kernel)
@@ -144,8 +151,8 @@ def finished(
         elif layout != own:
             s = s.apply(transform_layout, name, layout, pad)
     if all(loop.kind is LoopKind.SERIAL for loop in loops_of(s.func.body)):
-        s = in_lanes_and_threads(s, target)
-    return s
+        return in_lanes_and_threads(s, target)
+    return s if is_shareable(s.func) else s.apply(run_by_one_thread)
 
 
 @lru_cache(maxsize=1024)
@@ -223,7 +230,12 @@ def _states_finite(stmt: Stmt, name: str) -> bool:
 def _padding(
     recipe: Scheduled, stated: Mapping[str, Marked], demands: Mapping[str, Demand]
 ) -> Padding:
-    """What the form leaves in the padding of its output: proven where it claims a constant."""
+    """What the form leaves in the padding of its output: proven where it claims a constant.
+
+    A kernel of several outputs promises nothing of any.
+    """
+    if len(recipe.kernel.outputs) != 1:
+        return Padding.UNDEF
     (output,) = recipe.kernel.outputs
     marked = stated.get(output.name)
     if marked is None or not marked.layout.is_padded or marked.pad is None:
