@@ -73,6 +73,8 @@ def run_compile(wanted: argparse.Namespace) -> int:
     print(exe.decisions().summary)
     for stage, seconds in exe.compiled.timings["stages"].items():
         print(f"  {stage:13} {seconds:8.3f} s")
+    if exe.compiled.validation is not None:
+        print(exe.compiled.validation.summary())
     if wanted.output is not None:
         exe.save(wanted.output)
         print(f"saved to {wanted.output}, {os.path.getsize(wanted.output)} bytes")
@@ -272,7 +274,8 @@ def _model(name: str, seed: int | None) -> Model:
 def _options(wanted: argparse.Namespace) -> Options:
     dump, timings = getattr(wanted, "dump", None), getattr(wanted, "timings", None)
     plain = Options.from_environment()
-    return replace(plain, threads=wanted.threads, dump=dump, timings=timings)
+    validate = getattr(wanted, "validate", False)
+    return replace(plain, threads=wanted.threads, dump=dump, timings=timings, validate=validate)
 
 
 def _console() -> Console:
@@ -328,6 +331,12 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, "compile", run_compile, "compile a model")
     _add_model(command, MODEL_HELP)
     command.add_argument("-o", "--output", metavar="FILE", help="save the compiled model")
+    command.add_argument(
+        "--validate",
+        action="store_true",
+        help="run each distinct kernel beside the interpreter of its definition, and refuse to go "
+        "on where one differs",
+    )
 
     command = _command(commands, "run", run_model, "run a model, by default on random inputs")
     _add_model(command)

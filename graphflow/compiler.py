@@ -31,6 +31,7 @@ from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
 from graphflow.tir import to_text
 from graphflow.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
+from graphflow.validation import Validation, validate
 from graphflow.workers import Workers
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
@@ -66,7 +67,8 @@ class Compiled:
 
     `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
     towards steps: these may add up to more than their stage.  `notices` say what of the work for
-    them was done in this process after all, and why.
+    them was done in this process after all, and why.  `validation` says how kernels were compared
+    with their definitions; None without Options(validate=True).
     """
 
     name: str
@@ -83,6 +85,7 @@ class Compiled:
     seconds: float
     notices: tuple[str, ...] = ()
     stated: tuple[Assumed, ...] = ()
+    validation: Validation | None = None
 
 
 def fuse_and_staff(
@@ -165,6 +168,12 @@ STAGES: tuple[Stage, ...] = (
     Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
     Stage("lower", ("executed", "target", "trace", "workers"), ("lowered",), lower, lowered_text),
     Stage("codegen", ("lowered", "target", "trace", "workers"), ("objects",), compile_kernels),
+    Stage(
+        "validate",
+        ("lowered", "objects", "target", "options", "trace", "workers"),
+        ("validation",),
+        validate,
+    ),
     Stage("assemble", ("graph", "lowered", "objects"), ("spec",), assemble),
 )
 """The whole compiler, in order."""
@@ -234,6 +243,7 @@ def compile_graph(
         timings=trace.timings(),
         seconds=time.perf_counter() - start,
         notices=trace.notices,
+        validation=known["validation"],
         **{field: known[field] for field in fields},
     )
 

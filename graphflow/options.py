@@ -28,8 +28,9 @@ class Options:
     `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
     denormal floats count as zero.  `workers` is how many processes besides this one make kernels,
     0 to make them in this process; None starts as many as `threads` and the processors allow if
-    there are many kernels.  `timings` is the path of a table of measured times that `tune` filled,
-    by which layouts are then chosen; with None all prices are estimated.
+    there are many kernels.  `validate` runs each distinct kernel on made-up inputs and compares it
+    with its definition, before anything is returned.  `timings` is the path of a table of measured
+    times that `tune` filled, by which layouts are then chosen; with None all prices are estimated.
     """
 
     threads: int | None = None
@@ -39,6 +40,7 @@ class Options:
     check_assumes: bool = False
     flush_denormals: bool = False
     workers: int | None = None
+    validate: bool = False
     timings: str | None = None
 
     def __post_init__(self) -> None:

@@ -21,7 +21,8 @@ def report(compiled: Compiled) -> dict[str, Any]:
     """Model, target, one entry an edge, cancelled and refused pairs, pins, the plan's price beside
     the next best, and a summary.
 
-    Seconds are what the compiler expects; null where that was not computed.
+    Seconds are what the compiler expects; null where that was not computed.  Under `validation`
+    they are what it took, and differ from run to run.
     """
     plan = compiled.plan
     edges = edge_types(compiled)
@@ -64,6 +65,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "gap": plan.gap,
         "whole": None if plan.whole is None else {**asdict(plan.whole), "because": str(plan.whole)},
         "next_best": _next_best(plan),
+        "validation": None if compiled.validation is None else compiled.validation.report(),
         "summary": summary(compiled, edges),
     }
 

@@ -62,7 +62,7 @@ class KernelTask:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel ready for the emitter, and the schedule that made it.
+    """A kernel ready for the emitter, and the task and the schedule that made it.
 
     `extent` counts the iterations of its parallel loop; `workspace` are buffers that the caller
     hands in besides the definition's parameters, after them; `proofs` that accesses stay in bounds.
@@ -74,6 +74,7 @@ class LoweredKernel:
     extent: int
     workspace: tuple[Buffer, ...]
     proofs: tuple[Proof, ...]
+    task: KernelTask
 
 
 def lower_call(
@@ -104,7 +105,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         if task.claimed is not None:
             _keeps_claim(task.claimed, func, task)
         proofs = require_in_bounds(func)
-    return LoweredKernel(task.symbol, func, schedule, _parallel_extent(func), workspace, proofs)
+    extent = _parallel_extent(func)
+    return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
 
 
 def kernel_key(call: Call) -> tuple[PrimFunc, Placements, Recipe]:

@@ -3,6 +3,7 @@
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import BoundRun, Program
+from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
 from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Space, Step, TensorSpec
 from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
@@ -11,6 +12,7 @@ __all__ = [
     "ALIGNMENT",
     "BoundRun",
     "BufferRef",
+    "LinkedCode",
     "Processor",
     "Program",
     "ProgramSpec",
@@ -21,6 +23,7 @@ __all__ = [
     "check_host",
     "default_threads",
     "is_container",
+    "link",
     "load_program",
     "prepared_spec",
     "processor_of",

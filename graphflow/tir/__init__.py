@@ -24,7 +24,7 @@ from graphflow.tir.expr import (
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
-from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS
+from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
 from graphflow.tir.stmt import (
@@ -43,6 +43,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
+from graphflow.tir.to_python import compile_to_python
 from graphflow.tir.verify import STAGES, is_identifier, verify
 from graphflow.tir.visit import (
     Access,
@@ -109,6 +110,7 @@ __all__ = [
     "accesses",
     "buffers_of",
     "children",
+    "compile_to_python",
     "condition_text",
     "element_text",
     "expr_text",
@@ -131,6 +133,7 @@ __all__ = [
     "sub_bodies",
     "substitute_body",
     "to_text",
+    "undefined_value",
     "verify",
     "walk",
     "walk_expr",

@@ -8,7 +8,7 @@ constant or a loop variable whose constant bounds show it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never, cast
 
 import numpy as np
@@ -68,11 +68,19 @@ _LOOPS_IN_ONE_FUNCTION = 15
 
 
 def compile_to_python(
-    func: PrimFunc, *, undefined: float = float("nan"), reverse: bool = False
+    func: PrimFunc,
+    *,
+    undefined: float = float("nan"),
+    reverse: bool = False,
+    free: Mapping[Var, tuple[int, int]] | None = None,
 ) -> Callable[..., None]:
-    """A Python function that takes a flat list of numpy scalars per parameter, in order."""
+    """A Python function that takes a flat list of numpy scalars per parameter, in order.
+
+    `free` are variables that no loop of `func` binds, each with its lowest and highest value; their
+    values are the function's first arguments.
+    """
     writer = _Writer(func, undefined, reverse)
-    source = writer.source()
+    source = writer.source({} if free is None else free)
     namespace = writer.namespace
     exec(compile(source, f"<kernel {func.name}>", "exec"), namespace)
     return cast(Callable[..., None], namespace["kernel"])
@@ -94,9 +102,13 @@ class _Writer:
         self.stmt: Stmt = Block("", ())
         """The statement being written, for messages."""
 
-    def source(self) -> str:
-        names = ", ".join(self.buffer(p.buffer) for p in self.func.params)
-        return "\n".join((f"def kernel({names}):", *self.body(self.func.body, 1, 0))) + "\n"
+    def source(self, free: Mapping[Var, tuple[int, int]]) -> str:
+        for var, interval in free.items():
+            self.variables[var], self.loops[var] = self.temporary(), interval
+        names = [self.variables[var] for var in free]
+        names += [self.buffer(p.buffer) for p in self.func.params]
+        lines = (f"def kernel({', '.join(names)}):", *self.body(self.func.body, 1, 0))
+        return "\n".join(lines) + "\n"
 
     # -- names and constants
 

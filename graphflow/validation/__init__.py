@@ -1,0 +1,19 @@
+"""Translation validation: each native kernel is run beside the interpreter of its definition."""
+
+from graphflow.validation.check import Check, check_kernel
+from graphflow.validation.elements import Elements, Evaluation, OverBudget, Unsolved
+from graphflow.validation.errors import MARGIN, with_errors
+from graphflow.validation.stage import Validation, validate
+
+__all__ = [
+    "MARGIN",
+    "Check",
+    "Elements",
+    "Evaluation",
+    "OverBudget",
+    "Unsolved",
+    "Validation",
+    "check_kernel",
+    "validate",
+    "with_errors",
+]

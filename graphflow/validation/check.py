@@ -1,0 +1,238 @@
+"""Validating one kernel: it is run natively on made-up inputs and compared with its definition.
+
+In: a lowered kernel and its object code.  Out: a `Check`: what was compared, or why nothing was, or
+what differs.  What always holds: the same kernel gives the same check; seconds are not part of it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphflow.kernels.recipes import Recipe, Scheduled, Tiled
+from graphflow.lower import LoweredKernel
+from graphflow.tir import Buffer, to_text, undefined_value
+from graphflow.trace import Trace
+from graphflow.validation.claims import FILL, check_claims, relied_on
+from graphflow.validation.compare import (
+    Compared,
+    Differs,
+    Disagree,
+    Runs,
+    check_places,
+    check_values,
+)
+from graphflow.validation.elements import Unsolved
+from graphflow.validation.expected import Found, Oracle
+from graphflow.validation.inputs import Array, Assumed, Kind, logical_inputs
+from graphflow.validation.native import Native, Slices, Trespass, pieces, whole
+from graphflow.validation.placing import Placed, placed_params
+from graphflow.validation.samples import samples
+
+MOST_BYTES = 2 << 30
+"""Parameters that take more memory are not allocated a few times over."""
+
+MOST_SPECIAL_BYTES = 256 << 20
+"""Parameters that take more are run with ordinary inputs only: making them takes seconds."""
+
+ROUNDS = ("ordinary", "special")
+
+UNDEFINED = (float("nan"), 7.5e29)
+"""What undefined padding holds in the two runs, and workspaces in both."""
+
+BEFORE = {"f": (-1234.5, 4321.25), "i": (-77, 93), "u": (77, 93), "b": (True, False)}
+"""What outputs hold before the two runs, by kind of dtype; a place was written if it does not hold
+these afterwards."""
+
+CheckTask: TypeAlias = "tuple[LoweredKernel, bytes]"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is known of one kernel.
+
+    `method` is `all` elements, `sampled` ones, or `none` for `reason`.  Over all rounds `compared`
+    elements were compared, of which `rounded` differ within their error bounds and `unjudged` where
+    rounding decides or bounds take too long.  `rounds` names the inputs.  `difference` says what is
+    wrong, None for a kernel that does what its definition says.
+    """
+
+    symbol: str
+    method: str
+    compared: int = 0
+    rounded: int = 0
+    unjudged: int = 0
+    rounds: tuple[str, ...] = ()
+    reason: str | None = None
+    difference: str | None = None
+
+
+def check_kernel(task: CheckTask, trace: Trace) -> Check:
+    """Validate one kernel; the trace gets the seconds."""
+    kernel, code = task
+    with trace.timer("validate", kernel.symbol):
+        try:
+            return _Checker(kernel, code).check()
+        except Unsolved as reason:
+            return Check(kernel.symbol, "none", reason=str(reason))
+
+
+class _Checker:
+    """The state of one validation."""
+
+    def __init__(self, kernel: LoweredKernel, code: bytes) -> None:
+        """Raises `Unsolved` where it would take too much time or memory."""
+        self.kernel = kernel
+        self.definition = kernel.task.definition
+        taken = sum(p.buffer.bytes for p in kernel.func.params)
+        if taken > MOST_BYTES:
+            raise Unsolved(f"its buffers take {taken >> 20} MB, at most {MOST_BYTES >> 20} are run")
+        self.oracle = Oracle.of(self.definition)
+        self.placed = {placed.buffer: placed for placed in placed_params(kernel.task)}
+        self.assumed = _assumed(kernel.task.recipe)
+        self.native = Native(kernel, code)
+        self.positive = False
+        """Whether floats are positive: for most others the results would not be numbers."""
+        # Of the text, so that it does not depend on how kernels are numbered.
+        self.seed = zlib.crc32(to_text(self.definition).encode())
+        self.large = taken > MOST_SPECIAL_BYTES
+
+    def check(self) -> Check:
+        """One round after the other; the first difference ends them."""
+        found = Check(self.kernel.symbol, "all" if self.oracle.all else "sampled")
+        for name in ROUNDS[:1] if self.large else ROUNDS:
+            try:
+                found = self.round(name, found)
+            except (Differs, Trespass) as difference:
+                return replace(found, difference=f"{difference} ({name} inputs)")
+        return found
+
+    def round(self, name: str, found: Check) -> Check:
+        """Run and compare with inputs of one kind; `found` with what that adds to it."""
+        ordinary = name == ROUNDS[0]
+        arrays, expected = self.ordinary() if ordinary else self.expected(special=True)
+        if ordinary and relied_on(self.kernel.task, self.placed.values()):
+            memory = self.run(arrays, 0, whole(self.kernel.extent), undefined=FILL)
+            check_claims(self.kernel.task, self.placed, arrays, memory)
+        results = list(self.compared(arrays, expected))
+        counts = [(r.equal + r.rounded + r.unjudged, r.rounded, r.unjudged) for r in results]
+        compared, rounded, unjudged = (sum(column) for column in zip(*counts, strict=True))
+        return replace(
+            found,
+            compared=found.compared + compared,
+            rounded=found.rounded + rounded,
+            unjudged=found.unjudged + unjudged,
+            rounds=(*found.rounds, name),
+        )
+
+    def ordinary(self) -> tuple[dict[str, Array], Found]:
+        """Inputs for which most results are numbers, where there are such, and the results."""
+        first = self.expected()
+        if _mostly_finite(first[1]):
+            return first
+        self.positive = True
+        second = self.expected()
+        self.positive = _mostly_finite(second[1])
+        return second if self.positive else first
+
+    def expected(self, special: bool = False) -> tuple[dict[str, Array], Found]:
+        """Logical inputs and what the definition gives; special ones have other elements looked
+        at.  Raises `Unsolved` where not even one element can be computed."""
+        seed = self.seed + special
+        kind = Kind(self.positive, special)
+        arrays = logical_inputs(self.definition, kind, self.assumed, seed)
+        wanted = [] if self.oracle.all else self.wanted(seed)
+        found = self.oracle.values(arrays, wanted)
+        if wanted and not any(map(len, found.values())):
+            raise Unsolved("one element takes more iterations than a sample may")
+        return arrays, found
+
+    def wanted(self, seed: int) -> list[tuple[Buffer, int]]:
+        """Elements to compare, those of several outputs in turn."""
+        lists = [
+            [(b, position) for position in samples(self.kernel.func, self.placed[b], seed)]
+            for b in self.definition.outputs
+        ]
+        return [pair for row in zip_longest(*lists) for pair in row if pair is not None]
+
+    def compared(self, arrays: Mapping[str, Array], expected: Found) -> Iterator[Compared]:
+        """Run natively and compare each output."""
+        extent = self.kernel.extent
+        first = self.run(arrays, 0, whole(extent))
+        second = self.run(arrays, 1, pieces(extent))
+        for buffer in self.definition.outputs:
+            placed = self.placed[buffer]
+            name = buffer.name
+            before = BEFORE[first[name].dtype.kind]
+            runs = Runs(first[name], second[name], before)
+            try:
+                check_places(placed, runs)
+            except Disagree as difference:
+                raise Differs(f"{difference}: {self.cause(arrays, first, placed)}") from None
+            yield check_values(placed, runs, expected.get(buffer, {}), self.oracle, arrays)
+
+    def run(
+        self,
+        arrays: Mapping[str, Array],
+        number: int,
+        slices: Slices,
+        before: int | None = None,
+        undefined: float | None = None,
+    ) -> dict[str, Array]:
+        """The outputs of run `number`.
+
+        `before` is the run whose earlier contents they have, if another one; `undefined` is what
+        the inputs' undefined padding holds, if something else.
+        """
+        free = UNDEFINED[number] if undefined is None else undefined
+        packed = {}
+        for buffer in self.definition.inputs:
+            value = undefined_value(buffer.dtype, free)
+            packed[buffer.name] = self.placed[buffer].packed(arrays[buffer.name], value)
+        held = {
+            b.name: BEFORE[np.dtype(b.dtype).kind][number if before is None else before]
+            for b in self.definition.outputs
+        }
+        return self.native.run(packed, held, slices)
+
+    def cause(self, arrays: Mapping[str, Array], first: Mapping[str, Array], placed: Placed) -> str:
+        """Why two runs differ: one thing is changed at a time."""
+        extent, name = self.kernel.extent, placed.buffer.name
+        elements = placed.positions
+
+        def same(other: Mapping[str, Array]) -> bool:
+            kept = [memory[name][elements].tobytes() for memory in (first, other)]
+            return kept[0] == kept[1]
+
+        if not same(self.run(arrays, 1, whole(extent), before=0)):
+            return "it depends on padding that is undefined"
+        if not same(self.run(arrays, 0, whole(extent), before=1)):
+            return "it depends on what its output held before"
+        return "it depends on the slices in which its parallel loop is run"
+
+
+def _assumed(recipe: Recipe) -> Assumed:
+    match recipe:
+        case Tiled():
+            return Assumed(frozenset(recipe.finite), frozenset(recipe.reciprocal))
+        case Scheduled():
+            return Assumed(frozenset(recipe.finite))
+        case _:
+            return Assumed()
+
+
+def _mostly_finite(expected: Found) -> bool:
+    """Whether at least three quarters of the floats are numbers."""
+    values: list[Any] = [
+        value
+        for buffer, found in expected.items()
+        if np.dtype(buffer.dtype).kind == "f"
+        for value in found.values()
+        if value is not None
+    ]
+    return 4 * int(np.isfinite(np.array(values, np.float64)).sum()) >= 3 * len(values)

@@ -1,0 +1,294 @@
+"""Single elements of a definition's results, without running all of the definition.
+
+In: a definition made of stages, a memory for each input.  Out: for each buffer that it writes, the
+functions that compute one element of it.  A stage's loops over the axes of the buffer that it
+writes are replaced by the index of one element, solved for the loop variables; the rest of its body
+is run by the interpreter's own code.  What always holds: an element gets the value that running the
+whole definition gives it, or `Unsolved` is raised and says why that cannot be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+from graphflow.arith import (
+    Axis,
+    IndexExpr,
+    Interval,
+    Predicate,
+    Var,
+    bounds,
+    conjunction,
+    constant_value,
+    equal,
+    simplify,
+    simplify_predicate,
+    substitute,
+    variables,
+    within,
+)
+from graphflow.layout import solve
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    For,
+    If,
+    Param,
+    PrimFunc,
+    Reduce,
+    Role,
+    Stmt,
+    Store,
+    compile_to_python,
+    loads_in,
+    loops_of,
+    map_indices,
+    sites,
+    substitute_body,
+    undefined_value,
+    walk,
+    writes_in,
+)
+
+Memory: TypeAlias = Any
+"""What the interpreter's code indexes by flat positions: an array, a list, or a dict."""
+
+
+class Unsolved(Exception):
+    """The definition is not made of stages whose elements can be computed one by one."""
+
+
+class OverBudget(Exception):
+    """The elements asked for take more iterations than were allowed."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: `run(*index, *memories)` computes what it gives the element at `index`.
+
+    `memories` are the buffers whose memories `run` takes; it writes `written`, which have one
+    shape.  `cost` counts its stores and reductions for one element.
+    """
+
+    written: tuple[Buffer, ...]
+    memories: tuple[Buffer, ...]
+    cost: int
+    run: Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The stages of a definition in program order; `inputs` are given, all else is computed."""
+
+    inputs: tuple[Buffer, ...]
+    stages: tuple[Stage, ...]
+
+    @staticmethod
+    def of(func: PrimFunc) -> Elements:
+        """Compile the stages of `func`.  Raises `Unsolved`."""
+        nests = list(_nests(func.body))
+        _check_order(nests)
+        return Elements(func.inputs, tuple(_stage(nest) for nest in nests))
+
+
+class Evaluation:
+    """Elements for given inputs; those that were computed are kept, with what they rest on.
+
+    Memory that is never written reads as NaN, or as an extreme integer.
+    """
+
+    def __init__(self, elements: Elements, inputs: Mapping[str, Memory], limit: int) -> None:
+        self.left = limit
+        """The iterations that may still be run."""
+        self._computed = {
+            b: Computed(self, b)
+            for b in dict.fromkeys(b for s in elements.stages for b in s.written)
+        }
+        memories: dict[Buffer, Memory] = {b: inputs[b.name] for b in elements.inputs}
+        memories |= self._computed
+        for stage in elements.stages:
+            for buffer in stage.written:
+                self._computed[buffer].add(stage, [memories[b] for b in stage.memories])
+
+    def element(self, buffer: Buffer, position: int) -> Any | None:
+        """The element at a flat position; None where the definition writes nothing there.
+
+        Raises `OverBudget` once more iterations would be run than allowed; what was given before
+        that stays true, nothing more may be asked for.
+        """
+        memory = self._computed.get(buffer)
+        if memory is None:
+            return None  # a definition that writes nothing
+        if position not in memory:
+            memory[position]  # computes it
+        return memory.get(position)
+
+
+class Computed(dict[int, Any]):
+    """The memory of a buffer that is computed: elements by position, made when first read."""
+
+    def __init__(self, evaluation: Evaluation, buffer: Buffer) -> None:
+        super().__init__()
+        self._evaluation = evaluation
+        self._axes = tuple(zip(buffer.strides, buffer.shape, strict=True))
+        self._unwritten = undefined_value(buffer.dtype, float("nan"))
+        self._stages: list[tuple[Callable[..., None], list[Memory]]] = []
+        self._cost = 0
+        self._busy: set[int] = set()
+
+    def add(self, stage: Stage, memories: list[Memory]) -> None:
+        """One more stage that writes this buffer, behind the others."""
+        self._stages.append((stage.run, memories))
+        self._cost += stage.cost
+
+    def __missing__(self, position: int) -> Any:
+        if position not in self._busy:  # a sum without a beginning reads what it computes
+            self._busy.add(position)
+            self._evaluation.left -= self._cost
+            if self._evaluation.left < 0:
+                raise OverBudget
+            index = [position // step % n for step, n in self._axes]
+            for run, memories in self._stages:
+                run(*index, *memories)
+            self._busy.discard(position)
+        return self.get(position, self._unwritten)
+
+
+# From a nest to a function of one element -------------------------------------------------------
+
+
+def _nests(body: Body) -> Iterator[Stmt]:
+    """The statements of a body that are not in blocks or loops, allocations left out."""
+    for stmt in body:
+        if isinstance(stmt, Block):
+            yield from _nests(stmt.body)
+        elif not isinstance(stmt, Allocate):
+            yield stmt
+
+
+def _check_order(nests: list[Stmt]) -> None:
+    """Each buffer is complete before another stage reads it: then it does not matter when."""
+    read: set[Buffer] = set()
+    for nest in nests:
+        places = {stmt.buffer: stmt.indices for stmt in writes_in((nest,))}
+        loads = list(loads_in((nest,)))
+        early = [load for load in loads if places.get(load.buffer, load.indices) != load.indices]
+        late = [load.buffer.name for load in early]
+        late += [buffer.name for buffer in places if buffer in read]
+        if late:
+            raise Unsolved(f"{late[0]} is read before it is complete")
+        if any(isinstance(stmt, Allocate) for stmt in walk((nest,))):
+            raise Unsolved("a stage allocates memory of its own")
+        read |= {load.buffer for load in loads} - places.keys()
+
+
+def _stage(nest: Stmt) -> Stage:
+    targets = tuple(writes_in((nest,)))
+    written = tuple(dict.fromkeys(stmt.buffer for stmt in targets))
+    places = {stmt.indices for stmt in targets}
+    if len(places) != 1 or len({buffer.shape for buffer in written}) != 1:
+        raise Unsolved(f"a stage writes {len(places)} places in each iteration")
+    (place,) = places
+    axes, body = _outer_loops(nest, frozenset().union(*map(variables, place)))
+    index = tuple(Var(f"element.{k}") for k in range(len(place)))
+    ranges: dict[Var, Interval] = {
+        v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)
+    }
+    values = _solved(place, index, axes)
+    reached = conjunction(
+        (
+            *(
+                within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
+                for a in axes
+            ),
+            *(equal(substitute(e, values), v) for e, v in zip(place, index, strict=True)),
+        )
+    )
+    body = _simplified(substitute_body(body, values), ranges)
+    reached = simplify_predicate(reached, ranges)
+    memories = tuple(dict.fromkeys((*written, *(load.buffer for load in loads_in(body)))))
+    params = tuple(Param(b, Role.OUTPUT if b in written else Role.INPUT) for b in memories)
+    func = PrimFunc("element", params, (If(reached, body),))
+    free = {v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)}
+    return Stage(written, memories, _cost(body, ranges), compile_to_python(func, free=free))
+
+
+def _outer_loops(nest: Stmt, wanted: frozenset[Var]) -> tuple[list[Axis], Body]:
+    """The loops around all that writes, outermost first, and what is inside them."""
+    axes: list[Axis] = []
+    body: Body = (nest,)
+    left = set(wanted)
+    while left:
+        (loop,) = body if len(body) == 1 else (None,)
+        if isinstance(loop, Block):
+            body = loop.body
+            continue
+        if not isinstance(loop, For) or not (loop.var in left or loop.extent == 1):
+            names = ", ".join(sorted(var.name for var in left))
+            raise Unsolved(f"the loops over {names} are not the outermost ones of their stage")
+        axes.append(Axis(loop.var, loop.start, loop.stop))
+        left.discard(loop.var)
+        body = loop.body
+    return axes, body
+
+
+def _solved(
+    place: tuple[IndexExpr, ...], index: tuple[Var, ...], axes: list[Axis]
+) -> dict[Var, IndexExpr]:
+    """The loop variables at which a stage writes to `index`, if it does."""
+    ranges: dict[Var, Interval] = {}
+    for axis in axes:
+        start, stop = constant_value(axis.start), constant_value(axis.stop)
+        if start is not None and stop is not None:
+            ranges[axis.var] = (start, stop - 1)
+    known = solve(dict(zip(index, place, strict=True)), ranges)
+    for axis in axes:
+        if constant_value(axis.stop - axis.start) == 1:
+            known.setdefault(axis.var, axis.start)
+    missing = [axis.var.name for axis in axes if axis.var not in known]
+    if missing:
+        where = ", ".join(map(str, place))
+        raise Unsolved(f"the place [{where}] does not tell {', '.join(missing)}")
+    return {axis.var: known[axis.var] for axis in axes}
+
+
+def _simplified(body: Body, ranges: Mapping[Var, Interval]) -> Body:
+    known = dict(ranges)
+    for loop in loops_of(body):
+        start, stop = constant_value(loop.start), constant_value(loop.stop)
+        if start is not None and stop is not None and start < stop:
+            known[loop.var] = (start, stop - 1)
+
+    def on_predicate(predicate: Predicate) -> Predicate:
+        return simplify_predicate(predicate, known)
+
+    return map_indices(body, lambda index: simplify(index, known), on_predicate)
+
+
+def _cost(body: Body, ranges: Mapping[Var, Interval]) -> int:
+    """How often stores and reductions are run for one element, conditions taken to hold."""
+    total = 0
+    for site in sites(body):
+        if isinstance(site.stmt, Store | Reduce):
+            total += prod(_most(axis, site.domain.axes, ranges) for axis in site.domain.axes)
+    return total
+
+
+def _most(axis: Axis, around: tuple[Axis, ...], ranges: Mapping[Var, Interval]) -> int:
+    """The most iterations of a loop."""
+    extent = constant_value(axis.stop - axis.start)
+    if extent is None:
+        extent = bounds(axis.stop - axis.start, ranges)[1]
+    if extent is None:
+        raise Unsolved(f"the loop over {axis.var} has no constant bounds")
+    return max(extent, 0)
+
+
+def iterations(func: PrimFunc) -> int:
+    """How often stores and reductions are run by all of `func`.  Raises `Unsolved`."""
+    return _cost(func.body, {})

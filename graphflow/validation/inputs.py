@@ -1,0 +1,158 @@
+"""Numbers to try a kernel on.
+
+In: a definition, what its kernel may assume of inputs, a seed.  Out: a logical array for each
+input.  What always holds: the same definition and seed give the same arrays.
+
+Floats are small halves and a few larger ones; one operand of a product is scaled by a power of two,
+so that long sums of products neither saturate what follows them nor are rounded: a wrong index then
+shows in every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isqrt, prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.arith import constant_value, variables
+from graphflow.tir import (
+    DTYPES,
+    Binary,
+    Buffer,
+    Load,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Site,
+    sites,
+    walk_expr,
+)
+
+Array: TypeAlias = NDArray[Any]
+
+PATTERN = 1_000_003
+"""Longer arrays repeat so many random numbers: a prime, so that rows do not repeat."""
+
+LARGE_EVERY = 64
+"""One of so many floats is a larger one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Which numbers: `positive` floats for logarithms and roots, or with `special` ones in between:
+    NaN, infinities, negative zeros, denormals, extreme integers."""
+
+    positive: bool = False
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """Inputs by name of which the kernel may assume that they are finite, or above −0.0."""
+
+    finite: frozenset[str] = frozenset()
+    reciprocal: frozenset[str] = frozenset()
+
+
+def logical_inputs(func: PrimFunc, kind: Kind, assumed: Assumed, seed: int) -> dict[str, Array]:
+    """An array for each input of `func`, of its shape and dtype."""
+    products = _products(func)
+    shifts = _shifts(products)
+    factors_only = _multiplied_up(func)
+    terms = max((terms for terms, _ in products), default=1)
+    found = {}
+    for number, buffer in enumerate(func.inputs):
+        rng = np.random.default_rng([seed, number])
+        flat = np.resize(_plain(rng, buffer, kind.positive, factors_only), buffer.size)
+        if buffer.name in shifts and flat.dtype.kind == "f":
+            flat = np.ldexp(flat, -shifts[buffer.name]).astype(flat.dtype)
+        if kind.special:
+            _spread(rng, flat, _specials(buffer, assumed), terms)
+        found[buffer.name] = np.ascontiguousarray(flat).reshape(buffer.shape)
+    return found
+
+
+def _plain(rng: np.random.Generator, buffer: Buffer, positive: bool, factors: bool) -> Array:
+    count = min(buffer.size, PATTERN)
+    dtype = DTYPES[buffer.dtype]
+    if dtype.kind == "b":
+        return rng.integers(0, 2, count).astype(dtype)
+    if dtype.kind != "f":
+        return rng.integers(0 if dtype.kind == "u" else -4, 9, count).astype(dtype)
+    if factors:  # products of many numbers stay in range
+        return rng.choice(np.array([-2, -1, -0.5, 0.5, 1, 2], dtype), count)
+    halves = rng.integers(-8, 9, count)
+    if positive:
+        halves = np.abs(halves) + 1
+    large = rng.integers(0, LARGE_EVERY, count) == 0
+    return (np.where(large, halves * 4, halves) * 0.5).astype(dtype)
+
+
+def _specials(buffer: Buffer, assumed: Assumed) -> list[Any]:
+    dtype = DTYPES[buffer.dtype]
+    if dtype.kind == "b":
+        return [True, False]
+    if dtype.kind != "f":
+        limits = np.iinfo(buffer.dtype)
+        return [int(limits.max), int(limits.min)]
+    denormal = float(np.finfo(buffer.dtype).smallest_subnormal) * 5
+    found = [denormal, 0.0]
+    if buffer.name not in assumed.finite:
+        found.insert(0, float("inf"))
+    if buffer.name not in assumed.reciprocal:
+        found += [-0.0, -denormal]
+        if buffer.name not in assumed.finite:
+            found = [float("nan"), float("-inf"), *found]
+    return found
+
+
+def _spread(rng: np.random.Generator, flat: Array, specials: list[Any], terms: int) -> None:
+    """Special values at random places, so few that about half of the results see none."""
+    if not flat.size:
+        return
+    count = max(len(specials), flat.size // (2 * max(terms, 8)))
+    places = rng.integers(0, flat.size, min(count, flat.size))
+    flat[places] = np.resize(np.array(specials, flat.dtype), places.size)
+
+
+# What is computed with the inputs -----------------------------------------------------------------
+
+
+def _products(func: PrimFunc) -> list[tuple[int, tuple[Buffer, ...]]]:
+    """For each sum the number of its terms, and the inputs multiplied in one."""
+    found = []
+    for site in _reductions(func):
+        stmt = site.stmt
+        assert isinstance(stmt, Reduce)
+        place = frozenset().union(*map(variables, stmt.indices))
+        inner = [axis for axis in site.domain.axes if axis.var not in place]
+        extents = [constant_value(axis.stop - axis.start) or 1 for axis in inner]
+        factors: tuple[Buffer, ...] = ()
+        if stmt.op is ReduceOp.ADD and any(
+            isinstance(e, Binary) and e.op == "mul" for e in walk_expr(stmt.value)
+        ):
+            loads = (e.buffer for e in walk_expr(stmt.value) if isinstance(e, Load))
+            factors = tuple(dict.fromkeys(b for b in loads if b in func.inputs))
+        found.append((prod(extents), factors))
+    return found
+
+
+def _reductions(func: PrimFunc) -> Iterator[Site]:
+    return (site for site in sites(func.body) if isinstance(site.stmt, Reduce))
+
+
+def _shifts(products: list[tuple[int, tuple[Buffer, ...]]]) -> dict[str, int]:
+    """By how many bits the last factor of a product is made smaller: to 1/√terms, about."""
+    scaled = {factors[-1].name: terms for terms, factors in products if len(factors) > 1}
+    # Sums over segments of one tensor add up to one sum.
+    bits = isqrt(sum(scaled.values())).bit_length()
+    return dict.fromkeys(scaled, bits)
+
+
+def _multiplied_up(func: PrimFunc) -> bool:
+    stmts = (site.stmt for site in _reductions(func))
+    return any(isinstance(s, Reduce) and s.op is ReduceOp.MUL for s in stmts)

@@ -1,0 +1,117 @@
+"""One kernel as machine code, run between guards.
+
+In: a kernel and its object code, an array for each parameter that the caller hands in.  Out: the
+memory of its outputs after a run.  What always holds: `Trespass` is raised where a run changed an
+input or anything around a buffer.
+
+Guards are bytes of ones: as floats they are NaN, so that reading them shows, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphflow.lower import LoweredKernel
+from graphflow.runtime import ALIGNMENT, LinkedCode, link
+from graphflow.tir import DTYPES, Buffer, undefined_value
+from graphflow.validation.inputs import Array
+
+GUARD = 4 * ALIGNMENT
+"""Bytes before and behind each buffer."""
+
+ONES = 0xFF
+
+Slices = Sequence[tuple[int, int]]
+"""Parts of a kernel's parallel loop, in the order in which they are run."""
+
+
+class Trespass(Exception):
+    """A kernel wrote where it must not; says where."""
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """A buffer's memory, and the bytes around it."""
+
+    raw: Array
+    view: Array
+
+    @staticmethod
+    def of(buffer: Buffer, contents: Any) -> _Guarded:
+        raw = np.full(buffer.bytes + 2 * GUARD + ALIGNMENT, ONES, np.uint8)
+        start = GUARD + -(raw.ctypes.data + GUARD) % ALIGNMENT
+        view = raw[start : start + buffer.bytes].view(DTYPES[buffer.dtype])
+        view[...] = contents.reshape(-1) if isinstance(contents, np.ndarray) else contents
+        return _Guarded(raw, view)
+
+    def check(self, name: str) -> None:
+        """Raises `Trespass` where a guard has changed."""
+        start = self.view.ctypes.data - self.raw.ctypes.data
+        for guard, side in (
+            (self.raw[:start][::-1], "before"),
+            (self.raw[start + self.view.nbytes :], "behind"),
+        ):
+            changed = np.flatnonzero(guard != ONES)
+            if changed.size:
+                distance = int(changed[0]) + (side == "before")
+                raise Trespass(f"it writes {distance} bytes {side} the memory of {name}")
+
+    def checksum(self) -> int:
+        """Of the contents; copies of large inputs would take too much memory."""
+        return zlib.crc32(self.view.data)
+
+
+class Native:
+    """A kernel that is linked into this process."""
+
+    def __init__(self, kernel: LoweredKernel, code: bytes) -> None:
+        """Raises CodegenError for object code that cannot be linked."""
+        self._kernel = kernel
+        self._code: LinkedCode = link(((kernel.symbol, code),))
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._call = kind(self._code.addresses[kernel.symbol])
+
+    def run(
+        self, inputs: Mapping[str, Array], before: Mapping[str, Any], slices: Slices
+    ) -> dict[str, Array]:
+        """The flat memory of each output, which held `before`: an array, or one number.
+
+        Workspaces begin undefined.  Raises `Trespass`.
+        """
+        outputs = {b.name for b in self._kernel.task.definition.outputs}
+        held: dict[str, _Guarded] = {}
+        for param in self._kernel.func.params:
+            buffer = param.buffer
+            contents = inputs.get(buffer.name, before.get(buffer.name))
+            if contents is None:
+                contents = undefined_value(buffer.dtype, float("nan"))
+            held[buffer.name] = _Guarded.of(buffer, contents)
+        read = [b.name for b in self._kernel.task.definition.inputs]
+        sums = {name: held[name].checksum() for name in read}
+        pointers = [held[p.buffer.name].view.ctypes.data for p in self._kernel.func.params]
+        table = (ctypes.c_void_p * len(pointers))(*pointers)
+        for low, high in slices:
+            if low < high:
+                self._call(table, low, high)
+        for name, guarded in held.items():
+            guarded.check(name)
+            if name in sums and sums[name] != guarded.checksum():
+                raise Trespass(f"it writes to its input {name}")
+        return {name: held[name].view for name in held if name in outputs}
+
+
+def whole(extent: int) -> Slices:
+    """The loop in one piece."""
+    return ((0, extent),)
+
+
+def pieces(extent: int) -> Slices:
+    """The loop in three pieces, the last one first."""
+    first, second = extent // 3, extent - extent // 3
+    return ((second, extent), (0, first), (first, second))

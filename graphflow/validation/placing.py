@@ -1,0 +1,120 @@
+"""Where a kernel's parameters have their elements, and what lies between these.
+
+In: the task of a kernel.  Out: for each parameter a `Placed`: flat positions of the elements in its
+box, and what the kernel may assume of the other places, or must leave there.  What a conversion's
+definition says is physical already: there every place of the box is an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphflow.arith import Extremum, FloorDiv, FloorMod, IndexExpr, Var, terms_of
+from graphflow.layout import Layout, logical_vars, row_major
+from graphflow.lower import KernelTask
+from graphflow.tir import DTYPES, Buffer
+from graphflow.validation.elements import Unsolved
+from graphflow.validation.inputs import Array
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A parameter: `buffer` as the definition has it, and the layout it is placed in, if any.
+
+    `pad` is what the places without an element hold (inputs: a number, or `undef`) or must hold
+    afterwards (outputs: a number, `undef` for anything, None for what was there).
+    """
+
+    buffer: Buffer
+    layout: Layout | None = None
+    pad: float | str | None = None
+
+    @property
+    def size(self) -> int:
+        """Elements of the box."""
+        return self.buffer.size if self.layout is None else int(np.prod(self.layout.physical_shape))
+
+    @cached_property
+    def positions(self) -> Array:
+        """The flat position in the box of each element, in logical order."""
+        if self.layout is None:
+            return np.arange(self.size)
+        return _positions(self.layout)
+
+    @cached_property
+    def elements(self) -> Array:
+        """For each place of the box the logical position of its element, −1 where it has none."""
+        found = np.full(self.size, -1, np.int64)
+        found[self.positions] = np.arange(self.buffer.size)
+        return found
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The extents of the box."""
+        return self.buffer.shape if self.layout is None else self.layout.physical_shape
+
+    def packed(self, logical: Array, undefined: Any) -> Array:
+        """The box with these elements, and in between what the kernel may assume."""
+        if self.layout is None or self.layout == row_major(self.buffer.shape):
+            return logical
+        free = undefined if isinstance(self.pad, str | None) else self.pad
+        box = np.full(self.size, free, DTYPES[self.buffer.dtype])
+        box[self.positions] = logical.reshape(-1)
+        return box
+
+    def element_name(self, position: int) -> str:
+        """The element at a logical position, for messages."""
+        index = np.unravel_index(position, self.buffer.shape)
+        return f"{self.buffer.name}[{', '.join(str(int(k)) for k in index)}]"
+
+    def place_name(self, position: int) -> str:
+        """A place of the box, for messages."""
+        index = ", ".join(str(int(k)) for k in np.unravel_index(position, self.box))
+        name = "" if self.layout is None else f" of {self.layout.describe()}"
+        return f"[{index}]{name}"
+
+
+def placed_params(task: KernelTask) -> Iterator[Placed]:
+    """Where each parameter of the definition is, in their order.
+
+    Raises `Unsolved` for padding that a function of its place gives: no plan asks for that.
+    """
+    given = {name: (layout, pad) for name, layout, pad in task.placements}
+    for param in task.definition.params:
+        layout, pad = given.get(param.buffer.name, (None, None))
+        if not isinstance(pad, str | float | int | None):
+            raise Unsolved(f"the padding of {param.buffer.name} is a function")
+        yield Placed(param.buffer, layout, pad)
+
+
+def _positions(layout: Layout) -> Array:
+    axes = logical_vars(len(layout.logical_shape))
+    grid = np.indices(layout.logical_shape, sparse=True)
+    values = dict(zip(axes, grid, strict=True))
+    flat = layout.buffer("box", "float32").flat_index(layout.physical_index(axes))
+    return np.broadcast_to(_evaluated(flat, values), layout.logical_shape).reshape(-1)
+
+
+def _evaluated(expr: IndexExpr, values: dict[Var, Array]) -> Array:
+    """`arith.evaluate` for arrays of values."""
+    match expr:
+        case Var():
+            return values[expr]
+        case FloorDiv():
+            return _evaluated(expr.numerator, values) // expr.divisor
+        case FloorMod():
+            return _evaluated(expr.numerator, values) % expr.divisor
+        case Extremum():
+            pick = np.minimum if expr.kind == "min" else np.maximum
+            parts = [_evaluated(operand, values) for operand in expr.operands]
+            return np.asarray(pick.reduce(np.broadcast_arrays(*parts)))
+    terms, constant = terms_of(expr)
+    total = np.asarray(constant, np.int64)
+    for atom, k in terms:
+        total = total + k * _evaluated(atom, values)
+    return total
