@@ -68,7 +68,6 @@ from graphflow.tir import (
     walk_expr,
 )
 
-
 ONE_THREAD = ", by one thread: its parallel loop is not all it does"
 """What the name of a form says whose parallel loop was made serial."""
 
