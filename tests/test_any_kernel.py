@@ -22,7 +22,15 @@ from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.errors import LayoutConflict
 from graphflow.flow import LayoutPlan, contents, plan_layouts
-from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
+from graphflow.graph import (
+    Node,
+    OperatorGraph,
+    Value,
+    canonicalize,
+    fuse,
+    interpret_graph,
+    read_through,
+)
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import View, alternatives, lifted, memory_key
 from graphflow.layout import IndexMap, Layout, Undefined, channels_last, row_major
@@ -440,6 +448,47 @@ def test_overlapping_moves_are_no_views() -> None:
     graph.add(Node("end", "Exp", d.unary("exp", (1, 24, 2, 2)), ("v",), ("y",)))
     graph.set_outputs(["y"])
     assert_as_meant(graph, arrays_for(graph))
+
+
+JOINED = """(a: f32[1, 8, 2, 2], b: f32[1, 8, 2, 2], y: out[f32[1, 16, 2, 2]]):
+        with block("first"):
+            for n in serial(0, 1):
+                for c in serial(0, 8):
+                    for h in serial(0, 2):
+                        for w in serial(0, 2):
+                            y[n, c, h, w] = a[n, c, h, w]
+        with block("second"):
+            for m in serial(0, 1):
+                for e in serial(0, 8):
+                    for k in serial(0, 2):
+                        for v in serial(0, 2):
+                            y[m, e + 8, k, v] = b[m, e, k, v]"""
+CORNER = """
+        with block("corner"):
+            for u in serial(0, 1):
+                y[u, 3, 1, 1] = b[u, 3, 1, 0]"""
+
+
+@pytest.mark.parametrize(("rest", "through"), [("", True), (CORNER, False)])
+def test_channels_are_traced_where_whole_channels_move(rest: str, through: bool) -> None:
+    """A later stage that writes part of a channel is not looked past."""
+    graph = OperatorGraph()
+    graph.add_value(Value("a", "float32", (1, 8, 2, 2)))
+    graph.add_value(Value("b", "float32", (1, 8, 2, 2)))
+    graph.set_inputs(["a", "b"])
+    joined = parse(f"\n    @primfunc\n    def k{JOINED}{rest}\n")
+    graph.add(Node("both", "Both", joined, ("a", "b"), ("v",)))
+    weights = np.random.default_rng(0).integers(-3, 4, (8, 16, 1, 1)).astype("float32")
+    graph.add_initializer("w", weights)
+    point = d.convolution((1, 16, 2, 2), (8, 16, 1, 1))
+    graph.add(Node("point", "Conv", point, ("v", "w"), ("y",)))
+    graph.set_outputs(["y"])
+    other = read_through(graph, {"v"})
+    assert (other is not None) is through
+    expected = interpret_graph(graph, arrays_for(graph))["y"]
+    if other is not None:
+        found = interpret_graph(canonicalize(other), arrays_for(graph))["y"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
