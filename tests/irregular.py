@@ -1,20 +1,26 @@
-"""Random kernels that no recipe has a fast form for: they run as they are, or in some layout.
+"""Random kernels that no recipe has a fast form for, and graphs of them with pinned layouts.
 
 `irregular_kernels` draws definitions as `strategies.primfuncs` does, of which some stages carry
 values from one iteration to the next, have triangular loops, allocate inside loops and conditions,
 write an output in several parts, in part or twice, write two buffers in one nest, or stand under a
-condition; some inputs are never read, some buffers have no element.
+condition; some inputs are never read, some buffers have no element.  `graphs` draws one to three
+nodes of such kernels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import random
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
 from strategies import Draw, KernelOptions, _Kernel
+from test_codegen import FLOAT_KERNELS, INTEGER_KERNELS
+from test_user_layouts import random_layout
 
 from graphflow.arith import IndexExpr, Var, at_least_zero, const
+from graphflow.graph import Node, OperatorGraph, Value
+from graphflow.layout import Layout
 from graphflow.tir import (
     Allocate,
     Binary,
@@ -29,12 +35,14 @@ from graphflow.tir import (
     PrimFunc,
     Reduce,
     ReduceOp,
+    Select,
     Stmt,
     Store,
 )
 
 STAGES = (
     "carried",
+    "selected",
     "triangular",
     "parts",
     "partial",
@@ -71,7 +79,10 @@ class _Irregular(_Kernel):
             return super().stage(outputs, is_output, parallel)
         kind = self.one_of(STAGES)
         shape = self.shape()
-        if kind in ("carried", "triangular", "parts", "partial", "imperfect") and not shape:
+        if (
+            kind in ("carried", "selected", "triangular", "parts", "partial", "imperfect")
+            and not shape
+        ):
             shape = (self.one_of(self.options.extents),)
         if kind in ("partial", "empty"):
             is_output = True
@@ -96,6 +107,8 @@ class _Irregular(_Kernel):
         match kind:
             case "carried":
                 return self.carried(buffer)
+            case "selected":
+                return self.around(buffer, self.selected)
             case "triangular":
                 return self.around(buffer, self.triangular)
             case "parts" | "partial":
@@ -156,6 +169,14 @@ class _Irregular(_Kernel):
             return (If(at_least_zero(indices[axis] - 1), (later,), (first,)),)
 
         return self.around(buffer, body)
+
+    def selected(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+        """A value carried by a select: one store, as of an elementwise kernel."""
+        axis = self.draw(st.integers(0, len(indices) - 1))
+        before = tuple(e - 1 if k == axis else e for k, e in enumerate(indices))
+        inside = at_least_zero(indices[axis] - 1)
+        old = Select(inside, Load(buffer, before), self.literal(buffer.dtype))
+        return (Store(buffer, indices, self.combined(old, self.expr(buffer.dtype))),)
 
     def triangular(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
         axis = self.draw(st.integers(0, len(indices) - 1))
@@ -224,3 +245,62 @@ class _Irregular(_Kernel):
             body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
         nest = For(outer, const(0), const(buffer.shape[0]), LoopKind.SERIAL, (head, *body))
         return (Allocate(beside), nest)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph, layouts for some of its inner values, and how to run it.
+
+    `unwritten` are values that their kernels do not write everywhere; no node reads them.
+    """
+
+    graph: OperatorGraph
+    pins: dict[str, Layout]
+    fused: bool
+    seed: int
+    unwritten: frozenset[str]
+
+
+@st.composite
+def graphs(draw: Draw) -> Case:
+    """One to three nodes, most of which read what those before them wrote."""
+    numbers = draw(st.sampled_from([FLOAT_KERNELS, INTEGER_KERNELS]))
+    extents = draw(st.sampled_from([(1, 2, 3, 4, 5), (1, 3, 9, 17)]))
+    options = replace(numbers, stage="definition", extents=extents, marks=False)
+    graph = OperatorGraph()
+    made: list[str] = []
+    unwritten: set[str] = set()
+    for k in range(draw(st.integers(1, 3))):
+        known = tuple(dict.fromkeys(_kind(graph, name) for name in made))
+        func, partial = draw(irregular_kernels(replace(options, given=known)))
+        inputs = tuple(_bound(graph, buffer, made) for buffer in func.inputs)
+        outputs = tuple(f"v{k}_{buffer.name}" for buffer in func.outputs)
+        graph.add(Node(f"n{k}", "kernel", func, inputs, outputs))
+        for buffer, name in zip(func.outputs, outputs, strict=True):
+            if buffer.name in partial:
+                unwritten.add(name)
+            else:
+                made.append(name)
+    read = {value for node in graph.nodes for value in node.inputs}
+    every = [value for node in graph.nodes for value in node.outputs]
+    graph.set_outputs([v for v in every if v not in read or draw(st.booleans())])
+    rng = random.Random(draw(st.integers(0, 10**6)))
+    pinned = [v for v in every if rng.random() < 0.4 and graph.values[v].shape]
+    pins = {v: random_layout(rng, graph.values[v].shape) for v in pinned}
+    return Case(graph, pins, rng.random() < 0.5, rng.randrange(10**6), frozenset(unwritten))
+
+
+def _kind(graph: OperatorGraph, name: str) -> tuple[tuple[int, ...], str]:
+    return graph.values[name].shape, graph.values[name].dtype
+
+
+def _bound(graph: OperatorGraph, buffer: Buffer, made: list[str]) -> str:
+    """The newest value that fits a parameter; a new graph input where there is none."""
+    wanted = (buffer.shape, buffer.dtype)
+    found = next((v for v in (*reversed(made), *graph.inputs) if _kind(graph, v) == wanted), None)
+    if found is not None:
+        return found
+    name = f"in{len(graph.inputs)}"
+    graph.add_value(Value(name, buffer.dtype, buffer.shape))
+    graph.set_inputs([*graph.inputs, name])
+    return name

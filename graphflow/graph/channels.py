@@ -91,7 +91,10 @@ def _table(graph: OperatorGraph, node: Node) -> tuple[Channel, ...] | None:
         return _walked(graph, node, moves[0])
     found: dict[int, Channel] = {}
     for move in moves:
-        for place, origin in _channels_of(move, shape) or ():
+        channels = _channels_of(move, shape)
+        if channels is None:
+            return None  # it may write over what another move put there
+        for place, origin in channels:
             found[place] = (move.value, origin)
     return tuple(found[c] for c in range(shape[CHANNELS])) if len(found) == shape[1] else None
 

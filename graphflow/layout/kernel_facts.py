@@ -162,7 +162,7 @@ class _Writer:
         return (values, conjunction(conditions)) if complete else None
 
     def fills(self, shape: tuple[int, ...]) -> bool:
-        """Whether it plainly stores to each element of a buffer: a loop over each axis, in order."""
+        """Whether it stores to each element of a buffer, with a loop over each axis in order."""
         axes = self.domain.axes
         plain = self.store.indices == tuple(axis.var for axis in axes)
         extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)

@@ -10,13 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphflow.arith import TRUE, Image, Proof, images_cover
-from graphflow.errors import VerifyError
-from graphflow.kernels.recipes import Crossing, Placements, Recipe, Staged, build, crosses
+from graphflow.arith import (
+    TRUE,
+    Image,
+    Proof,
+    Verdict,
+    images_cover,
+)
+from graphflow.errors import ScheduleError, VerifyError
+from graphflow.kernels.recipes import (
+    Crossing,
+    Placements,
+    Recipe,
+    Staged,
+    Tiled,
+    build,
+    crosses,
+)
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
-from graphflow.schedule import Schedule, require_in_bounds
+from graphflow.schedule import Rewrite, Schedule, require_in_bounds
 from graphflow.target import Target
 from graphflow.tir import (
     Access,
@@ -96,7 +110,7 @@ def kernel_task(call: Call, target: Target, symbol: str) -> KernelTask:
 def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the last proofs."""
     with trace.timer("schedule", task.symbol):
-        schedule = build(task.definition, task.placements, task.recipe, task.target)
+        schedule = _schedule(task)
         func, workspace = _with_workspace(schedule.func)
         func = remove_undef(remove_assume(func))
         func = replace(func, name=task.symbol)
@@ -109,6 +123,30 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
 
 
+def _schedule(task: KernelTask) -> Schedule:
+    """The schedule that the recipe of a task makes.
+
+    Where a step of a tile is refused, which is nobody's fault but the recipe's, the kernel is made
+    stage by stage with its parameters placed alike; the schedule then begins with the refusal.
+    ScheduleError where the plan relies on what only the tile leaves in padding.
+    """
+    try:
+        return build(task.definition, task.placements, task.recipe, task.target)
+    except ScheduleError as refusal:
+        if not isinstance(task.recipe, Tiled) or task.claimed is not None:
+            raise
+        reason = str(refusal).partition("\nin\n")[0]
+        made = build(task.definition, task.placements, Staged(), task.target)
+        first = Schedule.of(task.definition).apply(instead_of_tile, reason)
+        return replace(made, steps=(*first.steps, *made.steps))
+
+
+def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:
+    """The kernel as it is: a step that says for which `reason` no tile is made of it."""
+    claim = f"no tile is made, for {reason}"
+    return Rewrite(replace(func), (Proof(Verdict.PROVEN, claim, "structure"),))
+
+
 def kernel_key(call: Call) -> tuple[PrimFunc, Placements, Recipe]:
     """Calls with equal keys run the same kernel; names of nodes do not matter."""
     return _anonymous(call.definition), placements_of(call), recipe_of(call)
@@ -116,7 +154,7 @@ def kernel_key(call: Call) -> tuple[PrimFunc, Placements, Recipe]:
 
 def scheduled(call: Call, target: Target) -> Schedule:
     """The schedule of a call's kernel."""
-    return build(*kernel_key(call), target)
+    return _schedule(kernel_task(call, target, "kernel"))
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from math import prod
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from graphflow.arith import (
     IndexExpr,
     Interval,
     Var,
+    bounds,
     constant_value,
     simplify,
     substitute,
@@ -180,7 +182,7 @@ def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
     shape, in whatever layout it then has.
     """
     moves = _views_of(definition)
-    if moves:
+    if moves and _apart(moves):
         yield from _in_output(definition.outputs[0], moves, target)
     if len(moves) == 1:
         yield from _in_input(*moves[0], target)
@@ -205,6 +207,21 @@ def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
     read = [load.buffer for _, load, _ in moves]
     once = len(set(read)) == len(read) and set(read) == set(definition.inputs)
     return moves if once and len(definition.outputs) == 1 else ()
+
+
+def _apart(moves: Sequence[Move]) -> bool:
+    """Whether no two moves write the same element: each pair has an axis along which their boxes
+    do not meet.  Elsewhere the later one wins, and inputs would lie over each other."""
+    boxes = [[bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves]
+    return all(
+        any(_before(a, b) or _before(b, a) for a, b in zip(first, second, strict=True))
+        for first, second in combinations(boxes, 2)
+    )
+
+
+def _before(first: Interval, second: Interval) -> bool:
+    end, start = first[1], second[0]
+    return end is not None and start is not None and end < start
 
 
 def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list[Layout]:

@@ -55,6 +55,10 @@ from graphflow.tir import (
     writes_in,
 )
 
+PRIVATE_BYTES = 1 << 20
+"""The most that an iteration may allocate for itself where threads share a loop: it is on their
+stacks, which are commonly 8 MiB."""
+
 
 def staged(
     definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
@@ -226,7 +230,10 @@ def _digits_apart(s: Schedule) -> Schedule:
     for stmt in [loop for loop in loops_of(s.func.body) if _is_innermost(loop)]:
         base, name = _digit_base(stmt), stmt.var.name
         if base is not None and stmt.extent is not None and base < stmt.extent:
-            s = s.apply(divide_loop, name, base, (name + "q", name + "r"), "cut")
+            try:
+                s = s.apply(divide_loop, name, base, (name + "q", name + "r"), "cut")
+            except ScheduleError:
+                continue  # another loop has one of these names
             s = s.apply(simplify_kernel)
     return s
 
@@ -281,6 +288,9 @@ def _threaded(s: Schedule) -> Schedule:
     """Joins the outer loops of a kernel with a single nest, and gives them to the threads."""
     work = [stmt for stmt in s.func.body if any(writes_in((stmt,)))]
     if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):
+        return s
+    private = (stmt.buffer.bytes for stmt in walk(s.func.body) if isinstance(stmt, Allocate))
+    if sum(private) > PRIVATE_BYTES:
         return s
     body = work[0].body if isinstance(work[0], Block) else (work[0],)
     if len(body) != 1 or not isinstance(body[0], For):
