@@ -116,49 +116,85 @@ def check_values(
     arrays: Mapping[str, Array],
 ) -> Compared:
     """Compare elements with those of the definition.  Raises `Differs`."""
-    positions = np.fromiter(expected, np.int64, len(expected))
-    untouched = runs.untouched()[placed.positions[positions]]
-    got = runs.first[placed.positions[positions]]
-    written = np.array([value is not None for value in expected.values()], bool)
-    blank = np.zeros((), got.dtype)[()]
-    reference = np.array([blank if v is None else v for v in expected.values()], got.dtype)
-    equal = np.where(written, _same_numbers(got, reference, oracle) & ~untouched, untouched)
-    doubtful = np.flatnonzero(~equal)
+    found = _Values.of(placed, runs, expected)
+    doubtful = found.other_numbers(oracle)
     if not doubtful.size:
         return Compared(len(expected), 0, 0)
-    buffer = placed.buffer
     bounds: Mapping[int, Any] = {}
     missed = 0
-    if oracle.has_bounds(buffer) and np.all(written[doubtful] & ~untouched[doubtful]):
+    if oracle.has_bounds(placed.buffer) and found.all_written(doubtful):
         # The largest differences first, as there may not be time for all.
-        order = doubtful[np.argsort(-_relative(got[doubtful], reference[doubtful]), kind="stable")]
-        wanted = [(buffer, int(positions[k])) for k in order]
-        found, missed = oracle.bounds(arrays, wanted)
-        bounds = found.get(buffer, {})
-    wrong, open_ones = [], missed
+        wanted = [(placed.buffer, int(found.elements[k])) for k in found.by_distance(doubtful)]
+        computed, missed = oracle.bounds(arrays, wanted)
+        bounds = computed.get(placed.buffer, {})
+    wrong, unjudged = [], missed
     for k in doubtful:
-        bound = bounds.get(int(positions[k]), 0.0)
-        if missed and int(positions[k]) not in bounds:
+        bound = bounds.get(int(found.elements[k]))
+        if bound is None and missed:
             continue
-        if np.isposinf(bound):
-            open_ones += 1
-        elif not _within(got[k], reference[k], bound):
+        if bound is not None and np.isposinf(bound):
+            unjudged += 1
+        elif not _within(found.got[k], found.reference[k], bound):
             wrong.append(int(k))
     if wrong:
-        first = min(wrong, key=lambda k: int(positions[k]))
-        element = int(positions[first])
-        bound = bounds.get(element, 0.0)
+        first = min(wrong, key=lambda k: int(found.elements[k]))
+        what = found.describe(placed, first, bounds.get(int(found.elements[first])))
+        raise Differs(f"{what}; {len(wrong)} of the {len(expected)} compared elements differ")
+    rounded = int(doubtful.size) - unjudged
+    return Compared(len(expected) - int(doubtful.size), rounded, unjudged)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Elements by their logical positions: what a kernel wrote, and what it had to write.
+
+    `touched` says where it wrote, `written` where its definition does.
+    """
+
+    elements: Array
+    got: Array
+    touched: Array
+    reference: Array
+    written: Array
+
+    @staticmethod
+    def of(placed: Placed, runs: Runs, expected: Mapping[int, Any]) -> _Values:
+        elements = np.fromiter(expected, np.int64, len(expected))
+        places = placed.positions[elements]
+        got = runs.first[places]
+        blank = np.zeros((), got.dtype)[()]
+        values = [blank if value is None else value for value in expected.values()]
+        written = np.array([value is not None for value in expected.values()], bool)
+        touched = ~runs.untouched()[places]
+        return _Values(elements, got, touched, np.array(values, got.dtype), written)
+
+    def other_numbers(self, oracle: Oracle) -> Array:
+        """Which are not the same: places in the arrays."""
+        same = np.where(
+            self.written, _same_numbers(self.got, self.reference, oracle) & self.touched,
+            ~self.touched,
+        )  # fmt: skip
+        return np.flatnonzero(~same)
+
+    def all_written(self, which: Array) -> bool:
+        """Whether these are numbers on both sides."""
+        return bool(np.all(self.written[which] & self.touched[which]))
+
+    def by_distance(self, which: Array) -> Array:
+        """The same ones, those that are farthest from the reference first, in parts of it."""
+        with np.errstate(all="ignore"):
+            wide, right = (a[which].astype(np.float64) for a in (self.got, self.reference))
+            far = np.abs(wide - right) / np.maximum(np.abs(right), np.finfo(np.float64).tiny)
+        far = np.nan_to_num(far, nan=np.inf, posinf=np.inf)
+        return np.asarray(which[np.argsort(-far, kind="stable")])
+
+    def describe(self, placed: Placed, k: int, bound: Any | None) -> str:
+        """What one element must be and what it is."""
         allowed = f" give or take {MARGIN * float(bound):.2g}" if bound else ""
-        is_written, is_touched = bool(written[first]), not untouched[first]
-        raise Differs(
-            f"{placed.element_name(element)} (place "
-            f"{placed.place_name(int(placed.positions[element]))}) must be "
-            f"{f'{reference[first]}{allowed}' if is_written else 'left alone'} and is "
-            f"{got[first] if is_touched else 'not written'}; {len(wrong)} of the {len(expected)} "
-            "compared elements differ"
-        )
-    rounded = int(doubtful.size) - open_ones
-    return Compared(len(expected) - int(doubtful.size), rounded, open_ones)
+        must = f"{self.reference[k]}{allowed}" if self.written[k] else "left alone"
+        found = self.got[k] if self.touched[k] else "not written"
+        place = int(placed.positions[int(self.elements[k])])
+        return f"{_named(placed, place)} must be {must} and is {found}"
 
 
 def _named(placed: Placed, place: int) -> str:
@@ -184,15 +220,7 @@ def _same_numbers(got: Array, reference: Array, oracle: Oracle) -> Array:
     return same | (got == reference) if sums else same
 
 
-def _relative(got: Array, reference: Array) -> Array:
-    """How far numbers are from the reference, in parts of it; infinite where one is not finite."""
-    with np.errstate(all="ignore"):
-        wide, right = got.astype(np.float64), reference.astype(np.float64)
-        far = np.abs(wide - right) / np.maximum(np.abs(right), np.finfo(np.float64).tiny)
-    return np.nan_to_num(far, nan=np.inf, posinf=np.inf)
-
-
-def _within(got: Any, reference: Any, bound: Any) -> bool:
+def _within(got: Any, reference: Any, bound: Any | None) -> bool:
     """Whether a number is as near to the reference as its error bound permits.
 
     Without a bound it had to be the same; zeros of different signs are not.
