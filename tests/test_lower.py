@@ -12,13 +12,14 @@ from test_flow import SHORT, Net, chain, favour, joined, two_demands
 
 from graphflow.arith import Var, as_index, less_than
 from graphflow.convert import apply_plan
-from graphflow.errors import GraphflowError, VerifyError
+from graphflow.errors import VerifyError
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
-from graphflow.lower import Lowered, in_bounds, lower, remove_assume, remove_undef
+from graphflow.lower import Lowered, lower, remove_assume, remove_undef
 from graphflow.lower.memory import align, pack, plan_arena
 from graphflow.runtime import ALIGNMENT
+from graphflow.schedule import require_in_bounds
 from graphflow.tir import (
     DTYPES,
     Assume,
@@ -26,6 +27,7 @@ from graphflow.tir import (
     Block,
     Buffer,
     Comparison,
+    Expr,
     For,
     If,
     IndexValue,
@@ -34,9 +36,13 @@ from graphflow.tir import (
     LoopKind,
     Param,
     PrimFunc,
+    Reduce,
+    ReduceOp,
     Role,
+    Select,
     Stmt,
     Store,
+    Unary,
     Undef,
     interpret,
     walk,
@@ -201,7 +207,7 @@ X, Y = Buffer("x", (8,)), Buffer("y", (8,))
 
 def test_accesses_inside_are_proven() -> None:
     func = kernel(X, Y, loop(i, 8, Store(Y, (i,), Load(X, (7 - i,)))))
-    proofs = in_bounds(func)
+    proofs = require_in_bounds(func)
     assert proofs
     assert all(p.proven for p in proofs)
 
@@ -212,7 +218,7 @@ def test_accesses_inside_are_proven() -> None:
 def test_an_access_outside_is_refused(stored: Var, loaded: Var, name: str) -> None:
     func = kernel(X, Y, loop(i, 8, Store(Y, (stored,), Load(X, (loaded,)))))
     with pytest.raises(VerifyError, match=f"{name}\\[") as error:
-        in_bounds(func)
+        require_in_bounds(func)
     assert "not proven to stay in [8]" in str(error.value)
     assert "def k" in str(error.value)
 
@@ -220,17 +226,17 @@ def test_an_access_outside_is_refused(stored: Var, loaded: Var, name: str) -> No
 def test_a_condition_keeps_an_access_inside() -> None:
     inner = If(less_than(4 * i + j, 8), (Store(Y, (4 * i + j,), Load(X, (4 * i + j,))),))
     body = loop(i, 3, loop(j, 4, inner, kind=LoopKind.VECTORIZED))
-    assert all(p.proven for p in in_bounds(kernel(X, Y, body)))
+    assert all(p.proven for p in require_in_bounds(kernel(X, Y, body)))
     bare = loop(i, 3, loop(j, 4, *inner.then, kind=LoopKind.VECTORIZED))
     with pytest.raises(VerifyError):
-        in_bounds(kernel(X, Y, bare))
+        require_in_bounds(kernel(X, Y, bare))
 
 
 def test_a_condition_on_data_proves_nothing() -> None:
     inside = Comparison("lt", Load(X, (i,)), Literal(8.0, "float32"))
     body = loop(i, 8, If(inside, (Store(Y, (i + 1,), Load(X, (i,))),)))
     with pytest.raises(VerifyError):
-        in_bounds(kernel(X, Y, body))
+        require_in_bounds(kernel(X, Y, body))
 
 
 # Assume and undef ---------------------------------------------------------------------------------
@@ -284,11 +290,33 @@ def test_an_else_branch_is_kept() -> None:
     [
         Binary("add", Load(X, (i,)), Undef("float32")),
         Binary("mul", Literal(0.0, "float32"), Undef("float32")),
+        Select(Comparison("gt", Undef("float32"), Load(X, (i,))), Load(X, (i,)), Load(X, (i,))),
+        Select(less_than(i, 4), Unary("neg", Undef("float32")), Undef("float32")),
     ],
 )
-def test_undef_in_a_computed_value_is_refused(value: Binary) -> None:
-    func = kernel(X, Y, loop(i, 8, Store(Y, (i,), value)))
-    with pytest.raises(GraphflowError, match="undef"):
+def test_storing_a_value_of_undef_leaves_anything(value: Expr) -> None:
+    kept = Store(Y, (i,), Load(X, (i,)))
+    for stmt in (Store(Y, (i,), value), Reduce(ReduceOp.ADD, Y, (i,), value)):
+        assert remove_undef(kernel(X, Y, loop(i, 8, kept, stmt))).body == (loop(i, 8, kept),)
+
+
+def test_a_select_beside_undef_becomes_its_other_side_where_that_may_be_loaded() -> None:
+    inside = Select(less_than(i, 4), Load(X, (i,)), Undef("float32"))
+    done = remove_undef(kernel(X, Y, loop(i, 8, Store(Y, (i,), inside))))
+    assert done.body == (loop(i, 8, Store(Y, (i,), Load(X, (i,)))),)
+    outside = Select(less_than(i, 4), Load(X, (i + 4,)), Undef("float32"))
+    value = Binary("add", outside, Load(X, (i,)))
+    done = remove_undef(kernel(X, Y, loop(i, 8, Store(Y, (i,), value))))
+    require_in_bounds(done)
+    x = np.arange(8, dtype="float32")
+    got = interpret(done, {"x": x}, undefined=-1.0)["y"]
+    assert got.tolist() == [4, 6, 8, 10, -1, -1, -1, -1]
+
+
+def test_a_branch_on_undef_is_refused() -> None:
+    choice = Comparison("gt", Load(X, (i,)), Undef("float32"))
+    func = kernel(X, Y, loop(i, 8, If(choice, (Store(Y, (i,), Load(X, (i,))),))))
+    with pytest.raises(VerifyError, match="what runs depends on undef, in `if data"):
         remove_undef(func)
 
 

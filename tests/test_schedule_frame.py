@@ -25,7 +25,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.schedule.frame import require
+from graphflow.schedule.obligations import require
 from graphflow.tir import to_text
 
 Golden = Callable[[str, str], None]

@@ -255,7 +255,7 @@ def test_absorb_padding_refuses_other_readers_and_writers() -> None:
         absorb_padding(padded().func, "double", "q")
     with pytest.raises(ScheduleError, match="x has no padding stage of its own"):
         absorb_padding(padded().func, "double", "x")
-    with pytest.raises(ScheduleError, match="does not say where the padding lies"):
+    with pytest.raises(ScheduleError, match="y_padding does not store one constant"):
         absorb_padding(padded(None).func, "double", "y")
     straight = Schedule.of(kernel(DOUBLE, PARAMS)).apply(transform_layout, "y", PACKED, 0)
     with pytest.raises(ScheduleError, match="by one store under one index condition"):

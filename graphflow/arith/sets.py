@@ -9,6 +9,7 @@ ever read back out of isl: it decides, it does not write code.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ from graphflow.arith.proof import Proof, Verdict
 
 OPERATION_BUDGET = 200_000
 """isl operations that one question may take, some tens of milliseconds; past it UNKNOWN."""
+
+_OTHER_CHARACTER = re.compile("[^A-Za-z0-9]")
 
 _threads = threading.local()
 
@@ -157,7 +160,7 @@ def point_in(domain: Domain) -> dict[Var, int] | None:
     moves: list[dict[Var, int]] = [{}, *({var: part} for var in parts for part in (0, 2))]
     for move in moves:
         point = _point(domain, parts | move)
-        if point is None:
+        if point is None or not named <= point.keys():  # empty, or about a parameter
             continue
         missing = _missing(domain.where, point)
         if missing == 0:
@@ -328,7 +331,15 @@ def _constraints(domain: Domain) -> str:
 
 
 def _name(var: Var) -> str:
-    return "v_" + var.name.replace(".", "_dot_")
+    """The variable's name in isl's grammar: different variables have different names.
+
+    ASCII letters and digits stay; `_` doubles, and any other character becomes `_x<hex>_`.
+    """
+    return "v" + _OTHER_CHARACTER.sub(_escaped, var.name)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "__" if match[0] == "_" else f"_x{ord(match[0]):x}_"
 
 
 def _expr(expr: IndexExpr) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import InvalidModel, ScheduleError, VerifyError
-from graphflow.schedule import Schedule, is_marked
+from graphflow.schedule import Schedule, is_marked, require_sound
 from graphflow.tir import Buffer, PrimFunc
 
 Array: TypeAlias = NDArray[np.generic]
@@ -219,7 +219,12 @@ class OperatorGraph:
             self._constants -= {name}
 
     def add(self, node: Node) -> None:
-        """Add a node after all others; its outputs become values, its inputs must be values."""
+        """Add a node after all others; its outputs become values, its inputs must be values.
+
+        VerifyError where names do not fit, and where a kernel of the node is not well formed, has
+        a parallel or vectorized loop whose iterations are not proven to be independent, or assumes
+        what cannot be true.
+        """
         self._insert(node, self._next)
         self._next += 1
 
@@ -268,7 +273,7 @@ class OperatorGraph:
         if node.name in self._nodes:
             raise VerifyError(f"node {node.name} is added twice; node names are unique")
         _check_binding(node)
-        _check_offers(node)
+        _check_kernels(node)
         for name in node.inputs:
             if name not in self._values:
                 raise VerifyError(f"node {node.name} reads {name}, which is not a value yet")
@@ -294,8 +299,13 @@ class OperatorGraph:
             self._constants = None if read else self._constants | set(node.outputs)
 
     def validate(self) -> None:
-        """Raise `VerifyError` or `InvalidModel` where names, shapes, dtypes or order do not fit."""
+        """Raise `VerifyError` or `InvalidModel` where names, shapes, dtypes or order do not fit.
+
+        Kernels are checked as `add` does.  That accesses stay in bounds is proven when a kernel is
+        lowered.
+        """
         for node in self.topological():
+            _check_kernels(node)
             for buffer, name in zip(node.func.inputs, node.inputs, strict=True):
                 _check_fit(node, buffer, self._values[name])
             for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
@@ -328,9 +338,13 @@ def _check_binding(node: Node) -> None:
         )
 
 
-def _check_offers(node: Node) -> None:
-    if any(kernel.params != node.func.params for kernel in node.offered):
-        raise VerifyError(f"node {node.name}: what was offered to it is for another kernel")
+def _check_kernels(node: Node) -> None:
+    """Whatever comes behind trusts the kernels of a node, so they are checked at the door."""
+    require_sound(node.func)
+    for kernel in node.offered:
+        if kernel.params != node.func.params:
+            raise VerifyError(f"node {node.name}: what was offered to it is for another kernel")
+        require_sound(kernel)
 
 
 def _check_fit(node: Node, buffer: Buffer, value: Value) -> None:

@@ -35,7 +35,7 @@ from graphflow.layout.layout import (
     row_major,
 )
 from graphflow.layout.reductions import reduction_fact
-from graphflow.layout.spans import MIRRORED
+from graphflow.layout.spans import MIRRORED, Span, step, whole
 from graphflow.layout.storage import (
     GAP,
     LOGICAL,
@@ -70,6 +70,7 @@ __all__ = [
     "Readable",
     "Region",
     "RegionFacts",
+    "Span",
     "Storage",
     "Undefined",
     "Unused",
@@ -96,5 +97,7 @@ __all__ = [
     "serves",
     "smallest_box",
     "solve",
+    "step",
     "undecided",
+    "whole",
 ]

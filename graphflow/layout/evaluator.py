@@ -3,8 +3,8 @@
 In: an expression, and the fact of each load in it.  Out: the fact of its value; or, backward, the
 constants that a load must hold for the value to have a wanted fact.  What always holds: every value
 that the expression can take, when its loads have values within their facts, is within the result;
-constants fold to what the interpreter gives, unless contraction of a product and a sum into one FMA
-could give other bits.
+constants fold to what the interpreter gives, unless contraction of a product and a sum into an FMA,
+or flushing of denormals, could give other bits.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from graphflow.layout.spans import (
     comparison_span,
     hull,
     intersection,
+    is_denormal,
     limited_span,
     unary_span,
     whole,
@@ -160,11 +161,13 @@ class _Evaluator:
                 return self.binary(expr)
             case Comparison():
                 a, b = self.value(expr.left), self.value(expr.right)
-                return _marked(comparison_span(expr.op, a.span, b.span), "bool", None, a, b)
+                span = comparison_span(expr.op, a.span, b.span, expr.left.dtype)
+                return _marked(span, "bool", None, a, b)
             case Cast():
                 x = self.value(expr.operand)
                 source = expr.operand.dtype
                 literal = fold_cast(x.literal, expr.dtype) if x.literal else None
+                literal = _unflushed(literal, x.literal)
                 return _marked(cast_span(x.span, source, expr.dtype), expr.dtype, literal, x)
             case Select():
                 return self.select(expr)
@@ -173,6 +176,8 @@ class _Evaluator:
     def unary(self, expr: Unary) -> _Value:
         x = self.value(expr.operand)
         literal = fold_unary(expr.op, x.literal) if x.literal else None
+        if expr.op not in ("neg", "abs"):
+            literal = _unflushed(literal, x.literal)
         span = unary_span(expr.op, x.span, expr.dtype)
         return _marked(span, expr.dtype, literal, x)
 
@@ -181,7 +186,7 @@ class _Evaluator:
         span = binary_span(expr.op, a.span, b.span, expr.dtype)
         literal = None
         if a.literal and b.literal and not self.contracts(expr, a, b):
-            literal = fold_binary(expr.op, a.literal, b.literal)
+            literal = _unflushed(fold_binary(expr.op, a.literal, b.literal), a.literal, b.literal)
         elif expr.op == "pow" and b.literal and b.literal.value == 0:
             literal = Literal(1, expr.dtype)
         product = expr.op == "mul" and expr.dtype in FLOATS
@@ -254,6 +259,12 @@ def _marked(span: Span, dtype: str, literal: Literal | None, *operands: _Value) 
     if literal is None and span.is_point:
         literal = Literal(span.lo, dtype)
     return _Value(span, None if poison else literal, poison, any(x.forbidden for x in operands))
+
+
+def _unflushed(literal: Literal | None, *operands: Literal | None) -> Literal | None:
+    """A folded constant, unless a program that flushes denormals may give another one."""
+    involved = [x for x in (literal, *operands) if x is not None]
+    return None if any(is_denormal(x.value, x.dtype) for x in involved) else literal
 
 
 def _may_contract(expr: Expr) -> bool:

@@ -13,7 +13,7 @@ writes them.  Reductions run over their own, logical extents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
 from typing import TypeAlias
@@ -53,13 +53,18 @@ from graphflow.layout.storage import GAP, LOGICAL, Region
 from graphflow.tir import (
     Buffer,
     Expr,
+    For,
     Load,
     PrimFunc,
     Reduce,
     Site,
+    Stmt,
     Store,
+    loops_of,
+    map_body,
     map_indices,
     sites,
+    substitute_body,
 )
 
 RegionFacts: TypeAlias = Mapping[tuple[str, str], Fact]
@@ -83,6 +88,7 @@ def output_facts(
                 f"{func.name}: {param.buffer.name} has the logical shape "
                 f"{list(param.buffer.shape)}, its layout is one of {list(logical)}"
             )
+    func = _apart(func, placed)
     return _facts(func, _Kernel(placed, facts, _writers(func)))
 
 
@@ -100,7 +106,23 @@ def packed_facts(
                 f"{func.name}: {param.buffer.name} is {list(param.buffer.shape)}, the box of its "
                 f"layout {list(box)}"
             )
+    func = _apart(func, layouts)
     return _facts(func, _Kernel(layouts, facts, _writers(func), packed=True))
+
+
+def _apart(func: PrimFunc, layouts: Mapping[str, Layout]) -> PrimFunc:
+    """`func` with no loop named as an axis of a box: regions are stated over those names."""
+    axes = {axis for layout in layouts.values() for axis in layout.physical_axes}
+    clashing = [loop.var for loop in loops_of(func.body) if loop.var in axes]
+    if not clashing:
+        return func
+    renames = {var: Var(f"{var}~") for var in clashing}
+    values: dict[Var, IndexExpr] = dict(renames)
+
+    def renamed(stmt: Stmt) -> Stmt:
+        return replace(stmt, var=renames.get(stmt.var, stmt.var)) if isinstance(stmt, For) else stmt
+
+    return replace(func, body=map_body(substitute_body(func.body, values), renamed))
 
 
 def _facts(func: PrimFunc, kernel: _Kernel) -> dict[tuple[str, str], Fact]:

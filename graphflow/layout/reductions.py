@@ -95,13 +95,15 @@ def _sum(start: Fact, taken: Fact, least: int, most: int, dtype: str) -> Fact:
     if rounding > 0.5:
         return Undefined()
     size = max(map(abs, first)) + most * max(map(abs, each))
-    error = size * 2 * rounding + (most + 2) * float(limits.tiny)
+    # Each term and each partial sum may be a denormal that counts as zero.
+    vanishing = (2 * most + 2) * float(limits.tiny)
+    error = size * 2 * rounding + vanishing
     if not size + error < float(limits.max):
         return Undefined()
     high = _rounded(hi + error, dtype, np.inf)
     # A sum of numbers that are not negative is off by a factor only, and not below zero.
     if first[0] >= 0 and each[0] >= 0:
-        low = lo * (1 - 2 * rounding)
+        low = lo * (1 - 2 * rounding) - vanishing
         if low > float(limits.tiny):
             return Range(_rounded(low, dtype, -np.inf), high)
         # Only zeros that are all negative add up to a negative one.

@@ -5,6 +5,11 @@ numbers of the dtype in IEEE's total order (−0.0 below +0.0); an infinite boun
 infinity itself may occur; integers that might wrap have the whole range of their dtype.  Bounds are
 rounded away from the span only where a result is not exact, so they contain the unrounded result
 too: a product may therefore be contracted with a sum into one FMA.
+
+A program may be told to flush denormals: then arithmetic and comparisons may take a denormal
+operand as the zero of its sign, and give that zero instead of a denormal result.  Spans contain the
+results of both ways, so that a fact does not depend on how a program is run.  Moves, negation and
+`abs` keep every bit, so there a number may also be a denormal whose zero lies in the span.
 """
 
 from __future__ import annotations
@@ -74,6 +79,25 @@ def intersection(a: Span, b: Span) -> Span:
     return Span(lo, hi, a.nan and b.nan) if order_key(lo) <= order_key(hi) else a
 
 
+def smallest_normal(dtype: str) -> float:
+    """The smallest positive number of a float dtype that is not denormal."""
+    return float(np.finfo(dtype).tiny)
+
+
+def is_denormal(value: Number, dtype: str) -> bool:
+    """Whether a program that flushes denormals may take `value` as zero."""
+    return dtype in FLOATS and 0 < abs(value) < smallest_normal(dtype)
+
+
+def flushed(x: Span, dtype: str) -> Span:
+    """`x`, and the zeros that a program which flushes denormals may take its numbers for."""
+    if dtype not in FLOATS:
+        return x
+    lo = 0.0 if x.lo > 0 and is_denormal(x.lo, dtype) else x.lo
+    hi = -0.0 if x.hi < 0 and is_denormal(x.hi, dtype) else x.hi
+    return Span(lo, hi, x.nan)
+
+
 def _fit(lo: Number, hi: Number, dtype: str) -> Span:
     """An integer span, or all of the dtype where it would wrap."""
     low, high = dtype_limits(dtype)
@@ -106,6 +130,12 @@ def round_towards(exact: Fraction, nearest: float, dtype: str, towards: float) -
 
 def unary_span(op: str, x: Span, dtype: str) -> Span:
     """The span of `op(x)`."""
+    if op in ("neg", "abs", "not"):
+        return _unary_span(op, x, dtype)
+    return flushed(_unary_span(op, flushed(x, dtype), dtype), dtype)
+
+
+def _unary_span(op: str, x: Span, dtype: str) -> Span:
     match op:
         case "neg":
             if dtype in FLOATS:
@@ -197,6 +227,26 @@ def _widened(value: float, dtype: str, towards: float) -> float:
 
 def binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
     """The span of `a op b`."""
+    found = flushed(_binary_span(op, flushed(a, dtype), flushed(b, dtype), dtype), dtype)
+    if op in ("max", "min") and dtype in FLOATS:
+        return _either_zero(found, (a, b), dtype)
+    return found
+
+
+def _either_zero(found: Span, operands: tuple[Span, Span], dtype: str) -> Span:
+    """`found` for a maximum or minimum, and the other zero where a denormal may count as that one.
+
+    Zeros are told apart by their signs; denormals that count as zeros may not be.
+    """
+    tiny = smallest_normal(dtype)
+    below = any(-tiny < x.hi and x.lo < 0 for x in operands)
+    above = any(x.lo < tiny and x.hi > 0 for x in operands)
+    lo = -0.0 if found.lo == 0 and below else found.lo
+    hi = 0.0 if found.hi == 0 and above else found.hi
+    return Span(lo, hi, found.nan)
+
+
+def _binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
     match op:
         case "max" | "min":
             pick = max if op == "max" else min
@@ -291,6 +341,10 @@ def _power(a: Span, b: Span, dtype: str) -> Span:
 
 def cast_span(x: Span, source: str, target: str) -> Span:
     """The span of `x` converted between dtypes."""
+    return flushed(_cast_span(flushed(x, source), target), target)
+
+
+def _cast_span(x: Span, target: str) -> Span:
     if target == "bool":
         only_zero = not x.nan and x.lo == 0 == x.hi
         return Span(not x.has_zero, not only_zero)
@@ -302,13 +356,17 @@ def cast_span(x: Span, source: str, target: str) -> Span:
     return _fit(int(x.lo), int(x.hi), target)
 
 
-def comparison_span(op: str, a: Span, b: Span) -> Span:
+def comparison_span(op: str, a: Span, b: Span, dtype: str) -> Span:
     """The span of `a op b`: certainly true, certainly false, or either."""
+    return _comparison_span(op, flushed(a, dtype), flushed(b, dtype))
+
+
+def _comparison_span(op: str, a: Span, b: Span) -> Span:
     match op:
         case "gt" | "ge":
-            return comparison_span("lt" if op == "gt" else "le", b, a)
+            return _comparison_span("lt" if op == "gt" else "le", b, a)
         case "ne":
-            equal = comparison_span("eq", a, b)
+            equal = _comparison_span("eq", a, b)
             return Span(not equal.hi, not equal.lo)
     nan = a.nan or b.nan
     match op:
@@ -334,10 +392,12 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0.0) -> Span:
     """Where `x` lies if `x op limit` holds, or fails.
 
-    Zeros of both signs compare alike.  The `x` that is used may differ from the one that was
-    compared, by a rounding of what has the size of `slack` and of the limit.
+    Zeros of both signs compare alike, and denormals may compare as zeros.  The `x` that is used may
+    differ from the one that was compared, by a rounding of what has the size of `slack` and of the
+    limit.
     """
     lo, hi = dtype_limits(dtype)
+    limit = flushed(limit, dtype)
     truly = op if holds else _NEGATED[op]
     floats = dtype in FLOATS
     nan = floats and (op != "ne") != holds
@@ -349,8 +409,8 @@ def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0
 
 
 def _beyond(limit: float, slack: float, dtype: str, sign: float) -> float:
-    """A limit with room for a recomputed value, and for the other zero."""
+    """A limit with room for a recomputed value, for the other zero, and for denormals as zeros."""
     if slack and isfinite(limit):
         room = 8 * _EPSILON[dtype] * (abs(limit) + slack) + TINY
         return step(float(_typed(limit + sign * room, dtype)), dtype, sign * inf)
-    return copysign(0.0, sign) if limit == 0 else limit
+    return copysign(0.0, sign) if abs(limit) < smallest_normal(dtype) else limit

@@ -4,7 +4,6 @@ from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.lower.kernels import (
     KernelTask,
     LoweredKernel,
-    in_bounds,
     kernel_key,
     kernel_task,
     lower_call,
@@ -18,7 +17,6 @@ __all__ = [
     "Lowered",
     "LoweredKernel",
     "assemble",
-    "in_bounds",
     "kernel_key",
     "kernel_task",
     "lower",

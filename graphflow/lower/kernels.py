@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphflow.arith import TRUE, Image, Proof, conjunction, images_cover, prove, within
+from graphflow.arith import TRUE, Image, Proof, images_cover
 from graphflow.errors import VerifyError
 from graphflow.kernels.recipes import Crossing, Placements, Recipe, Staged, build, crosses
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
-from graphflow.schedule import Schedule
+from graphflow.schedule import Schedule, require_in_bounds
 from graphflow.target import Target
 from graphflow.tir import (
     Access,
@@ -100,7 +100,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         verify(func, "lowered")
         if task.claimed is not None:
             _keeps_claim(task.claimed, func, task)
-        proofs = tuple(in_bounds(func))
+        proofs = require_in_bounds(func)
     return LoweredKernel(task.symbol, func, schedule, _parallel_extent(func), workspace, proofs)
 
 
@@ -179,23 +179,6 @@ def _parallel_extent(func: PrimFunc) -> int:
             assert loop.extent is not None, "parallel loops have constant bounds"
             return loop.extent
     return 1
-
-
-def in_bounds(func: PrimFunc) -> list[Proof]:
-    """A proof for each access; VerifyError shows the kernel where one is missing."""
-    proofs: dict[Proof, None] = {}
-    for access in accesses(func.body):
-        shape = access.buffer.shape
-        inside = conjunction(within(e, 0, n) for e, n in zip(access.indices, shape, strict=True))
-        proof = prove(inside, access.domain)
-        if not proof.proven:
-            where = ", ".join(map(str, access.indices))
-            raise VerifyError(
-                f"{func.name}: {access.buffer.name}[{where}] is not proven to stay in "
-                f"{list(shape)}: {proof.reason}\nin\n{to_text(func)}"
-            )
-        proofs[proof] = None
-    return list(proofs)
 
 
 def _claim(call: Call) -> str | None:

@@ -1,7 +1,9 @@
 """Scheduling: primitives on one kernel, each with its safety condition, and their frame."""
 
+from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at
+from graphflow.schedule.claims import forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
@@ -32,8 +34,8 @@ from graphflow.schedule.loops import (
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
-from graphflow.schedule.padding import absorb_padding
 from graphflow.schedule.parts import fission, fuse, split_condition
+from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
     "Marked",
@@ -53,6 +55,7 @@ __all__ = [
     "divide_loop",
     "eliminate_dead_code",
     "fission",
+    "forbids_access",
     "fuse",
     "interior",
     "is_finite_claim",
@@ -66,6 +69,9 @@ __all__ = [
     "remove_branching_through_overcompute",
     "reorder_loops",
     "replay",
+    "require_consistent",
+    "require_in_bounds",
+    "require_sound",
     "restrict_loop",
     "sequential_buffer_access",
     "shift_loop",

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from graphflow.arith import FALSE, Proof, Var, Verdict, const
+from graphflow.arith import Proof, Var, Verdict, const
 from graphflow.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.padding import is_padding, padding_stages
 from graphflow.schedule.places import find_buffer, require_fresh
+from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     FLOATS,
     Assume,
@@ -29,6 +31,8 @@ from graphflow.tir import (
 
 def assume_finite(func: PrimFunc, buffer: str, because: str) -> Rewrite:
     """`S` → `for i: assume(abs(b[i]) < inf)`, then `S`: the input holds no NaN and no infinity.
+
+    Of a buffer that was laid out this says nothing about the padding.
 
     The caller must know it, and says in `because` how: by looking at a constant, or by the word of
     a user about a value that the user gives.
@@ -84,8 +88,12 @@ def _stating(
     if found not in func.inputs or found.dtype not in FLOATS:
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
     names = tuple(Var(f"{block}_{axis}") for axis in range(len(found.shape)))
-    body: Body = (Assume(FALSE, claim(Load(found, names))),)
+    # What is known of the tensor says nothing about the padding of a buffer that was laid out.
+    padding = is_padding(padding_stages(func, found), found, names)
+    body: Body = (Assume(padding, claim(Load(found, names))),)
     for var, extent in zip(reversed(names), reversed(found.shape), strict=True):
         body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
     stage = Block(block, body, (("states", buffer),))
-    return Rewrite(replace(func, body=(stage, *func.body)), (proof,))
+    new = replace(func, body=(stage, *func.body))
+    require_consistent(new)
+    return Rewrite(new, (proof,))

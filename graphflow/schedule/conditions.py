@@ -26,7 +26,8 @@ from graphflow.arith import (
     simplify_predicate,
 )
 from graphflow.errors import ScheduleError
-from graphflow.schedule.frame import Rewrite, structural
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import rewrite_at
 from graphflow.tir import (
     Allocate,

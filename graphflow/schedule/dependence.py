@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphflow.arith import (
+    ANYWHERE,
     Domain,
     IndexExpr,
     Or,
@@ -28,7 +29,7 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.schedule.frame import require, structural
+from graphflow.schedule.obligations import require, structural
 from graphflow.tir import (
     Access,
     Allocate,
@@ -60,8 +61,8 @@ def conflicting(
     run at the same time: then reductions with the same operator conflict too.
     """
     private = {s.buffer for b in (first, second) for s in walk(b) if isinstance(s, Allocate)}
-    others = (*accesses(second, domain), *_claimed(second, domain))
-    for a in (*accesses(first, domain), *_claimed(first, domain)):
+    others = (*accesses(second, domain), *claimed_loads(second, domain))
+    for a in (*accesses(first, domain), *claimed_loads(first, domain)):
         for b in others:
             if a.buffer != b.buffer or a.kind == b.kind == "read" or a.buffer in private:
                 continue
@@ -69,7 +70,7 @@ def conflicting(
                 yield a, b
 
 
-def _claimed(body: Body, domain: Domain) -> Iterator[Access]:
+def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
     """Loads in claims of `Assume`: what is claimed of an element ends where it is written."""
     if not any(isinstance(stmt, Assume) for stmt in walk(body)):
         return  # as mostly: no domains are needed

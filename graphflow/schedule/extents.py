@@ -35,7 +35,8 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.errors import ScheduleError
-from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec
 
-from graphflow.arith import Proof, Verdict
+from graphflow.arith import Proof
 from graphflow.errors import ScheduleError
 from graphflow.schedule.places import place_names
+from graphflow.schedule.soundness import require_sound
 from graphflow.tir import PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
@@ -75,7 +76,12 @@ class Schedule:
 
     @staticmethod
     def of(definition: PrimFunc) -> Schedule:
-        """The empty schedule of a definition."""
+        """The empty schedule of a definition.
+
+        VerifyError where the definition is not well formed, or marks a loop parallel or vectorized
+        whose iterations are not proven to be independent, or assumes what cannot be true.
+        """
+        require_sound(definition)
         return Schedule(definition, definition)
 
     def apply(
@@ -118,16 +124,3 @@ def replay(definition: PrimFunc, steps: tuple[Step, ...]) -> PrimFunc:
     for step in steps:
         schedule = schedule.apply(step.primitive, *step.arguments, **dict(step.options))
     return schedule.func
-
-
-def require(proof: Proof, condition: str) -> Proof:
-    """`proof` if it is proven; else a `ScheduleError` that names the condition and the reason."""
-    if proof.verdict is Verdict.PROVEN:
-        return proof
-    word = "does not hold" if proof.verdict is Verdict.REFUTED else "is not proven"
-    raise ScheduleError(f"{condition} {word}: {proof.claim} ({proof.method}: {proof.reason})")
-
-
-def structural(claim: str) -> Proof:
-    """A proof that follows from the form of the kernel alone."""
-    return Proof(Verdict.PROVEN, claim, "structure")

@@ -9,7 +9,8 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.schedule.dependence import independent
-from graphflow.schedule.frame import Rewrite, structural
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,

@@ -29,9 +29,11 @@ from graphflow.errors import ScheduleError
 from graphflow.layout import Layout, dtype_limits, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
-from graphflow.schedule.frame import Rewrite, require, structural
-from graphflow.schedule.padding import padding_kind, padding_stages
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.padding import padding_kind, padding_stages, writes_to
 from graphflow.schedule.places import find, find_buffer, require_fresh, rewrite_at
+from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     DTYPES,
     Allocate,
@@ -93,12 +95,13 @@ def transform_layout(
     new = replace(old, shape=layout.physical_shape, separators=layout.separators)
     check = require(layout.index_map.check(layout.logical_shape), "the index map is injective")
     body = _relaid(func.body, old, new, layout)
-    written = any(a.buffer == old and a.kind != "read" for a in accesses(func.body))
+    written = old not in func.inputs
     stage = padding_stage(func, new, layout, pad_value, written)
     params = tuple(replace(p, buffer=new) if p.buffer == old else p for p in func.params)
     at = _stage_position(func, old) if written else 0
     body = (*body[:at], *stage, *body[at:])
     simplified = simplify_kernel(replace(func, params=params, body=body)).func
+    require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
     return Rewrite(simplified, (check, structural(claim)))
 
@@ -121,11 +124,12 @@ def _stage_position(func: PrimFunc, buffer: Buffer) -> int:
     """Behind everything for an output; for an allocated buffer before its readers may begin."""
     if buffer in func.outputs:
         return len(func.body)
-    return 1 + max(
+    touching = (
         k
         for k, stmt in enumerate(func.body)
-        if any(a.buffer == buffer and a.kind != "read" for a in accesses((stmt,)))
+        if stmt == Allocate(buffer) or writes_to((stmt,), buffer)
     )
+    return 1 + max(touching, default=-1)
 
 
 def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
@@ -162,16 +166,17 @@ def padding_stage(
     logical = layout.is_logical(names)
     pad, kind = _pad_expression(new, names, pad_value)
     stmt: Body
-    if written:
-        stmt = (If(negation(logical), (Store(new, names, pad),)),) if pad is not None else ()
+    if pad is None:
+        # The load says where the padding lies; nothing reads it.
+        stmt = (Assume(logical, Comparison("ne", Load(new, names), Undef(new.dtype))),)
+    elif written:
+        stmt = (If(negation(logical), (Store(new, names, pad),)),)
     elif isinstance(pad, Literal) and pad.value != pad.value:
         raise ScheduleError(f"{new.name}: no comparison can state that its padding is NaN")
-    elif pad is None:
-        stmt = (Assume(logical, Literal(True, "bool")),)
     else:
         stmt = (Assume(logical, Comparison("eq", Load(new, names), pad)),)
     for var, extent in zip(reversed(names), reversed(new.shape), strict=True):
-        stmt = (For(var, const(0), const(extent), LoopKind.SERIAL, stmt),) if stmt else ()
+        stmt = (For(var, const(0), const(extent), LoopKind.SERIAL, stmt),)
     return (Block(name, stmt, (("padding_of", new.name), ("padding", kind))),)
 
 
@@ -252,7 +257,11 @@ def sequential_buffer_access(
     proofs = _any_order(nest, body, domain)
     rename: dict[Var, IndexExpr] = dict(zip(probe, axes, strict=True))
     values = {loop.var: substitute(known[loop.var], rename) for loop in nest}
-    spans = [(0, n) for n in old.shape] if whole_box else _spans(indices, ranges)
+    spans = _spans(indices, ranges)
+    if whole_box:  # a load that a condition skips may have indices outside
+        spans = [
+            (min(0, low), max(n, high)) for (low, high), n in zip(spans, old.shape, strict=True)
+        ]
     new = _physical_nest(nest, body, indices, dict(zip(axes, spans, strict=True)), values)
     done = rewrite_at(func, block, lambda _s, _d: (replace(stmt, body=new),))
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}

@@ -32,8 +32,9 @@ from graphflow.arith import (
 from graphflow.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
-from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.layouts import PadValue, padding_stage
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import padding_stages
 from graphflow.schedule.places import find_buffer, rewrite_at
 from graphflow.tir import (

@@ -25,7 +25,8 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
-from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,

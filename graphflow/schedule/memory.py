@@ -28,8 +28,10 @@ from graphflow.arith import (
     within,
 )
 from graphflow.errors import ScheduleError
-from graphflow.schedule.dependence import AT_ONCE, still_independent
-from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.dependence import AT_ONCE, claimed_loads, still_independent
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.places import (
     find_buffer,
     find_loop,
@@ -92,7 +94,8 @@ def stage_mem(
     its accesses to `buffer` must use the same indices, which must be injective in `dims`.  The
     value is loaded first unless the first access stores it, and is not stored back where the loop
     only reads it, or where the buffer is allocated in the kernel, each iteration stores before it
-    loads and nobody else reads it.  What is copied must lie inside the buffer.
+    loads and nobody else reads it.  What is copied must lie inside the buffer, and away from
+    padding that nobody may access.
     """
     require_fresh(func, name, *(d + end for d in dims for end in ("_in", "_out")))
     stmt, domain = find_loop(func, loop)
@@ -114,13 +117,14 @@ def stage_mem(
         proofs.append(
             require(_in_bounds(old, window), f"what is staged of {buffer} lies inside it")
         )
-    if not stored_first:
+        proofs.append(_touched_before(func, old, window, touched))
         body = (*body, *_copy_nest(window, "_in", Store(new, index, Load(old, window.indices))))
     body = (*body, *_redirected(stmt.body, old, new, index))
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
     elif any(access.kind != "read" for access in touched):
+        proofs.append(_touched_before(func, old, window, touched))
         body = (*body, *_copy_nest(window, "_out", Store(old, window.indices, Load(new, index))))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread is not None and not _is_touched(staged, old):
@@ -224,6 +228,27 @@ def _dominates(first: Access, touched: tuple[Access, ...], window: _Window) -> b
     )
 
 
+def _touched_before(
+    func: PrimFunc, buffer: Buffer, window: _Window, touched: tuple[Access, ...]
+) -> Proof:
+    """A proof that copying the window accesses nothing that may not be accessed.
+
+    What an access of the scope touches at all points of the window may be accessed; else the
+    window must lie away from what is forbidden.
+    """
+    axes = {axis.var for axis in window.points.axes}
+    where = set(conjuncts(window.points.where))
+    if any(
+        access.certain
+        and {axis.var for axis in access.domain.axes} <= axes
+        and set(conjuncts(access.domain.where)) <= where
+        for access in touched
+    ):
+        return structural(f"every element of {buffer.name} that is copied is accessed anyway")
+    copied = Access(buffer, window.indices, window.points, "read", True)
+    return require_away_from_forbidden(func, copied)
+
+
 def _copy_nest(window: _Window, suffix: str, store: Store) -> Body:
     names = {d.var: Var(d.var.name + suffix) for d in window.dims}
     values: dict[Var, IndexExpr] = dict(names.items())
@@ -254,7 +279,8 @@ def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> 
         return None
     inside = [a for a in accesses((stmt,), domain) if a.buffer == buffer and a.kind != "read"]
     remaining = rewrite_at(func, stmt.var.name, lambda _s, _d: ())
-    readers = [a for a in accesses(remaining.body) if a.buffer == buffer and a.kind != "write"]
+    touched = (*accesses(remaining.body), *claimed_loads(remaining.body))
+    readers = [a for a in touched if a.buffer == buffer and a.kind != "write"]
     claim = f"nothing outside {stmt.var} reads what it writes to {buffer.name}"
     for write in {a.indices: a for a in inside}.values():
         for reader in readers:
@@ -269,7 +295,8 @@ def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> 
 
 
 def _is_touched(func: PrimFunc, buffer: Buffer) -> bool:
-    return any(access.buffer == buffer for access in accesses(func.body))
+    touched = (*accesses(func.body), *claimed_loads(func.body))
+    return any(access.buffer == buffer for access in touched)
 
 
 def _without_allocation(body: Body, buffer: Buffer) -> Body:
@@ -317,7 +344,8 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     """`S[b[e]]` → `t = b[e]; S[t]` in the body of the loop `place`, for its loads of `buffer`.
 
     All loads of `buffer` in the body must be the same expression, free of inner loop variables, and
-    the body may not write the buffer.  The element must exist in every iteration.
+    the body may not write the buffer.  In every iteration the element must exist, and must not be
+    padding that nobody may access.
     """
     require_fresh(func, name)
     stmt, domain = find_loop(func, place)
@@ -336,12 +364,13 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
         raise ScheduleError(f"the element of {buffer} changes inside {place}")
     window = _Window(indices, (), TRUE, inner)
     inside = require(_in_bounds(old, window), f"the element of {buffer} exists in each iteration")
+    allowed = _touched_before(func, old, window, tuple(touched))
     bound = Buffer(name, (), old.dtype, "register")
     head = (Allocate(bound), Store(bound, (), Load(old, indices)))
     body = (*head, *_redirected(stmt.body, old, bound, ()))
     new = rewrite_at(func, place, lambda _s, _d: (replace(stmt, body=body),))
     claim = structural(f"{place} reads one element of {buffer} and writes none")
-    return Rewrite(new, (claim, inside))
+    return Rewrite(new, (claim, inside, allowed))
 
 
 def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:

@@ -44,13 +44,15 @@ from graphflow.layout import (
 )
 from graphflow.schedule.assumptions import is_reciprocal_claim
 from graphflow.schedule.dependence import still_independent
-from graphflow.schedule.frame import Rewrite, require, structural
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import (
     assumed_at,
     fact_at,
-    is_padding,
+    is_written,
     padding_kind,
     padding_stages,
+    require_away_from_forbidden,
     top_level,
 )
 from graphflow.schedule.places import find, rewrite_at
@@ -215,7 +217,7 @@ class _Query:
         for access in found:
             yield self.in_bounds(access)
             if access.kind == "read":
-                yield self.readable(access)
+                yield require_away_from_forbidden(self.func, access)
         for access in found:
             if access.kind == "read":
                 continue
@@ -231,16 +233,6 @@ class _Query:
         inside = conjunction(within(e, 0, extent) for e, extent in sides)
         text = f"the overcomputed access {_text(access)} stays in bounds"
         return require(prove(inside, access.domain), text)
-
-    def readable(self, access: Access) -> Proof:
-        forbidden = [
-            s for s in padding_stages(self.func, access.buffer) if padding_kind(s) == "none"
-        ]
-        if not forbidden:
-            return structural(f"{access.buffer.name} has no padding that may not be read")
-        away = negation(is_padding(forbidden, access.buffer, access.indices))
-        text = f"{_text(access)} stays away from forbidden padding"
-        return require(prove(away, access.domain), text)
 
     def unseen(self, access: Access) -> Iterator[Proof]:
         """Proofs that what is written is never read, or overwritten before the kernel ends."""
@@ -260,7 +252,7 @@ class _Query:
                 "written"
             )
         late = [s for s in open_ones if s in self.func.body[self.position + 1 :]]
-        padding = is_padding(late, access.buffer, access.indices)
+        padding = is_written(late, access.buffer, access.indices)
         text = f"{_text(access)} lies in padding written later"
         return require(prove(padding, access.domain), text)
 
@@ -281,12 +273,11 @@ class _Query:
     def neutral(self, stmt: Reduce, where: Domain, seen: ScheduleError) -> Proof:
         """Whether the reduced value is neutral at `where`, by what is known of the loads in it."""
         target = f"{element_text(stmt.buffer, stmt.indices)}"
-        forbidden = [s for s in padding_stages(self.func, stmt.buffer) if padding_kind(s) == "none"]
-        if (
-            forbidden
-            and not prove(negation(is_padding(forbidden, stmt.buffer, stmt.indices)), where).proven
-        ):
-            raise seen
+        try:
+            (target_access,) = (a for a in accesses((stmt,), where) if a.kind == "reduce")
+            require_away_from_forbidden(self.func, target_access)
+        except ScheduleError:
+            raise seen from None
 
         def known(load: Load) -> Fact:
             return fact_at(self.func, load, where, self.position)

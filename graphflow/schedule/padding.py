@@ -1,33 +1,32 @@
-"""What a kernel says about the padding of its buffers, and a producer that writes it itself.
+"""What a kernel says about the padding of its buffers.
 
 In: a kernel with stages marked `padding_of`, which `transform_layout` makes.  Out: when an access
-touches padding, what padding holds at a given stage of the kernel, and `absorb_padding`.  What
-always holds: an element counts as padding only if a padding stage names it, found from the
-statements of the stage as they are now, so that simplified or divided stages mean the same.
+touches padding, whether it may, and what padding holds at a given stage of the kernel.  What
+always holds: an element counts as padding only if a statement of a padding stage names it by its
+indices, so that simplified, shifted or divided stages mean the same; no name of a loop or block
+decides anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan
 from typing import TypeGuard, cast
 
 from graphflow.arith import (
-    TRUE,
+    Axis,
     Domain,
-    Image,
     IndexExpr,
     Predicate,
+    Proof,
     Var,
     conjunction,
-    const,
+    constant_value,
     disjunction,
     equal,
     negation,
     predicate_variables,
     prove,
-    prove_injective,
     substitute,
     substitute_in,
     variables,
@@ -35,41 +34,31 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.layout import (
-    MIRRORED,
     Constant,
     Fact,
     NoAccess,
-    Range,
     Undefined,
     physical_vars,
     solve,
 )
-from graphflow.schedule.frame import Rewrite, require
-from graphflow.schedule.places import find, name_of, names_in, rewrite_at
+from graphflow.schedule.claims import claims, forbids_access
+from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.places import name_of, names_in
 from graphflow.tir import (
-    FLOATS,
+    Access,
     Assume,
-    Binary,
     Block,
     Body,
     Buffer,
-    Comparison,
     Expr,
-    If,
     Literal,
     Load,
     PrimFunc,
-    Reduce,
-    Select,
     Site,
     Stmt,
     Store,
-    Unary,
-    Undef,
     accesses,
     is_predicate,
-    loads_in,
-    map_body,
     sites,
     walk_expr,
 )
@@ -93,7 +82,7 @@ class Part:
         for axis in self.domain.axes:
             if axis.var in known:
                 values[axis.var] = substitute(known[axis.var], places)
-            elif axis.var in self._used():
+            elif axis.var in self._used() or not _runs(axis):
                 raise ScheduleError(f"the loop {axis.var} of a padding stage cannot be inverted")
         inside = [
             within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
@@ -108,6 +97,12 @@ class Part:
         return found | predicate_variables(self.domain.where)
 
 
+def _runs(axis: Axis) -> bool:
+    """Whether a loop surely has an iteration."""
+    extent = constant_value(axis.stop - axis.start)
+    return extent is not None and extent > 0
+
+
 def padding_stages(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
     """The stages that state the padding of `buffer`, in program order."""
     return tuple(
@@ -119,7 +114,13 @@ def padding_stages(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
 
 def padding_kind(stage: Block) -> str:
     """`none` (nobody may touch it), `undef` or `value`."""
-    return dict(stage.annotations)["padding"]
+    kind = dict(stage.annotations).get("padding")
+    if kind not in ("none", "undef", "value"):
+        raise ScheduleError(
+            f'the stage {stage.name} is marked padding_of, so it needs padding="none", "undef" or '
+            f'"value" too, and has {kind!r}'
+        )
+    return kind
 
 
 def parts_of(stage: Block, buffer: Buffer) -> tuple[Part, ...]:
@@ -151,22 +152,7 @@ def _assumed_part(stage: Block, buffer: Buffer, site: Site) -> Part:
     for node in walk_expr(stmt.claim):
         if isinstance(node, Load) and node.buffer == buffer:
             return Part(node.indices, where, Undefined())
-    return Part(_named_axes(stage, buffer, where), where, NoAccess())
-
-
-def _named_axes(stage: Block, buffer: Buffer, domain: Domain) -> tuple[IndexExpr, ...]:
-    """Physical axes by the names that `transform_layout` gave them; loops that run once are gone.
-
-    Forbidden padding is stated without a load, so names are all there is.
-    """
-    present = {axis.var for axis in domain.axes}
-    indices: list[IndexExpr] = []
-    for axis, extent in enumerate(buffer.shape):
-        var = Var(f"{stage.name}_{axis}")
-        if var not in present and extent != 1:
-            raise ScheduleError(f"the stage {stage.name} lost its loop over axis {axis}")
-        indices.append(var if var in present else const(0))
-    return tuple(indices)
+    raise ScheduleError(f"the stage {stage.name} assumes nothing about {buffer.name}")
 
 
 def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
@@ -174,55 +160,50 @@ def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr])
     return disjunction(part.holds(at) for stage in stages for part in parts_of(stage, buffer))
 
 
-# What is known of elements ------------------------------------------------------------------------
+def is_written(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
+    """When any of `stages` stores something, or `undef`, to the element `at`."""
+    parts = (part for stage in stages for part in parts_of(stage, buffer))
+    return disjunction(part.holds(at) for part in parts if part.value is not None)
 
 
-def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
-    """What a claim says of single elements: `==`, `<=` and `>=` with a constant, and `abs`.
+def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
+    """The elements of a buffer that nothing may access.
 
-    `x == 0.0` holds for both zeros, so it says less than a constant does.
+    ScheduleError where the kernel forbids some and does not say which.
     """
-    ends: dict[Load, list[float | int | bool | None]] = {}
-    for comparison in _all_of(claim):
-        left, right = comparison.left, comparison.right
-        op = comparison.op
-        if isinstance(left, Literal):
-            left, right, op = right, left, MIRRORED[op]
-        if not isinstance(right, Literal) or isnan(right.value):
+    found: list[Part] = []
+    for site in sites(func.body):
+        stmt = site.stmt
+        if not isinstance(stmt, Assume) or not forbids_access(stmt.claim):
             continue
-        value = right.value
-        if isinstance(left, Unary) and left.op == "abs" and isinstance(left.operand, Load):
-            if op in ("lt", "le") and (isfinite(value) or op == "lt"):
-                high = value if isfinite(value) else _largest_finite(right.dtype)
-                yield left.operand, Range(-high, high)
-        elif isinstance(left, Load) and op == "eq":
-            zero = right.dtype in FLOATS and value == 0
-            yield left, Range(-0.0, 0.0) if zero else Constant(right)
-        elif isinstance(left, Load) and op in ("lt", "le", "gt", "ge") and isfinite(value):
-            low_high = ends.setdefault(left, [None, None])
-            zero = right.dtype in FLOATS and value == 0
-            if op in ("lt", "le"):
-                low_high[1] = 0.0 if zero else value
-            else:
-                low_high[0] = -0.0 if zero else value
-    for load, (least, most) in ends.items():
-        if least is not None and most is not None and least <= most:
-            yield load, Range(least, most)
+        if site.guards or not is_predicate(stmt.unless):
+            raise ScheduleError(f"{func.name} forbids elements under a condition on data")
+        where = site.domain.given(negation(cast(Predicate, stmt.unless)))
+        found += [
+            Part(load.indices, where, fact)
+            for load, fact in claims(stmt.claim)
+            if load.buffer == buffer
+        ]
+    if not found and any(padding_kind(s) == "none" for s in padding_stages(func, buffer)):
+        raise ScheduleError(f"{func.name} does not say where the padding of {buffer.name} lies")
+    return tuple(found)
 
 
-def _largest_finite(dtype: str) -> float:
-    return {"float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}[dtype]
+def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
+    """A proof that an access, which a rewrite adds, touches no element that nothing may access.
+
+    ScheduleError where that is not proven, or where the kernel does not say which those are.
+    """
+    name = access.buffer.name
+    forbidden = forbidden_parts(func, access.buffer)
+    if not forbidden:
+        return structural(f"{name} has no padding that may not be accessed")
+    away = conjunction(negation(part.holds(access.indices)) for part in forbidden)
+    place = f"{name}[{', '.join(map(str, access.indices))}]"
+    return require(prove(away, access.domain), f"{place} stays away from forbidden padding")
 
 
-def _all_of(claim: Expr) -> Iterator[Comparison]:
-    match claim:
-        case Comparison():
-            yield claim
-        case Binary(op="and"):
-            yield from _all_of(claim.left)
-            yield from _all_of(claim.right)
-        case _:
-            return
+# What is known of elements ------------------------------------------------------------------------
 
 
 def top_level(func: PrimFunc, place: str) -> int:
@@ -260,7 +241,7 @@ def assumed_at(
     says: Callable[[Expr, Load], bool],
 ) -> bool:
     """Whether a claim was made of an input's element for all of `domain`; `says` tells which."""
-    if _writes(func.body, load.buffer):
+    if writes_to(func.body, load.buffer):
         return False
     for site in sites(func.body[:position]):
         if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
@@ -275,10 +256,8 @@ def assumed_at(
 
 
 def _known_parts(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[Part]:
-    written = [k for k, stmt in enumerate(func.body) if _writes((stmt,), buffer)]
-    for stage in padding_stages(func, buffer):
-        if padding_kind(stage) == "none":
-            yield from parts_of(stage, buffer)
+    written = [k for k, stmt in enumerate(func.body) if writes_to((stmt,), buffer)]
+    yield from forbidden_parts(func, buffer)
     for k, stmt in enumerate(func.body[:position]):
         if not written:
             yield from _assumed_parts(stmt, buffer)
@@ -300,105 +279,6 @@ def _assumed_parts(stmt: Stmt, buffer: Buffer) -> Iterator[Part]:
                 yield Part(load.indices, where, fact)
 
 
-def _writes(body: Body, buffer: Buffer) -> bool:
+def writes_to(body: Body, buffer: Buffer) -> bool:
+    """Whether anything in `body` writes `buffer`."""
     return any(a.buffer == buffer and a.kind != "read" for a in accesses(body))
-
-
-# Absorbing ----------------------------------------------------------------------------------------
-
-
-def absorb_padding(func: PrimFunc, place: str, buffer: str) -> Rewrite:
-    """`for p: if c(p): b[e(p)] = v` and later `for q: if q is padding: b[q] = k`
-    → `for p: b[e(p)] = select(c(p), v, k)`; the padding stage goes.
-
-    Where c fails, the loops of `place` must reach the padding, all of it and nothing else; each
-    element must be written once, and by nothing but the two.
-    """
-    target = next((a.buffer for a in accesses(func.body) if a.buffer.name == buffer), None)
-    if target is None:
-        raise ScheduleError(f"{func.name} does not touch a buffer {buffer}")
-    stage, value = _constant_stage(func, target)
-    site = _guarded_store(func, place, target)
-    stmt = cast(If, site.stmt)
-    store = cast(Store, stmt.then[0])
-    condition = cast(Predicate, stmt.condition)
-    _only_these(func, place, stage, target)
-    outside = site.domain.given(negation(condition))
-    names = physical_vars(len(target.shape))
-    where = f"where {condition} fails, {place}"
-    proofs = (
-        require(
-            prove(is_padding((stage,), target, store.indices), outside),
-            f"{where} reaches nothing but padding of {buffer}",
-        ),
-        require(
-            Image(outside, store.indices).covers(
-                is_padding((stage,), target, names), names, target.shape
-            ),
-            f"{where} reaches all the padding of {buffer}",
-        ),
-        require(
-            prove_injective(store.indices, site.domain),
-            f"{place} writes each element of {buffer} once",
-        ),
-    )
-    selected = Store(target, store.indices, Select(condition, store.value, value))
-
-    def exchanged(body: Body) -> Body:
-        return map_body(body, lambda s: selected if s is stmt else s)
-
-    new = rewrite_at(func, place, lambda s, _d: exchanged((s,)))
-    new = rewrite_at(new, stage.name, lambda _s, _d: ())
-    return Rewrite(new, proofs)
-
-
-def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
-    stages = padding_stages(func, buffer)
-    if len(stages) != 1 or stages[0] not in func.body:
-        raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
-    values = {part.value for part in parts_of(stages[0], buffer)}
-    value = next(iter(values))
-    if len(values) != 1 or not isinstance(value, Literal | Undef):
-        raise ScheduleError(f"the stage {stages[0].name} does not store one constant")
-    if len({id(s.stmt) for s in sites(stages[0].body) if isinstance(s.stmt, Store | Reduce)}) > 1:
-        raise ScheduleError(f"the stage {stages[0].name} has more than one store")
-    return stages[0], value
-
-
-def _guarded_store(func: PrimFunc, place: str, buffer: Buffer) -> Site:
-    stmt, domain = find(func, place)
-    if domain.axes or domain.where != TRUE:
-        raise ScheduleError(f"{place} stands inside another loop or condition")
-    found = [
-        site
-        for site in sites((stmt,))
-        if isinstance(site.stmt, If) and _writes(site.stmt.then, buffer)
-    ]
-    inner = found[0].stmt if len(found) == 1 else None
-    if (
-        not isinstance(inner, If)
-        or not is_predicate(inner.condition)
-        or inner.orelse
-        or len(inner.then) != 1
-        or not isinstance(inner.then[0], Store)
-        or found[0].guards
-    ):
-        raise ScheduleError(
-            f"{place} does not write {buffer.name} by one store under one index condition"
-        )
-    return found[0]
-
-
-def _only_these(func: PrimFunc, place: str, stage: Block, buffer: Buffer) -> None:
-    first, last = top_level(func, place), top_level(func, stage.name)
-    if first >= last:
-        raise ScheduleError(f"{stage.name} does not come after {place}")
-    writes = [a for a in accesses(func.body) if a.buffer == buffer and a.kind != "read"]
-    own = [a for a in accesses((func.body[first], stage)) if a.buffer == buffer]
-    if len(writes) != 2 or any(a.kind == "read" for a in own):
-        raise ScheduleError(
-            f"{buffer.name} is not written by {place} and {stage.name} alone, once each"
-        )
-    for stmt in func.body[first:last]:
-        if any(load.buffer == buffer for load in loads_in((stmt,))):
-            raise ScheduleError(f"{buffer.name} is read before {stage.name} writes its padding")

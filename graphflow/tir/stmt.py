@@ -97,7 +97,8 @@ class Block:
 class Assume:
     """Taken as true: `unless` holds, or else `claim` does.
 
-    A claim of `Comparison("eq", load, Undef)` says only that the element may be read.
+    A claim of `Comparison("eq", load, Undef)` says only that the element may be read; one of
+    `Comparison("ne", load, Undef)` that nothing may access it.
     """
 
     unless: Condition

@@ -176,7 +176,10 @@ class _Writer:
 
     def assume(self, stmt: Assume) -> Iterator[str]:
         claim = stmt.claim
-        if isinstance(claim, Comparison) and claim.op == "eq" and isinstance(claim.right, Undef):
+        if isinstance(claim, Comparison) and isinstance(claim.right, Undef):
+            if claim.op == "ne":  # nothing may access the element, and so this does not either
+                yield "pass"
+                return
             # Only says that the element may be read: so read it, for the check of its place.
             test = f"({self.expr(claim.left)},)"
         else:

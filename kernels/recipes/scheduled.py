@@ -44,6 +44,7 @@ from graphflow.schedule import (
     Marked,
     PadValue,
     Schedule,
+    forbids_access,
     is_finite_claim,
     lift_stages,
     marked_stage,
@@ -182,7 +183,9 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
         notes = dict(stmt.annotations) if isinstance(stmt, Block) else {}
         if "states" in notes and _states_finite(stmt, notes["states"]):
             found.append(notes["states"])
-        elif any(isinstance(inner, Assume) for inner in walk((stmt,))):
+        elif any(
+            isinstance(inner, Assume) and not forbids_access(inner.claim) for inner in walk((stmt,))
+        ):
             place = stmt.name if isinstance(stmt, Block) else scheduled.name
             raise ScheduleError(
                 f"{place} assumes what nobody has proven; a form may assume of an input what its "

@@ -1,0 +1,158 @@
+"""What the claim of an `Assume` says of single elements.
+
+In: a claim, a conjunction of comparisons.  Out: for each load in it the values that satisfy the
+claim, as a span or as a fact.  What always holds: every value of a load for which the interpreter
+finds the claim true lies in the span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isnan
+
+from graphflow.layout import (
+    MIRRORED,
+    Constant,
+    Fact,
+    NoAccess,
+    Range,
+    Span,
+    Undefined,
+    dtype_limits,
+    order_key,
+    step,
+    whole,
+)
+from graphflow.tir import (
+    FLOATS,
+    Binary,
+    Comparison,
+    Expr,
+    Literal,
+    Load,
+    Unary,
+    Undef,
+)
+
+
+def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
+    """The fact that a claim states for each of its loads.
+
+    `==`, `<`, `<=`, `>`, `>=` with a constant, the same of `abs`, and conjunctions of these.
+    `x == undef` says that the element may be read, `x != undef` that nothing may access it.
+    `x == 0.0` holds for both zeros, so it says less than a constant does.  A claim that no value
+    satisfies states nothing here; see `claimed`.
+    """
+    for comparison in _conjuncts(claim):
+        if isinstance(comparison.left, Load) and isinstance(comparison.right, Undef):
+            if comparison.op == "eq":
+                yield comparison.left, Undefined()
+            elif comparison.op == "ne":
+                yield comparison.left, NoAccess()
+    for load, span in claimed(claim).items():
+        fact = None if span is None else _fact(span, load.dtype)
+        if fact is not None:
+            yield load, fact
+
+
+def claimed(claim: Expr) -> dict[Load, Span | None]:
+    """For each load that a claim limits the values that it may have; None where there is none."""
+    found: dict[Load, Span | None] = {}
+    for comparison in _conjuncts(claim):
+        for load, span in _limited(comparison):
+            found[load] = common(found.get(load, whole(load.dtype)), span)
+    return found
+
+
+def common(a: Span | None, b: Span | None) -> Span | None:
+    """The values in both spans; None where there is none."""
+    if a is None or b is None:
+        return None
+    lo, hi = max(a.lo, b.lo, key=order_key), min(a.hi, b.hi, key=order_key)
+    return Span(lo, hi, a.nan and b.nan) if order_key(lo) <= order_key(hi) else None
+
+
+def forbids_access(claim: Expr) -> bool:
+    """Whether a claim says that an element may not be accessed."""
+    return isinstance(claim, Comparison) and claim.op == "ne" and isinstance(claim.right, Undef)
+
+
+def _fact(span: Span, dtype: str) -> Fact | None:
+    if span.is_point:
+        return Constant(Literal(span.lo, dtype))
+    if span.nan or span.has_infinity:
+        return None
+    return Range(span.lo, span.hi)
+
+
+def _conjuncts(claim: Expr) -> Iterator[Comparison]:
+    match claim:
+        case Comparison():
+            yield claim
+        case Binary(op="and"):
+            yield from _conjuncts(claim.left)
+            yield from _conjuncts(claim.right)
+        case _:
+            return
+
+
+def _limited(comparison: Comparison) -> Iterator[tuple[Load, Span | None]]:
+    left, right, op = comparison.left, comparison.right, comparison.op
+    if isinstance(left, Literal):
+        left, right, op = right, left, MIRRORED[op]
+    if not isinstance(right, Literal) or op == "ne":
+        return
+    if isinstance(left, Load):
+        yield left, _where(op, right)
+    elif isinstance(left, Unary) and left.op == "abs" and isinstance(left.operand, Load):
+        yield left.operand, _where_abs(op, right)
+
+
+def _where(op: str, limit: Literal) -> Span | None:
+    """The `x` for which `x op limit` is true."""
+    value, dtype = limit.value, limit.dtype
+    if isnan(value):
+        return None
+    lo, hi = dtype_limits(dtype)
+    if op in ("lt", "le", "eq"):
+        hi = _next(limit, -inf) if op == "lt" else _either_zero(limit, 1.0)
+    if op in ("gt", "ge", "eq"):
+        lo = _next(limit, inf) if op == "gt" else _either_zero(limit, -1.0)
+    lowest, highest = dtype_limits(dtype)
+    if (op, value) in (("lt", lowest), ("gt", highest)):
+        return None
+    return Span(lo, hi)
+
+
+def _next(limit: Literal, towards: float) -> float | int:
+    """The first value beyond the limit that a strict comparison admits."""
+    if limit.dtype in FLOATS:
+        return step(float(limit.value), limit.dtype, towards)
+    return int(limit.value) + (1 if towards > 0 else -1)
+
+
+def _either_zero(limit: Literal, sign: float) -> float | int | bool:
+    """The limit; of a float zero the one that lies further out, as both compare alike."""
+    if limit.dtype in FLOATS and limit.value == 0:
+        return sign * 0.0
+    return limit.value
+
+
+def _where_abs(op: str, limit: Literal) -> Span | None:
+    """The `x` for which `abs(x) op limit` is true, for upper limits.
+
+    `abs` of the smallest integer of a signed type is that integer itself, which is below any limit.
+    """
+    if op not in ("lt", "le", "eq"):
+        return whole(limit.dtype)
+    sizes = _where(op, limit)
+    lowest = dtype_limits(limit.dtype)[0]
+    if sizes is None or lowest == 0:
+        return sizes
+    if limit.dtype in FLOATS:
+        return Span(-sizes.hi, sizes.hi) if sizes.hi >= 0 else None
+    if op != "eq":
+        return Span(lowest, sizes.hi if sizes.hi >= 0 else lowest)
+    if sizes.hi == lowest:
+        return sizes
+    return Span(-sizes.hi, sizes.hi) if sizes.hi >= 0 else None

@@ -1,0 +1,165 @@
+"""What must hold of a kernel before anything rests on it, whoever wrote it.
+
+In: a kernel.  Out: proofs, or a `VerifyError` that shows the place which is wrong.  The verifier of
+`tir` sees names, scopes and types; here is proven what needs integer sets: that iterations of
+parallel and vectorized loops are independent, that what is assumed can be true, and that accesses
+stay in their buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+from typing import cast
+
+from graphflow.arith import (
+    FALSE,
+    Domain,
+    Predicate,
+    Proof,
+    Verdict,
+    conjunction,
+    equal,
+    joined,
+    negation,
+    prove,
+    substitute,
+    within,
+)
+from graphflow.errors import ScheduleError, VerifyError
+from graphflow.layout import Constant, Span, Undefined, evaluate
+from graphflow.schedule.claims import claimed, common
+from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.tir import (
+    Assume,
+    For,
+    Load,
+    PrimFunc,
+    Stmt,
+    accesses,
+    is_predicate,
+    sites,
+    stmt_text,
+    to_text,
+    verify,
+    writes_in,
+)
+
+
+@lru_cache(maxsize=4096)
+def require_sound(func: PrimFunc) -> tuple[Proof, ...]:
+    """Proofs that a kernel is well formed, and that its loop kinds and assumptions can be trusted.
+
+    VerifyError where a name, a type or a scope is wrong, where a parallel or vectorized loop is not
+    proven to have independent iterations, and where what is assumed is provably false.
+    """
+    verify(func, "scheduled")
+    require_consistent(func)
+    return tuple(_loop_kinds(func))
+
+
+def _loop_kinds(func: PrimFunc) -> Iterator[Proof]:
+    for site in sites(func.body):
+        stmt = site.stmt
+        if not isinstance(stmt, For) or stmt.kind not in AT_ONCE:
+            continue
+        try:
+            yield from independent(stmt, site.domain)
+        except ScheduleError as error:
+            raise _wrong(
+                func,
+                stmt,
+                f"the loop {stmt.var} is marked {stmt.kind.value}, and its iterations are not "
+                "proven to be independent; make it serial, or write it so that no iteration "
+                f"touches what another one writes ({error})",
+            ) from error
+
+
+def require_in_bounds(func: PrimFunc) -> tuple[Proof, ...]:
+    """A proof for each access of a kernel that it stays in its buffer; else a VerifyError."""
+    proofs: dict[Proof, None] = {}
+    for access in accesses(func.body):
+        shape = access.buffer.shape
+        inside = conjunction(within(e, 0, n) for e, n in zip(access.indices, shape, strict=True))
+        proof = prove(inside, access.domain)
+        if not proof.proven:
+            where = ", ".join(map(str, access.indices))
+            raise VerifyError(
+                f"{func.name}: {access.buffer.name}[{where}] is not proven to stay in "
+                f"{list(shape)}: {proof.reason}\nin\n{to_text(func)}"
+            )
+        proofs[proof] = None
+    return tuple(proofs)
+
+
+def require_consistent(func: PrimFunc) -> None:
+    """VerifyError where an assumption of a kernel is provably false, or contradicts another one."""
+    stated = [
+        _Stated(site.stmt, _where(site.stmt, site.domain))
+        for site in sites(func.body)
+        if isinstance(site.stmt, Assume) and not site.guards and is_predicate(site.stmt.unless)
+    ]
+    for one in stated:
+        if one.is_false() and _has_points(one.domain):
+            raise _wrong(func, one.stmt, f"no value makes `{stmt_text(one.stmt)}` true")
+    written = {stmt.buffer for stmt in writes_in(func.body)}
+    for one, other in combinations(stated, 2):
+        for load, span, again, limit in _disjoint(one, other):
+            if load.buffer not in written and _meet(load, one.domain, again, other.domain):
+                raise _wrong(
+                    func,
+                    other.stmt,
+                    f"{load.buffer.name} is assumed to hold {_span_text(span)} and "
+                    f"{_span_text(limit)} at one element",
+                )
+
+
+class _Stated:
+    """An assumption, the points at which it is made, and what it says of its loads."""
+
+    def __init__(self, stmt: Assume, domain: Domain) -> None:
+        self.stmt = stmt
+        self.domain = domain
+        self.spans = claimed(stmt.claim)
+
+    def is_false(self) -> bool:
+        """Whether the claim is false whatever the loads in it are."""
+        if any(span is None for span in self.spans.values()):
+            return True
+        fact = evaluate(self.stmt.claim, lambda _: Undefined(), ranges=self.domain.ranges())
+        return isinstance(fact, Constant) and not fact.literal.value
+
+
+def _where(stmt: Stmt, domain: Domain) -> Domain:
+    assert isinstance(stmt, Assume)
+    return domain.given(negation(cast(Predicate, stmt.unless)))
+
+
+def _has_points(domain: Domain) -> bool:
+    return prove(FALSE, domain).verdict is Verdict.REFUTED
+
+
+def _disjoint(one: _Stated, other: _Stated) -> Iterator[tuple[Load, Span, Load, Span]]:
+    """Loads of one buffer of which the two claims admit no common value."""
+    for load, span in one.spans.items():
+        for again, limit in other.spans.items():
+            if load.buffer != again.buffer or span is None or limit is None:
+                continue
+            if common(span, limit) is None:
+                yield load, span, again, limit
+
+
+def _meet(a: Load, here: Domain, b: Load, there: Domain) -> bool:
+    """Whether the loads surely touch one element for some points of their domains."""
+    copy, fresh = there.renamed("'")
+    same = [equal(x, substitute(y, fresh)) for x, y in zip(a.indices, b.indices, strict=True)]
+    return _has_points(joined(here, copy).given(conjunction(same)))
+
+
+def _span_text(span: Span) -> str:
+    return str(span.lo) if span.is_point else f"a value in [{span.lo}, {span.hi}]"
+
+
+def _wrong(func: PrimFunc, stmt: Stmt, message: str) -> VerifyError:
+    return VerifyError(f"{func.name}: {message}\n{to_text(func, stmt, 'here')}")
