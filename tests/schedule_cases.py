@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ class Outcome:
     tried: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
     native: int = 0
-    definition: PrimFunc | None = None
+    kernel: Kernel | None = None
     steps: tuple[Step, ...] = ()
 
 
@@ -120,6 +119,8 @@ def inputs_of(kernel: Kernel, steps: Sequence[Step], dice: Dice) -> dict[str, Ar
     arrays = {}
     for buffer in kernel.func.inputs:
         array = random_array(dice, buffer.dtype, buffer.shape, special, kernel.exact)
+        if kernel.minus_zero and buffer.dtype in FLOATS and dice.chance(0.6):
+            array = np.full(buffer.shape, -0.0, array.dtype)
         limit = kernel.limits.get(buffer.name, "")
         if buffer.dtype in FLOATS:
             if limit in ("nonnegative", "small") or buffer.name in finite | wrapped:
@@ -149,8 +150,6 @@ def random_array(
         array = dice.rng.integers(low, 4, shape).astype(kind)
         if kind.kind == "f" and not exact and dice.chance(0.5):
             array = (dice.rng.standard_normal(shape) * 3).astype(kind)
-        if kind.kind == "f" and dice.chance(0.1):
-            return np.full(shape, -0.0, kind)  # a sum of these is −0.0, if it starts there
         if special:
             odd: Sequence[Any] = SPECIALS if exact else WILD
             if kind.kind != "f":
@@ -377,20 +376,26 @@ def run_natively(
 # Cases --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
-def kernel_of(seed: int) -> Kernel:
-    return random_kernel(seed)
+@dataclass(frozen=True)
+class Focus:
+    """Kernels of one family alone, schedules that go one way; None: any."""
+
+    family: str | None = None
+    way: str | None = None
 
 
-def run_case(seed: int) -> Outcome:
+ANY = Focus()
+
+
+def run_case(seed: int, focus: Focus = ANY) -> Outcome:
     """The random schedule of a seed, checked."""
-    kernel = kernel_of(seed)
+    kernel = random_kernel(seed, focus.family)
     dice = Dice(seed, 2)
     trial = Trial(kernel.func, dice)
     native = dice.chance(NATIVE_SHARE)
-    made = Outcome(tried=trial.tried, taken=trial.taken, definition=kernel.func)
+    made = Outcome(tried=trial.tried, taken=trial.taken, kernel=kernel)
     try:
-        random_schedule(trial)
+        random_schedule(trial, focus.way)
     except Crashed as crash:
         steps = (*trial.schedule.steps, crash.args[0])
         return replace(made, wrong=crashed_text(crash), kind=crashed_kind(crash), steps=steps)
@@ -420,8 +425,8 @@ def verdict(
 
 def shrunk(seed: int, outcome: Outcome) -> tuple[tuple[Step, ...], str]:
     """Steps that are all needed for the same kind of failure, and its text."""
-    kernel = kernel_of(seed)
-    steps, text = outcome.steps, outcome.wrong
+    kernel, steps, text = outcome.kernel, outcome.steps, outcome.wrong
+    assert kernel is not None
     smaller = True
     while smaller:
         smaller = False
@@ -452,7 +457,8 @@ def applied(kernel: Kernel, steps: Sequence[Step], seed: int) -> tuple[str, str]
 def complaint(seed: int, outcome: Outcome) -> str:
     """The seed, the definition, the steps that are needed, and the difference."""
     steps, text = shrunk(seed, outcome)
-    kernel = kernel_of(seed)
+    kernel = outcome.kernel
+    assert kernel is not None
     lines = [f"seed {seed} ({kernel.family}), {outcome.kind}: {text}", "", to_text(kernel.func)]
     lines += [str(step) for step in steps]
     if not outcome.kind.startswith("crash"):

@@ -94,7 +94,7 @@ def reduction(s: Sketch) -> None:
     value = x if op == "*" or s.dice.chance(0.4) else s.value(
         dtype, loads, 1, index_test(s.dice, names, shape))  # fmt: skip
     start = neutral(op, dtype)
-    if s.dice.chance(0.25):
+    if s.dice.chance(0.3):
         start = f"{dtype}(-0.0)" if dtype in FLOATS and op == "+" else s.literal(dtype)
     step = [reduce(op, target, value)]
     if s.dice.chance(0.25):
@@ -364,7 +364,7 @@ def scatter(s: Sketch) -> None:
     """Several iterations write one element, so that the last one must stay the last."""
     s.exact = True
     a, b = s.dice.between(2, 9), s.dice.between(2, 9)
-    i, j = s.loops("i", "j")
+    i, j = s.loops("i", "j", pair=0.8)
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     c, d = s.dice.between(1, 3), s.dice.between(0, 2)
     text, extent = s.dice.among((
@@ -390,7 +390,7 @@ def skewed(s: Sketch) -> None:
     """An element is made of another one that was written some iterations before, or will be."""
     s.exact = True
     a, b = s.dice.between(3, 10), s.dice.between(3, 10)
-    i, j, p, q = s.loops("i", "j", "p", "q")
+    i, j, p, q = s.loops("i", "j", "p", "q", pair=0.8)
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     x = s.input("x", dtype, (a, b))
     y = s.output(dtype, (a, b))

@@ -62,13 +62,18 @@ class Dice:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A definition; with `exact` its floats must be small whole numbers, infinities or NaN, so
-    that sums and products are exact in any order; `limits` says what is assumed of an input."""
+    """A definition, and what its numbers may be.
+
+    With `exact` floats must be small whole numbers, infinities or NaN, so that sums and products
+    are exact in any order.  `limits` says what is assumed of an input.  With `minus_zero` a sum
+    starts at −0.0, and stays there only if all that it takes in is −0.0.
+    """
 
     func: PrimFunc
     family: str
     exact: bool
     limits: dict[str, str]
+    minus_zero: bool
 
 
 @dataclass
@@ -93,13 +98,13 @@ class Sketch:
                 return name
         raise AssertionError("a hundred names are taken")
 
-    def loops(self, *wanted: str) -> list[str]:
-        """Names of loops; two of them may differ in how a dot is written alone."""
-        if self.clashing and len(wanted) > 1 and self.dice.chance(0.35):
-            pair = self.dice.among([("a.b", "a_dot_b"), ("a.i", "a_dot_i"), ("v_i", "i")])
-            if not self.taken & set(pair):
-                self.taken |= set(pair)
-                return [*pair, *(self.fresh(name, CLASHING) for name in wanted[2:])]
+    def loops(self, *wanted: str, pair: float = 0.35) -> list[str]:
+        """Names of loops; the first two may differ in how a dot is written alone."""
+        if self.clashing and len(wanted) > 1 and self.dice.chance(pair):
+            names = self.dice.among([("a.b", "a_dot_b"), ("a.i", "a_dot_i"), ("v_i", "i")])
+            if not self.taken & set(names):
+                self.taken |= set(names)
+                return [*names, *(self.fresh(name, CLASHING) for name in wanted[2:])]
         return [self.fresh(name, CLASHING) for name in wanted]
 
     def input(self, wanted: str, dtype: str, shape: Sequence[int]) -> str:
@@ -191,7 +196,8 @@ class Sketch:
         head = f"@primfunc\ndef k({', '.join(self.params)}):"
         func = parse("\n".join([head, *indented(self.lines)]))
         verify(func, "definition")
-        return Kernel(func, family, self.exact, dict(self.limits))
+        minus_zero = any("= f32(-0.0)" in line or "= f64(-0.0)" in line for line in self.lines)
+        return Kernel(func, family, self.exact, dict(self.limits), minus_zero)
 
 
 def indented(lines: Lines) -> Lines:
@@ -223,10 +229,11 @@ def family(weight: float) -> Callable[[Family], Family]:
     return register
 
 
-def random_kernel(seed: int) -> Kernel:
-    """The kernel of a seed."""
+def random_kernel(seed: int, family: str | None = None) -> Kernel:
+    """The kernel of a seed, of a family if one is named."""
     dice = Dice(seed, 1)
-    name = dice.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
+    drawn = dice.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
+    name = drawn if family is None else family
     sketch = Sketch(dice, dice.chance(0.5))
     FAMILIES[name][1](sketch)
     return sketch.kernel(name)

@@ -15,7 +15,7 @@ from typing import Any
 
 from schedule_kernels import CLASHING, Dice
 
-from graphflow.arith import bounds, constant_value, floor_mod
+from graphflow.arith import bounds, constant_value, floor_mod, variables
 from graphflow.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars
 from graphflow.schedule import (
@@ -133,6 +133,16 @@ class Trial:
     def loops(self) -> list[For]:
         return list(loops_of(self.func.body))
 
+    def computing(self) -> list[For]:
+        """The loops outside the stages that copy and pad; all loops where there are none."""
+        aside = {
+            loop.var
+            for block in self.blocks()
+            if block.annotations
+            for loop in loops_of(block.body)
+        }
+        return [loop for loop in self.loops() if loop.var not in aside] or self.loops()
+
     def blocks(self, stages: bool = True) -> list[Block]:
         """The stages that compute; with `stages` those that copy and pad too."""
         found = [s for s in walk(self.func.body) if isinstance(s, Block)]
@@ -246,7 +256,7 @@ def _pair(t: Trial) -> tuple[str, str] | None:
     """A loop that is the whole body of another one, outer first."""
     found = [
         (loop.var.name, loop.body[0].var.name)
-        for loop in t.loops()
+        for loop in (t.computing() if t.dice.chance(0.75) else t.loops())
         if len(loop.body) == 1 and isinstance(loop.body[0], For)
     ]
     return t.dice.among(found) if found else None
@@ -268,7 +278,7 @@ def _place(stmt: For | Block) -> str:
 
 
 def _loop(t: Trial) -> For:
-    return t.dice.among(t.loops())
+    return t.dice.among(t.computing() if t.dice.chance(0.75) else t.loops())
 
 
 def _divide(t: Trial) -> Chosen:
@@ -540,6 +550,39 @@ def box_of_terms(t: Trial) -> None:
     _run_over(t, block.name, first.name)
 
 
+def more_terms(t: Trial) -> None:
+    """A loop of a reduction divided under a guard, what it takes in padded as far as it reaches."""
+    if t.dice.chance(0.3):
+        _cached(t)
+    found = [
+        (block, loop, stmt)
+        for block in t.blocks(stages=False)
+        for loop in loops_of(block.body)
+        for stmt in walk(loop.body)
+        if isinstance(stmt, Reduce) and all(loop.var not in variables(e) for e in stmt.indices)
+    ]
+    if not found:
+        return box_of_terms(t)
+    block, loop, stmt = t.dice.among(found)
+    if t.dice.chance(0.8):
+        _finite(t)
+    factor = t.dice.among([f for f in range(2, 9) if (loop.extent or 1) % f] or [2])
+    t.step(divide_loop, loop.var.name, factor, (t.name(), t.name()), "guard")
+    block = next(b for b in t.blocks() if b.name == block.name)
+    for buffer in dict.fromkeys(a.buffer for a in accesses(block.body) if a.kind == "read"):
+        layout = reached(buffer, block)
+        if buffer == stmt.buffer or layout is None or not layout.is_padded:
+            continue
+        if t.dice.chance(0.3):
+            rank = len(layout.physical_shape)
+            more = IndexMap.split(rank, t.dice.between(0, rank - 1), t.dice.among((2, 4)))
+            layout = layout.transformed(more)
+        pad = t.number(buffer, stmt.op) if t.dice.chance(0.8) else t.pad(buffer, layout, stmt.op)
+        t.step(transform_layout, buffer.name, layout, pad)
+    t.step(remove_branching_through_overcompute, block.name)
+    return None
+
+
 def _finite(t: Trial) -> None:
     for buffer in t.func.inputs:
         if buffer.dtype in FLOATS and t.dice.chance(0.6):
@@ -595,18 +638,30 @@ def divided_and_run_over(t: Trial) -> None:
         border_of_reads(t)
 
 
+def another_order(t: Trial) -> None:
+    """Iterations that change their order, or run at once."""
+    for _ in range(t.dice.between(1, 3)):
+        name = t.dice.among(("reorder_loops", "parallelize_loop", "vectorize_loop", "reorder_loops",
+                             "fission", "stage_mem", "sequential_buffer_access"))  # fmt: skip
+        chosen = STEPS[name][1](t) if t.loops() else None
+        if chosen is not None:
+            t.step(chosen[0], *chosen[1])
+
+
 WAYS: dict[str, tuple[float, Callable[[Trial], None]]] = {
     "box_of_elements": (3, box_of_elements),
     "box_of_terms": (3, box_of_terms),
+    "more_terms": (3, more_terms),
     "border_of_reads": (2.5, border_of_reads),
     "divided_and_run_over": (1.5, divided_and_run_over),
+    "another_order": (2, another_order),
 }
 
 
-def random_schedule(t: Trial) -> None:
-    """Mostly ways to overcompute, and one to ten steps around them."""
+def random_schedule(t: Trial, way: str | None = None) -> None:
+    """Mostly ways to overcompute, or the `way` that is named, and one to ten steps around them."""
     steps = t.dice.between(1, 10)
-    shares = {name: weight for name, (weight, _) in WAYS.items()}
+    shares = {name: weight for name, (weight, _) in WAYS.items() if way in (None, name)}
     at = t.dice.among((0, 0, 0, 1, 2, 4)) if t.dice.chance(0.85) else steps
     for k in range(steps):
         if at <= k < at + 2 and not t.taken[OVERCOMPUTE]:
