@@ -19,7 +19,8 @@ import numpy as np
 import schedule_families
 from placing import Native, positions
 from schedule_kernels import Dice, Kernel, random_kernel
-from schedule_steps import Crashed, Trial, random_schedule
+from schedule_trial import Crashed, Trial
+from schedule_ways import random_schedule
 
 from graphflow.codegen import avx2_target, host_target
 from graphflow.errors import GraphflowError, ScheduleError, VerifyError
@@ -134,14 +135,14 @@ def inputs_of(kernel: Kernel, steps: Sequence[Step], dice: Dice) -> dict[str, Ar
             array = np.where((array <= 5) & (array >= -5), array, -5).astype(array.dtype)
         if limit.startswith("padded"):
             _, n, pad = limit.split()
-            array.reshape(-1)[int(n) :] = np.array(float(pad) if "." in pad or "inf" in pad else int(pad))
+            array.reshape(-1)[int(n) :] = np.array(
+                float(pad) if "." in pad or "inf" in pad else int(pad)
+            )
         arrays[buffer.name] = array
     return arrays
 
 
-def random_array(
-    dice: Dice, dtype: str, shape: Sequence[int], special: bool, exact: bool
-) -> Array:
+def random_array(dice: Dice, dtype: str, shape: Sequence[int], special: bool, exact: bool) -> Array:
     kind = DTYPES[dtype]
     if kind.kind == "b":
         return dice.rng.random(shape) < 0.5
@@ -165,7 +166,7 @@ POISONS = {"f": (np.nan, -42.0), "b": (False, True), "i": (None, 77), "u": (None
 
 
 def packed(array: Array, chain: Chain, run: int) -> tuple[Array, Array]:
-    """The array in its layouts, and where it may not be touched; poison where it may hold anything."""
+    """The array in its layouts, and where it may not be touched; poison where it holds anything."""
     forbidden = np.zeros(array.shape, bool)
     # What is wrapped around is compared with itself, which NaN is not equal to.
     poison = 1 if any(is_wrapped(pad) for _, pad in chain) else run
@@ -212,7 +213,9 @@ def with_function(box: Array, layout: Layout, pad: Any) -> Array:
     axes = dict(zip((v.name for v in names), np.indices(box.shape), strict=True))
 
     def at(expr: Any) -> Array:
-        return np.broadcast_to(eval(str(expr), {"min": np.minimum, "max": np.maximum}, axes), box.shape)
+        return np.broadcast_to(
+            eval(str(expr), {"min": np.minimum, "max": np.maximum}, axes), box.shape
+        )
 
     if isinstance(pad.value, Literal):
         values = np.full(box.shape, pad.value.value, box.dtype)
@@ -259,9 +262,12 @@ UNDEFINED = (float("nan"), -42.0)
 
 
 def interpreted(
-    func: PrimFunc, placed: Mapping[str, tuple[Array, Array]], outputs: Mapping[str, Array],
-    run: int, reverse: bool,
-) -> dict[str, Array]:  # fmt: skip
+    func: PrimFunc,
+    placed: Mapping[str, tuple[Array, Array]],
+    outputs: Mapping[str, Array],
+    run: int,
+    reverse: bool,
+) -> dict[str, Array]:
     """The outputs of a kernel; `outputs` says which of their elements may not be touched."""
     memory = []
     for param in func.params:
@@ -272,7 +278,9 @@ def interpreted(
             fill = undefined_value(buffer.dtype, UNDEFINED[run])
             items, closed = [fill] * buffer.size, outputs.get(buffer.name, np.zeros(0, bool))
         if len(items) != buffer.size:
-            raise Failure("interface", f"{buffer.name} has {buffer.size} elements, not {len(items)}")
+            raise Failure(
+                "interface", f"{buffer.name} has {buffer.size} elements, not {len(items)}"
+            )
         places = np.flatnonzero(closed)
         memory.append(Watched(items, list(places), buffer.name) if places.size else items)
     call = compile_to_python(func, undefined=UNDEFINED[run], reverse=reverse)
@@ -285,9 +293,7 @@ def interpreted(
     }
 
 
-def compared(
-    have: Array, want: Array, defined: Array, exact: bool, name: str, where: str
-) -> None:
+def compared(have: Array, want: Array, defined: Array, exact: bool, name: str, where: str) -> None:
     if have.shape != want.shape:
         raise Failure("interface", f"{name} has the shape {have.shape}, not {want.shape}")
     agree = same_bits(have, want) | ~defined
@@ -298,8 +304,11 @@ def compared(
                 agree |= np.isclose(have, want, rtol=2e-5, atol=1e-35, equal_nan=True)
     if not agree.all():
         k = np.argwhere(~agree)[0]
-        raise Failure("numbers", f"{where}: {name}{k.tolist()} is {have[tuple(k)]!r} and should be "
-                                 f"{want[tuple(k)]!r}; {int((~agree).sum())} of {agree.size} differ")  # fmt: skip
+        raise Failure(
+            "numbers",
+            f"{where}: {name}{k.tolist()} is {have[tuple(k)]!r} and should be "
+            f"{want[tuple(k)]!r}; {int((~agree).sum())} of {agree.size} differ",
+        )
 
 
 @dataclass(frozen=True)
@@ -323,8 +332,10 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
     inputs = inputs_of(kernel, steps, dice)
     want = expected_of(kernel.func, inputs)
     placed_in = chains(kernel.func, steps)
-    outputs = {b.name: packed(np.zeros(b.shape, DTYPES[b.dtype]), placed_in[b.name], 0)[1]
-               for b in kernel.func.outputs}  # fmt: skip
+    outputs = {
+        b.name: packed(np.zeros(b.shape, DTYPES[b.dtype]), placed_in[b.name], 0)[1]
+        for b in kernel.func.outputs
+    }
     for run in (0, 1):
         placed = {name: packed(array, placed_in[name], run) for name, array in inputs.items()}
         found = interpreted(func, placed, outputs, run, bool(run))
@@ -341,7 +352,7 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
 
 
 def lowered_of(schedule: Schedule) -> LoweredKernel | None:
-    """The kernel for the emitter; None where it must be changed further, as for two parallel loops."""
+    """The kernel for the emitter; None where it is none yet, as with two parallel loops."""
     func, workspace = _with_workspace(remove_undef(remove_assume(schedule.func)))
     try:
         verify(func, "lowered")
@@ -360,7 +371,9 @@ def run_natively(
     for target in dict.fromkeys((host_target(), avx2_target())):
         code = Native(lowered, target)
         for run in (0, 1):
-            arrays = {name: packed(array, placed_in[name], run)[0] for name, array in inputs.items()}
+            arrays = {
+                name: packed(array, placed_in[name], run)[0] for name, array in inputs.items()
+            }
             fills = {}
             for buffer in lowered.func.outputs:
                 fills[buffer.name] = undefined_value(buffer.dtype, UNDEFINED[run])
@@ -411,15 +424,20 @@ def crashed_text(crash: Crashed) -> str:
     return f"{crash.args[0]} raised {type(crash.__cause__).__name__}: {crash.__cause__}"
 
 
-def verdict(
-    kernel: Kernel, schedule: Schedule, seed: int, native: bool
-) -> tuple[str, str, int]:
+def verdict(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> tuple[str, str, int]:
     """What is wrong with a schedule, of which kind, and how often it ran natively."""
     try:
         return "", "", checked(kernel, schedule, seed, native)
     except Failure as failure:
         return failure.text, failure.kind, 0
-    except (GraphflowError, ArithmeticError, LookupError, TypeError, ValueError, AssertionError) as e:
+    except (
+        GraphflowError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AssertionError,
+    ) as e:
         return f"{type(e).__name__}: {e}", type(e).__name__, 0
 
 

@@ -10,8 +10,8 @@ from schedule_kernels import (
     Lines,
     Sketch,
     family,
-    index_test,
     indented,
+    index_test,
     indexed,
     nest,
     placed_read,
@@ -69,8 +69,13 @@ def elementwise(s: Sketch) -> None:
     other = f"{target} = {s.value(dtype, loads, 1, test)}"
     if s.dice.chance(0.06):
         other = f"{target} = undef({dtype})"
-    s.block("compute", nest(list(zip(names, shape, strict=True)),
-                            guarded(s, names, shape, f"{target} = {value}", other)))  # fmt: skip
+    s.block(
+        "compute",
+        nest(
+            list(zip(names, shape, strict=True)),
+            guarded(s, names, shape, f"{target} = {value}", other),
+        ),
+    )
 
 
 @family(5)
@@ -91,8 +96,11 @@ def reduction(s: Sketch) -> None:
     out_shape = [shape[k] for k in kept] or [1]
     y = s.output(dtype, out_shape)
     target = indexed(y, [names[k] for k in kept] or ["0"])
-    value = x if op == "*" or s.dice.chance(0.4) else s.value(
-        dtype, loads, 1, index_test(s.dice, names, shape))  # fmt: skip
+    value = (
+        x
+        if op == "*" or s.dice.chance(0.4)
+        else s.value(dtype, loads, 1, index_test(s.dice, names, shape))
+    )
     start = neutral(op, dtype)
     if s.dice.chance(0.3):
         start = f"{dtype}(-0.0)" if dtype in FLOATS and op == "+" else s.literal(dtype)
@@ -109,16 +117,20 @@ def reduction(s: Sketch) -> None:
         return
     first = s.loops(*"rst"[: len(kept)])
     cells = indexed(y, first or ["0"])
-    s.block("init", nest([(v, shape[k]) for v, k in zip(first, kept, strict=True)],
-                         [f"{cells} = {start}"]))  # fmt: skip
+    s.block(
+        "init",
+        nest([(v, shape[k]) for v, k in zip(first, kept, strict=True)], [f"{cells} = {start}"]),
+    )
     order = names if s.dice.chance(0.6) else s.dice.shuffled(names)
     s.block("compute", nest([(v, bounds[v]) for v in order], step))
     if s.dice.chance(0.2):
         last = s.loops(*"uvq"[: len(kept)])
         cells = indexed(y, last or ["0"])
         finish = s.value(dtype, [(cells, dtype)], 1, "0 < 1")
-        s.block("finish", nest([(v, shape[k]) for v, k in zip(last, kept, strict=True)],
-                               [f"{cells} = {finish}"]))  # fmt: skip
+        s.block(
+            "finish",
+            nest([(v, shape[k]) for v, k in zip(last, kept, strict=True)], [f"{cells} = {finish}"]),
+        )
 
 
 @family(1.5)
@@ -317,8 +329,11 @@ def stages(s: Sketch) -> None:
     at = s.dice.weighted({j: 4, f"{n - 1} - {j}": 1, f"max({j} - 1, 0)": 1, f"{j} // 2": 1})
     loads = [(f"{t}[{at}]", mid), (f"{x}[{j}]", mid)]
     # The second load is there for the test of a data condition, so that types always fit.
-    value = s.value(dtype, loads, 1, f"{j} < {n // 2}") if mid == dtype else (
-        s.castable(dtype, loads) and f"cast({dtype}, {loads[0][0]})" or s.literal(dtype))  # fmt: skip
+    value = (
+        s.value(dtype, loads, 1, f"{j} < {n // 2}")
+        if mid == dtype
+        else ((s.castable(dtype, loads) and f"cast({dtype}, {loads[0][0]})") or s.literal(dtype))
+    )
     s.block("second", nest([(j, n)], [f"{target} = {value}"]))
 
 
@@ -335,7 +350,9 @@ def assuming(s: Sketch) -> None:
     good = s.dice.chance(0.7)
     pad = neutral(op, dtype) if good and op == "+" else zero(dtype)
     s.limits[x] = f"padded {n} {pad.split('(')[1][:-1]}"
-    s.lines += nest([(a, rows), (b, 4)], [f"assume(unless(4*{a} + {b} < {n}), {x}[{a}, {b}] == {pad})"])
+    s.lines += nest(
+        [(a, rows), (b, 4)], [f"assume(unless(4*{a} + {b} < {n}), {x}[{a}, {b}] == {pad})"]
+    )
     s.block("init", [f"{y}[0] = {neutral(op, dtype)}"])
     step = [f"if 4*{i} + {j} < {n}:", *indented([reduce(op, f"{y}[0]", f"{x}[{i}, {j}]")])]
     s.block("compute", nest([(i, rows), (j, 4)], step))
@@ -349,14 +366,19 @@ def claims(s: Sketch) -> None:
     a, i = s.loops("a", "i")
     x, y = s.input("x", dtype, (n,)), s.output(dtype, (n,))
     point = ".0" if dtype in FLOATS else ""
-    claim, limit = s.dice.among((
-        (f"{x}[{a}] >= {dtype}(0{point})", "nonnegative"),
-        (f"abs({x}[{a}]) <= {dtype}(5{point})", "small"),
-    ))  # fmt: skip
+    claim, limit = s.dice.among(
+        (
+            (f"{x}[{a}] >= {dtype}(0{point})", "nonnegative"),
+            (f"abs({x}[{a}]) <= {dtype}(5{point})", "small"),
+        )
+    )
     s.limits[x] = limit
     s.lines += nest([(a, n)], [f"assume(unless({a} < 0), {claim})"])
     value = s.value(dtype, [(f"{x}[{i}]", dtype)], 2, f"{i} % 2 == 0")
-    s.block("compute", nest([(i, n)], guarded(s, [i], [n], f"{y}[{i}] = {value}", f"{y}[{i}] = undef({dtype})")))
+    s.block(
+        "compute",
+        nest([(i, n)], guarded(s, [i], [n], f"{y}[{i}] = {value}", f"{y}[{i}] = undef({dtype})")),
+    )
 
 
 @family(2)
@@ -367,14 +389,16 @@ def scatter(s: Sketch) -> None:
     i, j = s.loops("i", "j", pair=0.8)
     dtype = s.dice.among(("i32", "f32", "i8", "i64"))
     c, d = s.dice.between(1, 3), s.dice.between(0, 2)
-    text, extent = s.dice.among((
-        (f"{i} + {j}", a + b - 1),
-        (f"{c}*{i} + {c + 1}*{j}", c * (a - 1) + (c + 1) * (b - 1) + 1),
-        (f"({c}*{i} + {j} + {d}) % {c + 3}", c + 3),
-        (f"{i} - {j} + {b - 1}", a + b - 1),
-        (f"({i} + {d}) // 2", (a + d) // 2 + 1),
-        (f"max({i} - {j}, 0)", a),
-    ))  # fmt: skip
+    text, extent = s.dice.among(
+        (
+            (f"{i} + {j}", a + b - 1),
+            (f"{c}*{i} + {c + 1}*{j}", c * (a - 1) + (c + 1) * (b - 1) + 1),
+            (f"({c}*{i} + {j} + {d}) % {c + 3}", c + 3),
+            (f"{i} - {j} + {b - 1}", a + b - 1),
+            (f"({i} + {d}) // 2", (a + d) // 2 + 1),
+            (f"max({i} - {j}, 0)", a),
+        )
+    )
     x = indexed(s.input("x", dtype, (a, b)), (i, j))
     y = s.output(dtype, (extent,))
     (r,) = s.loops("r")

@@ -24,10 +24,39 @@ FLOATS = ("f32", "f64")
 INTEGERS = ("i8", "u8", "i16", "i32", "i64")
 
 CLASHING = (
-    "i", "j", "k", "i0", "i1", "p0", "p1", "p2", "v_i", "i_in", "i_out", "i_tail", "a.b",
-    "a_dot_b", "a.i", "a_dot_i", "x", "w", "y", "t", "x_padding_0", "y_padding_0", "y_padding_1",
-    "xc_copy_0", "v_p0", "i_u", "n1", "e.e_dot_e", "e_dot_e.e", "min", "mod", "floor.x",
-)  # fmt: skip
+    "i",
+    "j",
+    "k",
+    "i0",
+    "i1",
+    "p0",
+    "p1",
+    "p2",
+    "v_i",
+    "i_in",
+    "i_out",
+    "i_tail",
+    "a.b",
+    "a_dot_b",
+    "a.i",
+    "a_dot_i",
+    "x",
+    "w",
+    "y",
+    "t",
+    "x_padding_0",
+    "y_padding_0",
+    "y_padding_1",
+    "xc_copy_0",
+    "v_p0",
+    "i_u",
+    "n1",
+    "e.e_dot_e",
+    "e_dot_e.e",
+    "min",
+    "mod",
+    "floor.x",
+)
 """Names of loops that something else might take for its own."""
 
 BUFFERS = ("i", "p0", "i0", "v_x", "t", "xc", "x_copy", "j")
@@ -135,8 +164,16 @@ class Sketch:
     # -- numbers
 
     def dtype(self, reduces: bool = False) -> str:
-        shares = {"i32": 4.0, "f32": 4.0, "i64": 1.0, "f64": 1.0, "i8": 1.0, "u8": 1.0, "i16": 0.5,
-                  "bool": 0.3 if reduces else 0.7}  # fmt: skip
+        shares = {
+            "i32": 4.0,
+            "f32": 4.0,
+            "i64": 1.0,
+            "f64": 1.0,
+            "i8": 1.0,
+            "u8": 1.0,
+            "i16": 0.5,
+            "bool": 0.3 if reduces else 0.7,
+        }
         return str(self.dice.weighted(shares))
 
     def literal(self, dtype: str) -> str:
@@ -266,7 +303,9 @@ def placed_read(dice: Dice, names: list[str], shape: list[int]) -> tuple[list[st
     indices, extents = [], []
     for k in keep:
         n, name = shape[k], names[k]
-        kind = dice.weighted({"same": 12, "shift": 2, "reverse": 1.5, "stride": 1, "half": 1, "mod": 1})
+        kind = dice.weighted(
+            {"same": 12, "shift": 2, "reverse": 1.5, "stride": 1, "half": 1, "mod": 1}
+        )
         a, b = dice.between(1, 2), dice.between(1, 3)
         text, extent = {
             "same": (name, n),

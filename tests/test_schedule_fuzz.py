@@ -1,22 +1,22 @@
-"""Random schedules of random kernels, and random graphs of scheduled kernels, compute what is meant.
+"""Random schedules of random kernels, and random graphs of scheduled kernels, are right.
 
-What a case is stands in tests/schedule_cases.py and tests/schedule_graphs.py.  By default 500 kernels
-and 50 graphs run.  `-m slow` runs 50,000 and 5,000, or the seeds of `--fuzz-seeds LOW:HIGH`; seeds
-are independent, so that processes can share the work and a run can be resumed.  A case that is wrong
-is shrunk before it is shown.
+What a case is stands in tests/schedule_cases.py and tests/schedule_graphs.py.  By default 500
+kernels and 50 graphs run.  `-m slow` runs 50,000 and 5,000, or the seeds of `--fuzz-seeds
+LOW:HIGH`; seeds are independent, so that processes can share the work and a run can be resumed.  A
+case that is wrong is shrunk before it is shown.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import pytest
 from schedule_cases import ANY, Focus, Outcome, complaint, report, run_case
 from schedule_graphs import GraphOutcome, graph_complaint, graph_report, make_graph, run_graph
-from schedule_steps import OVERCOMPUTE
+from schedule_trial import OVERCOMPUTE
 from test_fuzz import Patches, forget, mutated
 
 from graphflow.arith import Domain, Proof, Var, Verdict, negation, sets
@@ -46,12 +46,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, slices(low, high, size), ids=lambda s: f"{s.start}:{s.stop}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel_outcomes(seeds: range) -> tuple[Outcome, ...]:
     return tuple(run_case(seed) for seed in seeds)
 
 
-@lru_cache(maxsize=None)
+@cache
 def graph_outcomes(seeds: range) -> tuple[GraphOutcome, ...]:
     return tuple(run_graph(make_graph(seed)) for seed in seeds)
 
@@ -92,7 +92,9 @@ def test_random_schedules(seeds: range) -> None:
 
 
 def test_the_schedules_reach_what_they_should() -> None:
-    outcomes = [o for s in slices(KERNELS.start, KERNELS.stop, KERNEL_SLICE) for o in kernel_outcomes(s)]
+    outcomes = [
+        o for s in slices(KERNELS.start, KERNELS.stop, KERNEL_SLICE) for o in kernel_outcomes(s)
+    ]
     assert enough_run_over(outcomes), report(outcomes)
     assert sum(o.native for o in outcomes) >= len(outcomes) // 30, report(outcomes)
     # Rare ones need the slow run; all the others are taken some of the time.
@@ -109,7 +111,9 @@ def test_random_graphs_of_scheduled_kernels(seeds: range) -> None:
 
 
 def test_the_graphs_reach_what_they_should() -> None:
-    outcomes = [o for s in slices(GRAPHS.start, GRAPHS.stop, GRAPH_SLICE) for o in graph_outcomes(s)]
+    outcomes = [
+        o for s in slices(GRAPHS.start, GRAPHS.stop, GRAPH_SLICE) for o in graph_outcomes(s)
+    ]
     assert enough_meet(outcomes), graph_report(outcomes)
 
 
@@ -165,29 +169,62 @@ def swapped_neutral(op: ReduceOp, dtype: str, logical: Fact | None = None) -> tu
 
 MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
     "variables share names in integer sets": (
-        [(sets, "_name", clashing_name)], Focus("scatter", "another_order"), 37),
+        [(sets, "_name", clashing_name)],
+        Focus("scatter", "another_order"),
+        37,
+    ),
     "any constant serves any demand": (
-        [(overcompute, "serves", constants_serve)], Focus("reduction", "more_terms"), 22),
+        [(overcompute, "serves", constants_serve)],
+        Focus("reduction", "more_terms"),
+        22,
+    ),
     "conditions go without proofs": (
-        [(overcompute._Query, "harmless", lambda *_: iter(()))], ANY, 4),
+        [(overcompute._Query, "harmless", lambda *_: iter(()))],
+        ANY,
+        4,
+    ),
     "what overcompute writes is never read": (
-        [(overcompute._Query, "unseen", lambda *_: iter(()))], ANY, 22),
+        [(overcompute._Query, "unseen", lambda *_: iter(()))],
+        ANY,
+        22,
+    ),
     "overcompute stays in bounds": (
-        [(overcompute._Query, "in_bounds", lambda *_: proven(Domain()))], ANY, 78),
+        [(overcompute._Query, "in_bounds", lambda *_: proven(Domain()))],
+        ANY,
+        78,
+    ),
     "all iterations commute": (
-        [(dependence, "prove_empty", proven)], Focus("scatter", "another_order"), 5),
+        [(dependence, "prove_empty", proven)],
+        Focus("scatter", "another_order"),
+        5,
+    ),
     "no load meets overcompute": ([(overcompute, "prove_empty", proven)], ANY, 22),
     "each staged element is one's own": (
-        [(memory, "prove_empty", proven)], Focus("stages", "another_order"), 11),
+        [(memory, "prove_empty", proven)],
+        Focus("stages", "another_order"),
+        11,
+    ),
     "all indices fix all variables": (
-        [(dependence, "fixes", lambda *_: True)], Focus("skewed", "another_order"), 0),
+        [(dependence, "fixes", lambda *_: True)],
+        Focus("skewed", "another_order"),
+        0,
+    ),
     "padding lies where it does not": (
-        [(padding.Part, "holds", elsewhere)], Focus("elementwise", "box_of_elements"), 68),
+        [(padding.Part, "holds", elsewhere)],
+        Focus("elementwise", "box_of_elements"),
+        68,
+    ),
     "other numbers are neutral": (
-        [(overcompute, "reduction_demand", swapped_neutral)], Focus("reduction", "more_terms"), 82),
+        [(overcompute, "reduction_demand", swapped_neutral)],
+        Focus("reduction", "more_terms"),
+        82,
+    ),
     "no sum starts at -0.0": (
-        [(overcompute, "_not_minus_zero", lambda _: True)], Focus("reduction", "more_terms"), 290),
-}  # fmt: skip
+        [(overcompute, "_not_minus_zero", lambda _: True)],
+        Focus("reduction", "more_terms"),
+        290,
+    ),
+}
 """What is patched, which cases could show it, and the first seed to try."""
 
 MUTANT_SEEDS = range(400)
@@ -211,11 +248,16 @@ def noticeably_wrong(seed: int, focus: Focus) -> bool:
 
 def test_a_mutant_of_cancelling_is_noticed() -> None:
     """Where any constant serves any demand, crops and pads go that may not."""
-    users = [m for n, m in sys.modules.items()
-             if n.startswith("graphflow.") and getattr(m, "serves", None) is serves]  # fmt: skip
+    users = [
+        m
+        for n, m in sys.modules.items()
+        if n.startswith("graphflow.") and getattr(m, "serves", None) is serves
+    ]
     patches: Patches = [(module, "serves", constants_serve) for module in users]
     with mutated(patches):
         found = (run_graph(make_graph(seed)) for seed in (58, *range(80)))
-        noticed = next((o for o in found if o.wrong and o.kind.startswith(("native", "interp"))), None)
+        noticed = next(
+            (o for o in found if o.wrong and o.kind.startswith(("native", "interp"))), None
+        )
     forget()
     assert noticed is not None, "no seed shows it"
