@@ -22,9 +22,12 @@ from graphflow.version import VERSION
 if TYPE_CHECKING:
     import graphflow.backend as backend
     import graphflow.models as models
+    from graphflow.building import build, kernel
     from graphflow.compilation import compile
     from graphflow.executable import Executable, load
+    from graphflow.graph import OperatorGraph, call
     from graphflow.inspect import EdgeType
+    from graphflow.schedule import Schedule
     from graphflow.target import Target
     from graphflow.tuning import tune
 
@@ -33,8 +36,13 @@ __version__ = VERSION
 _LATER = {
     "EdgeType": "graphflow.inspect",
     "Executable": "graphflow.executable",
+    "OperatorGraph": "graphflow.graph",
+    "Schedule": "graphflow.schedule",
     "Target": "graphflow.target",
+    "build": "graphflow.building",
+    "call": "graphflow.graph",
     "compile": "graphflow.compilation",
+    "kernel": "graphflow.building",
     "load": "graphflow.executable",
     "tune": "graphflow.tuning",
 }
@@ -57,11 +65,16 @@ __all__ = [
     "EdgeType",
     "Executable",
     "GraphflowError",
+    "OperatorGraph",
     "Options",
+    "Schedule",
     "Target",
     "backend",
+    "build",
+    "call",
     "compile",
     "errors",
+    "kernel",
     "load",
     "models",
     "tune",

@@ -32,7 +32,8 @@ WORDS: Mapping[str, tuple[float, float]] = {"finite": (-inf, inf), "nonnegative"
 class Assumed:
     """Every element of an input lies in `lo <= x <= hi`, with the bits of `lo` if it is `exact`.
 
-    −0.0 stands below 0.0, so a bound of zero is the one that admits both.
+    −0.0 stands below 0.0, so a bound of zero is the one that admits both.  With `elements` it is
+    said of these alone, by their positions in row-major order.
     """
 
     tensor: str
@@ -40,14 +41,16 @@ class Assumed:
     lo: float | int
     hi: float | int
     exact: bool = False
+    elements: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
+        where = "" if self.elements is None else f" in {len(self.elements)} elements"
         if self.exact:
-            return f"equal to {self.lo}"
+            return f"equal to {self.lo}{where}"
         lowest, highest = _limits(np.dtype(self.dtype))
         if (self.lo, self.hi) == (lowest, highest):
-            return "finite"
-        return f"finite and in [{_end(self.lo, lowest)}, {_end(self.hi, highest)}]"
+            return f"finite{where}"
+        return f"finite and in [{_end(self.lo, lowest)}, {_end(self.hi, highest)}]{where}"
 
     def first_outside(self, array: NDArray[Any]) -> tuple[int, ...] | None:
         """The first index, in the order of the axes, at which it does not hold; None if it does."""
@@ -58,13 +61,23 @@ class Assumed:
                 right &= np.signbit(array) == np.signbit(wanted)
         else:
             right = (array >= self.lo) & (array <= self.hi)  # false for NaN
+        if self.elements is not None:
+            others = np.ones(array.size, bool)
+            others[list(self.elements)] = False
+            right |= others.reshape(array.shape)
         if right.all():
             return None
         return tuple(int(i) for i in np.unravel_index(int(np.argmin(right)), array.shape))
 
     def plain(self) -> dict[str, Any]:
-        """As plain values; `Assumed(**plain)` is the same again."""
+        """As plain values, which `from_plain` takes."""
         return asdict(self)
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Assumed:
+        """What gave these plain values, which may have become JSON between."""
+        elements = plain["elements"]
+        return Assumed(**{**plain, "elements": None if elements is None else tuple(elements)})
 
 
 def parse_assumption(name: str, dtype: str, given: Assumption) -> Assumed:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx
 
-from graphflow.assumed import Assumption
+from graphflow.assumed import Assumed, Assumption
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
@@ -23,7 +23,7 @@ from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, 
 from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.layout import Layout
 from graphflow.lower import Lowered, LoweredKernel, assemble, lower
 from graphflow.options import Options
@@ -34,6 +34,7 @@ from graphflow.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
 from graphflow.workers import Workers
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
+Source: TypeAlias = "Model | OperatorGraph"
 Objects: TypeAlias = "dict[str, bytes]"
 
 WORKER_MODULES = ("graphflow.lower", "graphflow.codegen")
@@ -60,7 +61,8 @@ class Compiled:
     flow made of them, to move less), `plan` the decisions about `graph`, `lowered` its kernels,
     `spec` the program.
 
-    `tensors` are the names of the model's own graph, in its order.
+    `tensors` are the names of the model's own graph, in its order; `stated` is what kernels that
+    somebody wrote assume of its inputs.
 
     `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
     towards steps: these may add up to more than their stage.  `notices` say what of the work for
@@ -80,6 +82,7 @@ class Compiled:
     timings: Mapping[str, Mapping[str, float]]
     seconds: float
     notices: tuple[str, ...] = ()
+    stated: tuple[Assumed, ...] = ()
 
 
 def fuse_and_staff(
@@ -168,7 +171,7 @@ STAGES: tuple[Stage, ...] = (
 
 
 def compile_graph(
-    model: Model,
+    model: Source,
     *,
     name: str | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -181,6 +184,9 @@ def compile_graph(
     counting: Callable[[int, int], None] | None = None,
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
+
+    An operator graph begins behind the import; what its kernels assume of its inputs is taken out
+    of them and kept in `stated`.
 
     `layouts` pins values of the fused graph to a layout, or to one by its name; `assume` says what
     holds for inputs.  `offers` is called with the graph before fusion, to offer schedules of its
@@ -204,8 +210,14 @@ def compile_graph(
     }
     known["timings"] = _timings(chosen, known["target"], known["threads"])
     start = time.perf_counter()
+    stages, stated = STAGES, tuple[Assumed, ...]()
+    if isinstance(model, OperatorGraph):
+        model.validate()
+        known["imported"], found = take_assumptions(model)
+        known["assume"], stated = _promised(found, {} if assume is None else assume)
+        stages = STAGES[[stage.name for stage in STAGES].index("canonicalize") :]
     with Workers(*WORKER_MODULES) as known["workers"]:
-        for stage in STAGES:
+        for stage in stages:
             _run(stage, known, trace)
     if known["plan"].refused:
         trace.event("flow", "refused", lambda: refusals_text(known["plan"]), CHANGES_LEVEL)
@@ -214,13 +226,29 @@ def compile_graph(
     fields = ("target", "imported", "graph", "plan", "physical", "lowered", "spec")
     return Compiled(
         name=model_name(model) if name is None else name,
-        tensors=tensor_names(known["proto"]),
+        tensors=tuple(model.values)
+        if isinstance(model, OperatorGraph)
+        else tensor_names(known["proto"]),
+        stated=stated,
         options=chosen,
         timings=trace.timings(),
         seconds=time.perf_counter() - start,
         notices=trace.notices,
         **{field: known[field] for field in fields},
     )
+
+
+def _promised(
+    found: Sequence[Assumed], assume: Mapping[str, Assumption]
+) -> tuple[dict[str, Assumption], tuple[Assumed, ...]]:
+    """What holds for whole inputs, which planning uses, and what else kernels assume of them."""
+    whole, rest = dict(assume), []
+    for assumed in found:
+        if assumed.elements is None and assumed.tensor not in whole:
+            whole[assumed.tensor] = assumed.lo if assumed.exact else (assumed.lo, assumed.hi)
+        else:
+            rest.append(assumed)
+    return whole, tuple(rest)
 
 
 def program_of(
@@ -267,9 +295,11 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
         trace.result(stage.name, lambda: show(known[stage.gives[-1]]), stage.level)
 
 
-def model_name(model: Model) -> str:
-    """What to call a model in reports: its path, or the name of its graph."""
+def model_name(model: Source) -> str:
+    """What to call a model in reports: its path, or the name of its graph or of its kernels."""
     match model:
+        case OperatorGraph():
+            return ", ".join(dict.fromkeys(node.op for node in model.nodes)) or "graph"
         case onnx.ModelProto():
             return str(model.graph.name) or "model"
         case bytes():

@@ -67,7 +67,7 @@ class SavedModel:
         about = self._document("model")
         self.threads: int | None = about["threads"] if threads is None else threads
         self.poisoned: int = about["poisoned"]
-        self.assumed = tuple(Assumed(**plain) for plain in about["assumed"])
+        self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
         self.check_assumes: bool = about["check_assumes"]
         self.program: Program = self._saved.load(self.threads)
         self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]

@@ -50,8 +50,8 @@ class Loaded:
 
     @property
     def assumed(self) -> tuple[Assumed, ...]:
-        """As the plan has them."""
-        return self.compiled.plan.assumed
+        """What the plan has, and what kernels state."""
+        return (*self.compiled.plan.assumed, *self.compiled.stated)
 
     @property
     def check_assumes(self) -> bool:

@@ -151,6 +151,11 @@ class KernelOptions:
     """Serial and unrolled loops inside vectorized ones."""
     assumptions: bool = False
     """`Assume`, all true, and stores of `Undef` that are overwritten before they are read."""
+    marks: bool = True
+    """Blocks annotated as stages of a user's schedule."""
+    given: tuple[tuple[tuple[int, ...], str], ...] = ()
+    """Shape and dtype of the first input, one of these where there are any."""
+    extents: tuple[int, ...] = (1, 2, 3, 4, 5)
 
 
 @st.composite
@@ -180,7 +185,7 @@ class _Kernel:
         return self.draw(st.sampled_from(items))
 
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.draw(st.lists(st.integers(1, 5), max_size=3)))
+        return tuple(self.draw(st.lists(st.sampled_from(self.options.extents), max_size=3)))
 
     def func(self) -> PrimFunc:
         inputs = [self.input() for _ in range(self.draw(st.integers(1, 2)))]
@@ -197,11 +202,11 @@ class _Kernel:
         return PrimFunc("kernel", tuple(params), tuple(body))
 
     def input(self) -> Buffer:
-        shape = self.shape()
+        shape, dtype = self.shape(), self.one_of(self.options.dtypes)
+        if self.options.given and not self.readable:
+            shape, dtype = self.one_of(self.options.given)
         separators = (1,) if len(shape) > 1 and self.chance(20) else ()
-        buffer = Buffer(
-            self.fresh("x"), shape, self.one_of(self.options.dtypes), "global", separators
-        )
+        buffer = Buffer(self.fresh("x"), shape, dtype, "global", separators)
         self.readable.append(buffer)
         return buffer
 
@@ -215,7 +220,8 @@ class _Kernel:
         buffer = Buffer(self.fresh("y" if is_output else "t"), shape, dtype, scope)
         nest = self.nest(buffer, parallel)
         if self.chance(60):
-            notes = (("preproc", "pad"),) if self.chance(30) else ()
+            marked = self.options.marks and self.chance(30)
+            notes = (("preproc", "pad"),) if marked else ()
             nest = (Block(self.fresh("block "), nest, notes),)
         self.readable.append(buffer)
         if is_output:

@@ -170,6 +170,40 @@ def test_the_inner_pair_goes_and_only_the_padding_is_fixed(
     run(graph, plan, TARGET, x=x)
 
 
+@pytest.mark.parametrize("block", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "value", "fixed"),
+    [
+        ("i32", "x[i] * x[i]", False),
+        ("f32", "x[i] * x[i]", False),
+        ("f32", "select(data(x[i] < f32(0.0)), f32(0.0), x[i])", False),
+        ("i32", "max(x[i], i32(0))", False),
+        ("i32", "x[i] + i32(1)", True),
+        ("f32", "exp(x[i])", True),
+    ],
+)
+def test_facts_go_through_kernels_without_a_schedule(
+    dtype: str, value: str, fixed: bool, block: bool
+) -> None:
+    """Zeros stay zeros through a square and a relu, so nothing is added to the kernel between."""
+    head = f"def middle(x: {dtype}[14], y: out[{dtype}[14]]):\n"
+    loop = f"for i in serial(0, 14):\n            y[i] = {value}\n"
+    body = f'    with block("compute"):\n        {loop}' if block else f"    {loop}"
+    grow = elementwise("grow", f"{dtype}(2{'' if dtype == 'i32' else '.0'}) * x[i]", dtype)
+    zero = 0 if dtype == "i32" else 0.0
+    scheduled = packed(grow, zero, "undef").apply(state_padding, "y", zero)
+    graph = OperatorGraph()
+    x = graph.add_input("x", {"i32": "int32", "f32": "float32"}[dtype], (14,))
+    (first,) = gf.call(graph, scheduled, x)
+    (second,) = gf.call(graph, gf.kernel(head + body), first, name="middle")
+    graph.set_outputs(gf.call(graph, scheduled, second))
+    plan = plan_layouts(fuse(graph), TARGET, 1)
+    assert [c.value for c in plan.conversions] == [x, graph.outputs[0]]
+    assert [c.value for c in plan.cancelled] == [first, second]
+    assert (plan.choices["middle"].pad_value is not None) is fixed
+    run(graph, plan, TARGET, x=X if dtype == "i32" else (X / 8).astype("float32"))
+
+
 # D2: six forms of one kernel, and which pairs of neighbours cancel for each ----------------------
 
 ONE = 1

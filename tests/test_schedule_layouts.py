@@ -200,8 +200,9 @@ def test_sequential_buffer_access_needs_a_perfect_nest_and_names() -> None:
         sequential_buffer_access(func, "b", "x", ("p",))
     with pytest.raises(ScheduleError, match="y has 1 axes; give each a name of its own"):
         sequential_buffer_access(func, "b", "y", ("p", "q"))
-    with pytest.raises(ScheduleError, match="i is not a block around one loop nest"):
-        sequential_buffer_access(func, "i", "y", ("p",))
+    two = kernel('with block("b"):\n    y[0] = x[0]\n    y[1] = x[1]')
+    with pytest.raises(ScheduleError, match="b is not a loop nest, nor a block around one"):
+        sequential_buffer_access(two, "b", "y", ("p",))
 
 
 # -- absorb_padding

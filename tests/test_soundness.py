@@ -24,6 +24,8 @@ from graphflow.schedule import (
     bind_expr,
     cache_read,
     cache_write,
+    compute_at,
+    divide_loop,
     parallelize_loop,
     remove_branching_through_overcompute,
     reorder_loops,
@@ -505,3 +507,37 @@ def test_the_cache_of_an_input_keeps_its_own_padding() -> None:
     func = kernel(READS, "x: i32[14], y: out[i32[14]]")
     s = Schedule.of(func).apply(cache_read, "x", "xc").apply(transform_layout, "xc", PACKED, None)
     same(func, s)
+
+
+# Names and places ---------------------------------------------------------------------------------
+
+
+def test_a_block_and_a_loop_may_not_have_one_name() -> None:
+    func = kernel('with block("i"):\n    for i in serial(0, 16):\n        y[i] = x[i]')
+    with pytest.raises(VerifyError, match="the loop variable name i is used for a block too"):
+        Schedule.of(func)
+
+
+@pytest.mark.parametrize("name", ["for", "i.0", "a b", ""])
+def test_new_names_must_be_names(name: str) -> None:
+    func = kernel("for i in serial(0, 16):\n    y[i] = x[i]")
+    with pytest.raises(ScheduleError, match="is no name: it takes identifiers"):
+        divide_loop(func, "i", 4, ("io", name))
+
+
+def test_joining_with_a_stage_that_does_nothing_is_refused() -> None:
+    func = kernel(
+        """
+        with block("init"):
+            for r in serial(0, 1):
+                y[r] = i32(0)
+        with block("compute"):
+            for j in serial(0, 1):
+                for i in serial(0, 5):
+                    if j >= 1:
+                        y[j] += x[i, j]
+        """,
+        "x: i32[5, 1], y: out[i32[1]]",
+    )
+    with pytest.raises(ScheduleError, match="does nothing"):
+        Schedule.of(func).apply(simplify_kernel).apply(compute_at, "compute", "init")

@@ -150,8 +150,8 @@ class _Builder:
             for buffer, value in zip(node.func.outputs, node.outputs, strict=True):
                 placements[buffer.name] = self.values[value]
             pad: float | str | None = choice.pad_value
-            output = choice.alternative.layouts[node.func.outputs[0].name]
-            if pad is None and output.is_padded:
+            layouts = choice.alternative.layouts
+            if pad is None and any(layouts[b.name].is_padded for b in node.func.outputs):
                 pad = "undef"
             labels = [self.plan.edges[value].label for value in node.outputs]
             known = any(isinstance(f, Constant) for label in labels for _, f in label.facts)
@@ -254,11 +254,11 @@ class _Builder:
             for buffer, source in zip(node.func.inputs, node.inputs, strict=True)
         }
         for buffer, made in zip(node.func.outputs, node.outputs, strict=True):
-            placements[buffer.name] = self._own(
-                made, made, row_major(self.graph.values[made].shape), "constant"
-            )
+            plain = row_major(self.graph.values[made].shape)
+            placements[buffer.name] = self._own(made, made, plain, "constant")
+            self.constants[made, memory_key(plain)] = placements[buffer.name]
         self.prepare.append(Call(node.name, node.func, placements, None, None, False, True))
-        return placements[node.func.outputs[0].name]
+        return self.constants[value, memory_key(layout)]
 
 
 def _zero(dtype: str) -> Literal:

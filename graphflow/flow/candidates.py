@@ -17,7 +17,7 @@ from typing import TypeAlias
 from graphflow.cost import NO_TIMINGS, FormPrices, Timings
 from graphflow.errors import LayoutConflict
 from graphflow.flow.contents import contents
-from graphflow.flow.forms import forms_of, forms_with, user_layouts
+from graphflow.flow.forms import forms_of, forms_with, respects, user_layouts
 from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
 from graphflow.graph import Node, OperatorGraph, Value
@@ -180,7 +180,7 @@ def enumerate_candidates(
         dtype = node.func.outputs[0].dtype
         writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))
         for form in options:
-            if node.name not in relaxed and not _respects(node, form, pins):
+            if node.name not in relaxed and not respects(node, form, pins):
                 continue
             for candidate in _of_form(node, form, reads, labels, writable, prices):
                 key = (
@@ -202,20 +202,6 @@ def enumerate_candidates(
     return Candidates(found, labels)
 
 
-def _respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool:
-    if not pins:
-        return True
-    bound = [
-        *zip(node.func.inputs, node.inputs, strict=True),
-        *zip(node.func.outputs, node.outputs, strict=True),
-    ]
-    return all(
-        memory_key(form.layouts[buffer.name]) == memory_key(pins[value])
-        for buffer, value in bound
-        if value in pins
-    )
-
-
 Read: TypeAlias = tuple[int, str, str]
 """Of an input that is no constant: the position, the parameter, and the value."""
 
@@ -235,6 +221,11 @@ def _of_form(
 ) -> list[Candidate]:
     output, value = node.func.outputs[0], node.outputs[0]
     layout = form.layouts[output.name]
+    # Of several outputs only the first one's padding is ever known, and none of it written.
+    others = tuple(
+        (name, label_of(form.layouts[buffer.name]))
+        for buffer, name in zip(node.func.outputs[1:], node.outputs[1:], strict=True)
+    )
     if isinstance(form.recipe, View):
         label, free = label_of(layout), prices.price(form, None)
         return [
@@ -252,15 +243,14 @@ def _of_form(
         price = prices.price(form, pad)
         by_user = isinstance(form.recipe, Scheduled)
         lies = Lies.PIECE if by_user and layout.is_padded else Lies.FREE
-        return Candidate(
-            node.name, form, using, ((value, label),), pad, price.seconds, lies, price.measured
-        )
+        gives = ((value, label), *others)
+        return Candidate(node.name, form, using, gives, pad, price.seconds, lies, price.measured)
 
     left: dict[str, Fact] = dict.fromkeys(regions, Undefined())
     if form.padding is Padding.EVALUATED and any(isinstance(n.demand, Equal) for n in needs):
         left = _evaluated(node, form, {n.position: _least(n) for n in needs})
     found = [candidate(left, needs, None)]
-    if not regions or form.padding is Padding.KEPT:
+    if not regions or others or form.padding is Padding.KEPT:
         return found
     for constant in writable:
         literal = constant.literal.value

@@ -21,6 +21,7 @@ from graphflow.kernels.recipes import (
     MemoryKey,
     Offers,
     Scheduled,
+    Staged,
     alternatives,
     asked_of,
     given_forms,
@@ -168,7 +169,8 @@ def forms_with(
     offered = _offers(graph, node, labels, layouts, target)
     if offered:
         options = _alternatives(graph, node, target, facts, offered)
-    return options + _in_user_layouts(graph, node, labels, pins, layouts, target)
+    options += _in_user_layouts(graph, node, labels, pins, layouts, target)
+    return options + _as_pinned(node, options, pins, target)
 
 
 def _in_user_layouts(
@@ -196,15 +198,55 @@ def _in_user_layouts(
         return ()
     constants = constant_inputs(graph, node)
     found = given_forms(node.func, constants, target, offers)
-    bound = (
-        *zip(node.func.inputs, node.inputs, strict=True),
-        *zip(node.func.outputs, node.outputs, strict=True),
-    )
-    pinned = tuple((b.name, pins[v]) for b, v in bound if v in pins and b.name not in constants)
+    pinned = tuple((n, x) for n, x in _pinned(node, pins) if n not in constants)
     if len(pinned) > 1:  # pins at odds need a form that goes from one to the other
         exact = placed_form(node.func, pinned, target)
         found += () if exact is None else (exact,)
     return found
+
+
+def respects(node: Node, form: Alternative, pins: Mapping[str, Layout]) -> bool:
+    """Whether a form reads and writes the pinned values of its node in their layouts."""
+    if not pins:
+        return True
+    bound = (
+        *zip(node.func.inputs, node.inputs, strict=True),
+        *zip(node.func.outputs, node.outputs, strict=True),
+    )
+    return all(
+        memory_key(form.layouts[buffer.name]) == memory_key(pins[value])
+        for buffer, value in bound
+        if value in pins
+    )
+
+
+def _as_pinned(
+    node: Node,
+    options: tuple[Alternative, ...],
+    pins: Mapping[str, Layout],
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """The form made stage by stage with its pinned parameters as they are pinned.
+
+    Nothing where one of the `options` meets the pins already, and where the kernel has no form that
+    is made stage by stage: then its forms say which layouts it can have.
+    """
+    pinned = _pinned(node, pins)
+    if not pinned or node.only_offered or any(respects(node, form, pins) for form in options):
+        return ()
+    if not any(isinstance(form.recipe, Staged) for form in options):
+        return ()
+    exact = placed_form(node.func, pinned, target)
+    return () if exact is None else (exact,)
+
+
+def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout], ...]:
+    """The parameters of a node that are bound to pinned values, with their layouts."""
+    bound = (
+        *zip(node.func.inputs, node.inputs, strict=True),
+        *zip(node.func.outputs, node.outputs, strict=True),
+    )
+    return tuple((b.name, pins[v]) for b, v in bound if v in pins)
 
 
 def _offers(

@@ -1,10 +1,12 @@
 """The operator graph, its canonical form, and its fusion groups."""
 
+from graphflow.graph.calls import Kernel, call, graph_of, serial_form
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, PASSES, Pass, canonicalize
 from graphflow.graph.groups import fuse
 from graphflow.graph.joining import Call, Joined, join
 from graphflow.graph.meaning import interpret_graph
 from graphflow.graph.operator_graph import Array, Node, OperatorGraph, Removed, Value
+from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import (
     elements_touched,
     elementwise_store,
@@ -20,19 +22,24 @@ __all__ = [
     "Array",
     "Call",
     "Joined",
+    "Kernel",
     "Node",
     "OperatorGraph",
     "Pass",
     "Removed",
     "Value",
+    "call",
     "canonicalize",
     "elements_touched",
     "elementwise_store",
     "fuse",
+    "graph_of",
     "interpret_graph",
     "is_identity",
     "join",
     "only_moves",
     "read_through",
     "reads_in_place",
+    "serial_form",
+    "take_assumptions",
 ]

@@ -199,6 +199,12 @@ class OperatorGraph:
         self.initializers[name] = array
         self._constants = None
 
+    def add_input(self, name: str, dtype: str, shape: tuple[int, ...]) -> str:
+        """Add a tensor that every run is given, behind the inputs there are; its name."""
+        self.add_value(Value(name, dtype, shape))
+        self.set_inputs((*self.inputs, name))
+        return name
+
     def set_inputs(self, names: Iterable[str]) -> None:
         """Name the graph inputs, in order."""
         self.inputs = tuple(names)

@@ -48,7 +48,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
                     if assumed.tensor in use.tensors
                 ],
             }
-            for assumed in compiled.plan.assumed
+            for assumed in (*compiled.plan.assumed, *compiled.stated)
         ],
         "pinned": [
             {

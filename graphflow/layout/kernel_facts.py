@@ -12,7 +12,7 @@ writes them.  Reductions run over their own, logical extents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
@@ -35,6 +35,7 @@ from graphflow.arith import (
     constant_value,
     disjunction,
     equal,
+    images_cover,
     negation,
     prove,
     simplify,
@@ -47,6 +48,7 @@ from graphflow.arith import (
 from graphflow.errors import ScheduleError
 from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
+from graphflow.layout.index_map import physical_vars
 from graphflow.layout.layout import Layout, row_major
 from graphflow.layout.reductions import reduction_fact
 from graphflow.layout.storage import GAP, LOGICAL, Region
@@ -60,6 +62,7 @@ from graphflow.tir import (
     Site,
     Stmt,
     Store,
+    loads_in,
     loops_of,
     map_body,
     map_indices,
@@ -158,6 +161,13 @@ class _Writer:
         complete = loops == set(values) and len(values) + len(conditions) == len(indices)
         return (values, conjunction(conditions)) if complete else None
 
+    def fills(self, shape: tuple[int, ...]) -> bool:
+        """Whether it plainly stores to each element of a buffer: a loop over each axis, in order."""
+        axes = self.domain.axes
+        plain = self.store.indices == tuple(axis.var for axis in axes)
+        extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
+        return plain and extents == shape and self.domain.where == TRUE
+
     def shares_loops(self, other: _Writer) -> bool:
         """Whether iterations of the two alternate."""
         return bool({a.var for a in self.domain.axes} & {a.var for a in other.domain.axes})
@@ -172,13 +182,40 @@ class _Writer:
 
 
 def _writers(func: PrimFunc) -> dict[Buffer, tuple[_Writer, ...] | None]:
-    """The writers of each buffer in program order; None where the body is not made of stages."""
+    """The writers of each buffer in program order; None where the body is not made of stages.
+
+    None as well for a buffer that is computed from itself: from the element before, or by a later
+    stage from what an earlier one wrote.
+    """
     found: dict[Buffer, tuple[_Writer, ...] | None] = {}
+    sources: dict[Buffer, set[Buffer]] = {}
     for site in sites(func.body):
         if isinstance(site.stmt, Store | Reduce):
             earlier = found.get(site.stmt.buffer, ())
             found[site.stmt.buffer] = None if earlier is None else _extended(earlier, site)
+            sources.setdefault(site.stmt.buffer, set()).update(
+                load.buffer for load in loads_in((site.stmt,))
+            )
+    for buffer in found:
+        if _follows_from(buffer, buffer, sources):
+            found[buffer] = None
     return found
+
+
+def _follows_from(
+    buffer: Buffer, origin: Buffer, sources: Mapping[Buffer, Collection[Buffer]]
+) -> bool:
+    """Whether what is stored to `buffer` is computed from `origin`, if only by way of others."""
+    seen: set[Buffer] = set()
+    left = [buffer]
+    while left:
+        for source in sources.get(left.pop(), ()):
+            if source == origin:
+                return True
+            if source not in seen:
+                seen.add(source)
+                left.append(source)
+    return False
 
 
 def _extended(writers: tuple[_Writer, ...], site: Site) -> tuple[_Writer, ...] | None:
@@ -244,7 +281,9 @@ class _Query:
         if self.region.name == LOGICAL:
             for buffer in self.kernel.intermediates():
                 self.everywhere(buffer)
-            return _joined(self.run(w, {}, w.domain) for w in writers)
+            fact = _joined(self.run(w, {}, w.domain) for w in writers)
+            # An element that nobody writes is not known to hold what the others do.
+            return fact if fact == Undefined() or self.reaches_all(writers) else Undefined()
         layout = self.kernel.layouts[self.output.name]
         index = self.kernel.logical(layout)
         inner = _Query(self.kernel, self.output, self.region, index)
@@ -254,16 +293,23 @@ class _Query:
                 inner.written(buffer, index, domain)
         return inner.stored(self.output, index, domain, final=True)
 
+    def reaches_all(self, writers: Sequence[_Writer]) -> bool:
+        """Whether each element of the output is proven to be written."""
+        if any(writer.fills(self.output.shape) for writer in writers):
+            return True
+        images = [Image(writer.domain, writer.store.indices) for writer in writers]
+        layout = self.kernel.layouts[self.output.name]
+        axes = physical_vars(len(self.output.shape))
+        region = layout.is_logical() if self.kernel.packed else TRUE
+        return images_cover(images, region, axes, self.output.shape).proven
+
     def everywhere(self, buffer: Buffer) -> None:
         """Finds what an intermediate buffer holds, if one stage writes all of it."""
         writers = self.kernel.writers[buffer]
         if buffer in self.kernel.whole or not writers or len(writers) > 1:
             return
         (writer,) = writers
-        axes = writer.domain.axes
-        plain = writer.store.indices == tuple(axis.var for axis in axes)
-        extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
-        if plain and extents == buffer.shape and writer.domain.where == TRUE:
+        if writer.fills(buffer.shape):
             self.kernel.whole[buffer] = self.run(writer, {}, writer.domain)
 
     def written(self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain) -> Fact:

@@ -21,6 +21,7 @@ from graphflow.target import Target
 from graphflow.tir import (
     Access,
     Allocate,
+    Body,
     Buffer,
     LoopKind,
     Param,
@@ -29,8 +30,10 @@ from graphflow.tir import (
     accesses,
     loops_of,
     map_body,
+    rename_buffers,
     to_text,
     verify,
+    walk,
 )
 from graphflow.trace import Trace
 from graphflow.workers import Workers
@@ -93,8 +96,8 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the last proofs."""
     with trace.timer("schedule", task.symbol):
         schedule = build(task.definition, task.placements, task.recipe, task.target)
-        func = remove_undef(remove_assume(schedule.func))
-        func, workspace = _with_workspace(func)
+        func, workspace = _with_workspace(schedule.func)
+        func = remove_undef(remove_assume(func))
         func = replace(func, name=task.symbol)
     with trace.timer("proofs", task.symbol):
         verify(func, "lowered")
@@ -160,17 +163,27 @@ def _assumed(demand: Demand | None) -> float | str:
 
 
 def _with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
-    """Large intermediates become parameters: their memory is planned with everything else."""
-    found = tuple(
-        s.buffer for s in func.body if isinstance(s, Allocate) and s.buffer.scope == "global"
-    )
-    if not found:
+    """Intermediates become parameters: their memory is planned with everything else.
+
+    Those that each iteration of a parallel loop has for itself are on the stack of its thread.
+    """
+    loops = [s for s in loops_of(func.body) if s.kind is LoopKind.PARALLEL]
+    private = {b: replace(b, scope="scratch") for loop in loops for b in _allocated(loop.body)}
+    found = tuple(buffer for buffer in _allocated(func.body) if buffer not in private)
+    if not found and not private:
         return func, ()
     body = map_body(
-        func.body, lambda s: () if isinstance(s, Allocate) and s.buffer in found else (s,)
+        rename_buffers(func.body, private),
+        lambda s: () if isinstance(s, Allocate) and s.buffer in found else (s,),
     )
     params = (*func.params, *(Param(buffer, Role.OUTPUT) for buffer in found))
     return replace(func, params=params, body=body), found
+
+
+def _allocated(body: Body) -> tuple[Buffer, ...]:
+    """The buffers that a body allocates in memory which others could see."""
+    allocations = (s.buffer for s in walk(body) if isinstance(s, Allocate))
+    return tuple(buffer for buffer in allocations if buffer.scope == "global")
 
 
 def _parallel_extent(func: PrimFunc) -> int:

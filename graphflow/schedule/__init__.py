@@ -3,7 +3,7 @@
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at
-from graphflow.schedule.claims import forbids_access
+from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
@@ -13,13 +13,16 @@ from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
+    LayoutGiven,
     PadFunction,
+    PadGiven,
     PadValue,
     sequential_buffer_access,
     transform_layout,
 )
 from graphflow.schedule.lifting import (
     Marked,
+    UnstatedPadding,
     is_marked,
     lift_stages,
     marked_stage,
@@ -38,18 +41,22 @@ from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
+    "LayoutGiven",
     "Marked",
     "PadFunction",
+    "PadGiven",
     "PadValue",
     "Rewrite",
     "Schedule",
     "Step",
+    "UnstatedPadding",
     "absorb_padding",
     "assume_finite",
     "assume_reciprocal",
     "bind_expr",
     "cache_read",
     "cache_write",
+    "claims",
     "compute_at",
     "cut_loop",
     "divide_loop",

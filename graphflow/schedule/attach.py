@@ -27,6 +27,8 @@ def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
     new = done.func
     stmt, _ = find(new, block)
     assert isinstance(stmt, Block)
+    if len(stmt.body) < 2:
+        raise ScheduleError(f"one of {tail} and {block} does nothing, so there is nothing to join")
     pair = stmt.body[-2:]
     while (names := _both_loops(pair)) is not None:
         joined = fuse(new, *names)

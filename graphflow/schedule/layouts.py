@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TypeAlias, cast
 
 from graphflow.arith import (
     TRUE,
     Domain,
     IndexExpr,
+    IndexLike,
     Predicate,
     Proof,
     Ranges,
     Var,
+    as_index,
     bounds,
     conjunction,
     const,
@@ -26,16 +29,17 @@ from graphflow.arith import (
     within,
 )
 from graphflow.errors import ScheduleError
-from graphflow.layout import Layout, dtype_limits, physical_vars, solve
+from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import padding_kind, padding_stages, writes_to
-from graphflow.schedule.places import find, find_buffer, require_fresh, rewrite_at
+from graphflow.schedule.places import find, find_buffer, require_fresh, require_names, rewrite_at
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     DTYPES,
+    EXPRESSIONS,
     Allocate,
     Assume,
     Block,
@@ -73,26 +77,38 @@ class PadFunction:
 
 PadValue: TypeAlias = "str | float | int | PadFunction | None"
 
+PadGiven: TypeAlias = "PadValue | Callable[..., PadValue | Expr]"
+"""A pad value, or a function of the physical index that returns one; see `transform_layout`."""
+
+LayoutGiven: TypeAlias = "Layout | Callable[..., Sequence[IndexExpr]]"
+"""A layout, or the function from a logical index to the physical one, in the smallest box."""
+
 
 def transform_layout(
-    func: PrimFunc, buffer: str, layout: Layout, pad_value: PadValue = None
+    func: PrimFunc, buffer: str, layout: LayoutGiven, pad_value: PadGiven = None
 ) -> Rewrite:
     """`S[a[i]]` → `S[a'[layout(i)]]`, with what the padding of a' holds stated.
 
-    `pad_value` is None (nobody may touch the padding), `"undef"` (anyone may, it holds anything), a
-    number, or a `PadFunction`.  A buffer that the kernel writes gets a stage `<buffer>_padding`
-    that writes its padding, an output at the end, an allocated one after the last stage that writes
-    it; one that it only reads gets a stage at the start that assumes it.  A buffer that has such a
-    stage keeps it, and gets one more, with a number.  The interface changes: the caller must hand
-    in the buffer in this layout.
+    `layout` may be a function such as `lambda i: (i // 4, i % 4)`.  `pad_value` is None (nobody may
+    touch the padding), `"undef"` (anyone may, it holds anything), a number, a `PadFunction`, or a
+    function of the physical index that returns one of these or an expression; if it has one
+    parameter more, the first one gives elements of the buffer: `lambda at, io, ii: at(0, ii)`.
+
+    A buffer that the kernel writes gets a stage `<buffer>_padding` that writes its padding, an
+    output at the end, an allocated one after the last stage that writes it; one that it only reads
+    gets a stage at the start that assumes it.  A buffer that has such a stage keeps it, and gets
+    one more, with a number.  The interface changes: the caller must hand in the buffer in this
+    layout.
     """
     old = find_buffer(func, buffer)
+    layout = layout_of(layout, old.shape)
     if layout.logical_shape != old.shape:
         raise ScheduleError(
             f"the layout is for shape {layout.logical_shape}, and {buffer} has {old.shape}"
         )
     _may_move(func, old, layout)
     new = replace(old, shape=layout.physical_shape, separators=layout.separators)
+    pad_value = _pad_value_of(pad_value, new)
     check = require(layout.index_map.check(layout.logical_shape), "the index map is injective")
     body = _relaid(func.body, old, new, layout)
     written = old not in func.inputs
@@ -104,6 +120,43 @@ def transform_layout(
     require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
     return Rewrite(simplified, (check, structural(claim)))
+
+
+def layout_of(layout: LayoutGiven, shape: Sequence[int]) -> Layout:
+    """The layout itself, or the one that a function from logical to physical indices describes.
+
+    ScheduleError where the function does not fit the shape, or no inverse of it is found.
+    """
+    if isinstance(layout, Layout):
+        return layout
+
+    def outputs(*inputs: Var) -> tuple[IndexExpr, ...]:
+        try:
+            found = layout(*inputs)
+        except TypeError as error:
+            raise ScheduleError(
+                f"the layout function does not take the {len(inputs)} indices of {list(shape)}: "
+                f"{error}"
+            ) from error
+        return tuple(as_index(e) for e in (found if isinstance(found, Sequence) else (found,)))
+
+    return Layout.of(IndexMap.from_function(len(shape), outputs, shape), shape)
+
+
+def _pad_value_of(pad_value: PadGiven, buffer: Buffer) -> PadValue:
+    """A pad value; what a function returns for the indices of `buffer` becomes a `PadFunction`."""
+    if not callable(pad_value):
+        return pad_value
+    indices = physical_vars(len(buffer.shape))
+    takes_elements = len(signature(pad_value).parameters) == len(indices) + 1
+
+    def element(*at: IndexLike) -> Load:
+        return Load(buffer, tuple(as_index(index) for index in at))
+
+    value = pad_value(element, *indices) if takes_elements else pad_value(*indices)
+    if isinstance(value, Undef):
+        return "undef"
+    return PadFunction(indices, value) if isinstance(value, EXPRESSIONS) else value
 
 
 def _may_move(func: PrimFunc, buffer: Buffer, layout: Layout) -> None:
@@ -224,28 +277,31 @@ def _pad_function(
 
 
 def sequential_buffer_access(
-    func: PrimFunc, block: str, buffer: str, names: Sequence[str], whole_box: bool = False
+    func: PrimFunc, place: str, buffer: str, names: Sequence[str], whole_box: bool = False
 ) -> Rewrite:
     """A nest that touches `buffer[e(i)]` → the nest over e's values, in the order of the buffer.
 
-    The loops of `block` that the buffer's indices run over are replaced by one loop for each
+    `place` is the outermost loop of the nest, or a block around it.  The loops that the buffer's
+    indices run over are replaced by one loop for each
     physical axis, called `names` from the outermost in; where the axes take more points than the
     old loops did, a condition keeps the old ones.  With `whole_box` the new loops run over all of
     the buffer's box, its padding included.  The new loops are serial.  Refused where the old loop
     variables cannot be found again from the indices, where the nest is not perfect, and where
     iterations depend on each other, because then the order is part of the meaning.
     """
-    stmt, domain = find(func, block)
-    if not isinstance(stmt, Block) or len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
-        raise ScheduleError(f"{block} is not a block around one loop nest")
+    stmt, domain = find(func, place)
+    outermost = stmt.body[0] if isinstance(stmt, Block) and len(stmt.body) == 1 else stmt
+    if not isinstance(outermost, For):
+        raise ScheduleError(f"{place} is not a loop nest, nor a block around one")
     old = find_buffer(func, buffer)
-    nest, body = _output_nest(stmt.body[0], old, domain)
+    nest, body = _output_nest(outermost, old, domain)
     indices = _indices(body, old, nest, domain)
     inner = domain
     for loop in nest:
         inner = inner.inside(loop.var, loop.start, loop.stop)
     ranges = inner.ranges()
     axes = tuple(Var(name) for name in names)
+    require_names(*names)
     require_fresh(func, *(n for n in names if n not in {loop.var.name for loop in nest}))
     if len(set(names)) != len(names) or len(axes) != len(indices):
         raise ScheduleError(f"{buffer} has {len(indices)} axes; give each a name of its own")
@@ -263,7 +319,8 @@ def sequential_buffer_access(
             (min(0, low), max(n, high)) for (low, high), n in zip(spans, old.shape, strict=True)
         ]
     new = _physical_nest(nest, body, indices, dict(zip(axes, spans, strict=True)), values)
-    done = rewrite_at(func, block, lambda _s, _d: (replace(stmt, body=new),))
+    inside = (replace(stmt, body=new),) if isinstance(stmt, Block) else new
+    done = rewrite_at(func, place, lambda _s, _d: inside)
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     return Rewrite(simplify_kernel(done).func, proofs, places)
 

@@ -116,6 +116,10 @@ def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
     return Marked(cache, layout, pad, written, proofs)
 
 
+class UnstatedPadding(ScheduleError):
+    """The padding of a cache holds what no fact can state, so its stages stay in the kernel."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """One statement of a stage: what it stores to the cache, or loads from it, and when.
@@ -271,7 +275,7 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
     values = dict.fromkeys(part.value for part in pads)
     odd = [v for v in values if not isinstance(v, Literal | Undef)]
     if odd:
-        raise ScheduleError(
+        raise UnstatedPadding(
             f"the padding of {cache.name} holds {expr_text(odd[0])}, which is no constant and not "
             "undef; a graph cannot state that"
         )

@@ -32,6 +32,7 @@ from graphflow.schedule.places import (
     find_loop,
     fresh_copy,
     require_fresh,
+    require_names,
     rewrite_at,
 )
 from graphflow.tir import (
@@ -83,6 +84,7 @@ def divide_loop(
         places |= {old: (old, new) for old, new in copies.items()}
         places[loop] = (*names, names[1] + "_tail")
         fresh += [names[1] + "_tail", *copies.values()]
+    require_names(*names)
     require_fresh(_without(func, loop), *fresh)
     new = rewrite_at(func, loop, lambda _s, _d: tuple(divided))
     claim = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
@@ -141,6 +143,7 @@ def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
         stmt.var: first,
         body.var: substitute(body.start, {stmt.var: first}) + floor_mod(k, c),
     }
+    require_names(name)
     require_fresh(_without(_without(func, inner), outer), name)
     loop = For(k, const(0), const(n * c), stmt.kind, substitute_body(body.body, values))
     claim = f"({k} // {c}, {k} % {c}) takes each pair once, in order"
@@ -239,6 +242,7 @@ def cut_loop(func: PrimFunc, loop: str, point: int, suffix: str) -> Rewrite:
     copied = body[0]
     assert isinstance(copied, For)
     pieces = (replace(stmt, stop=here), replace(copied, start=here))
+    require_names(loop + suffix)
     require_fresh(func, *copies.values())
     new = rewrite_at(func, loop, lambda _s, _d: pieces)
     return Rewrite(new, (proof,), {old: (old, copy) for old, copy in copies.items()})

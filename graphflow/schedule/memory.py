@@ -36,6 +36,7 @@ from graphflow.schedule.places import (
     find_buffer,
     find_loop,
     require_fresh,
+    require_names,
     rewrite_at,
 )
 from graphflow.tir import (
@@ -97,6 +98,7 @@ def stage_mem(
     loads and nobody else reads it.  What is copied must lie inside the buffer, and away from
     padding that nobody may access.
     """
+    require_names(name)
     require_fresh(func, name, *(d + end for d in dims for end in ("_in", "_out")))
     stmt, domain = find_loop(func, loop)
     _not_in_lanes(func, stmt, domain)
@@ -347,6 +349,7 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     the body may not write the buffer.  In every iteration the element must exist, and must not be
     padding that nobody may access.
     """
+    require_names(name)
     require_fresh(func, name)
     stmt, domain = find_loop(func, place)
     _not_in_lanes(func, stmt, domain)
@@ -408,6 +411,7 @@ def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
 
 def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> None:
     block = name + "_copy"
+    require_names(name)
     require_fresh(func, name, block, *(f"{block}_{axis}" for axis in range(len(buffer.shape))))
     for stmt in walk(func.body):
         if isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations:

@@ -20,6 +20,7 @@ from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     find_loop,
     require_fresh,
+    require_names,
     rewrite_around,
     rewrite_at,
 )
@@ -47,6 +48,7 @@ def fission(func: PrimFunc, loop: str, position: int, suffix: str, lifts: int = 
     """
     proofs: list[Proof] = []
     name = loop + suffix
+    require_names(name)
     require_fresh(func, name)
 
     def change(body: Body, place: int, domain: Domain) -> Body:

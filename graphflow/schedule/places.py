@@ -17,6 +17,7 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     buffers_of,
+    is_identifier,
     is_predicate,
     map_body,
     rename_buffers,
@@ -178,6 +179,13 @@ def require_fresh(func: PrimFunc, *names: str) -> None:
     clash = [name for name in names if name in used]
     if clash or len(set(names)) != len(names):
         raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")
+
+
+def require_names(*names: str) -> None:
+    """Refuses what cannot be the name of a loop or a buffer."""
+    odd = [name for name in names if not all(map(is_identifier, name.split(".")))]
+    if odd:
+        raise ScheduleError(f"{odd[0]!r} is no name: it takes identifiers, with dots between them")
 
 
 def fresh_copy(body: Body, suffix: str) -> tuple[Body, dict[str, str]]:

@@ -4,6 +4,7 @@ from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
     DTYPES,
+    EXPRESSIONS,
     FLOATS,
     UNARY,
     Binary,
@@ -42,7 +43,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
-from graphflow.tir.verify import STAGES, verify
+from graphflow.tir.verify import STAGES, is_identifier, verify
 from graphflow.tir.visit import (
     Access,
     Site,
@@ -71,6 +72,7 @@ __all__ = [
     "BINARY_FUNCTIONS",
     "COMPARISONS",
     "DTYPES",
+    "EXPRESSIONS",
     "FLOATS",
     "STAGES",
     "UNARY",
@@ -113,6 +115,7 @@ __all__ = [
     "expressions_of",
     "float32",
     "interpret",
+    "is_identifier",
     "is_predicate",
     "loads_in",
     "loops_of",

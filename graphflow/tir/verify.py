@@ -76,6 +76,9 @@ STAGES: dict[str, Legality] = {
 }
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
 
+_PLACES = ("loop variable", "block")
+"""Kinds of names by which primitives find a statement, so no two of them may be equal."""
+
 _EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
 
 
@@ -86,7 +89,8 @@ def verify(func: PrimFunc, stage: str) -> None:
     _Verifier(func, stage).run()
 
 
-def _is_identifier(name: str) -> bool:
+def is_identifier(name: str) -> bool:
+    """Whether a part of a name between dots is one that the text form can have."""
     return name.isidentifier() and not iskeyword(name)
 
 
@@ -105,7 +109,7 @@ class _Verifier:
         return VerifyError(f"{self.func.name} is not a {self.stage} kernel: {message}\n{text}")
 
     def run(self) -> None:
-        if not _is_identifier(self.func.name):
+        if not is_identifier(self.func.name):
             raise self.fail(f"{self.func.name!r} is not an identifier")
         for param in self.func.params:
             buffer = param.buffer
@@ -119,10 +123,12 @@ class _Verifier:
     # -- names
 
     def name(self, kind: str, name: str, stmt: Stmt | None) -> None:
-        if kind != "block" and not all(map(_is_identifier, name.split("."))):
+        if kind != "block" and not all(map(is_identifier, name.split("."))):
             raise self.fail(f"{kind} {name!r} is not an identifier, dots allowed", stmt)
-        if name in self.used[kind]:
-            raise self.fail(f"the {kind} name {name} is used twice", stmt)
+        for other in (kind, *_PLACES) if kind in _PLACES else (kind,):
+            if name in self.used[other]:
+                uses = "twice" if other == kind else f"for a {other} too"
+                raise self.fail(f"the {kind} name {name} is used {uses}", stmt)
         self.used[kind].add(name)
 
     def declare(self, buffer: Buffer, stmt: Stmt | None) -> None:

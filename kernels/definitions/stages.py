@@ -45,6 +45,7 @@ from graphflow.tir import (
     Role,
     Stmt,
     Store,
+    is_identifier,
 )
 
 Shape: TypeAlias = tuple[int, ...]
@@ -140,7 +141,9 @@ def kernel(
     """A PrimFunc whose parameters are the inputs, then the outputs."""
     params = [Param(buffer, Role.INPUT) for buffer in inputs]
     params += [Param(buffer, Role.OUTPUT) for buffer in outputs]
-    return PrimFunc(name, tuple(params), tuple(body))
+    # Operators such as `and` are words of Python, which the text form cannot have as a name.
+    plain = name if is_identifier(name) else f"{name}_"
+    return PrimFunc(plain, tuple(params), tuple(body))
 
 
 def intermediate(name: str, shape: Shape, dtype: str) -> tuple[Buffer, Allocate]:

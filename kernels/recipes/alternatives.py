@@ -235,7 +235,7 @@ def _padded_reductions(form: Alternative, roles: Roles) -> list[str]:
     found = []
     for name, reads in roles.reads.items():
         layout = form.layouts[name]
-        if not layout.is_padded:
+        if not layout.is_padded or not reads:
             continue
         regions = {r.name for r in layout.regions()}
         along = [

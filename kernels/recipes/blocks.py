@@ -62,11 +62,16 @@ class _Copy:
 def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, frozenset[str]]:
     """Nests that copy across the order of their source, in blocks of up to `lanes` by `lanes`.
 
-    With the names of the innermost loops that are lanes.
+    With the names of the innermost loops that are lanes.  A nest that a step is refused for keeps
+    the form it had before that step: it copies the same without blocks.
     """
     for step in (_alone, _digit_apart, partial(_blocked, lanes=lanes)):
         for name in [copy.inner for copy in _copies(s.func.body)]:
-            s = step(s, next(copy for copy in _copies(s.func.body) if copy.inner == name))
+            found = next((copy for copy in _copies(s.func.body) if copy.inner == name), None)
+            try:
+                s = s if found is None else step(s, found)
+            except ScheduleError:
+                continue
     s = s.apply(simplify_kernel)
     in_lanes = (loop for loop in loops_of(s.func.body) if loop.kind is LoopKind.VECTORIZED)
     return s, frozenset(loop.var.name for loop in in_lanes)
@@ -125,11 +130,14 @@ def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
 
 
 def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
+    """The nest in blocks; as it is where it does not cross its source, or is no box of elements."""
     source, target = copy.source(), copy.target()
     bent = {v for atom in (*source, *target) if not isinstance(atom, Var) for v in variables(atom)}
     inner = copy.loops[-1].var
     along = next((x.var for x in copy.loops if source.get(x.var) == 1), inner)
     if along is inner or target.get(inner) != 1 or bent & {along, inner}:
+        return s
+    if not _span_a_box(copy.loops, along, inner):
         return s
     # The innermost loop of blocks uses up the lines that lie far apart before others are begun.
     rows_first = source.get(inner, 0) > target.get(along, 0)
@@ -148,6 +156,19 @@ def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
             row, column = (lower, upper) if rows_first else (upper, lower)
             s = _through_registers(s, copy.load.buffer.name, place, row, column)
     return s
+
+
+def _span_a_box(loops: tuple[For, ...], *moved: Var) -> bool:
+    """Whether the loops over the `moved` variables can be cut and reordered in their nest.
+
+    Their bounds must be constants, and no bounds of another loop of the nest may use them: a
+    restricted loop (behind an offset and a split, say) begins where the loop around it says.
+    """
+    for loop in loops:
+        bounds = variables(loop.start) | variables(loop.stop)
+        if not bounds.isdisjoint(moved) or (loop.var in moved and bounds):
+            return False
+    return True
 
 
 def _through_registers(s: Schedule, source: str, place: str, row: str, column: str) -> Schedule:

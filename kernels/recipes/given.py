@@ -62,8 +62,6 @@ def placed_form(
     definition: PrimFunc, placed: tuple[tuple[str, Layout], ...], target: Target
 ) -> Alternative | None:
     """The form made stage by stage with these parameters placed so, if it can be made."""
-    if len(definition.outputs) != 1:
-        return None
     return _usable(definition, plain_form(definition, dict(placed)), target)
 
 
@@ -91,10 +89,10 @@ def _combinations(
 def _usable(definition: PrimFunc, form: Alternative, target: Target) -> Alternative | None:
     """The form, with no more claims than it keeps; None where its recipe cannot make it."""
     output = definition.outputs[0].name
-    padded = form.layouts[output].is_padded
+    written = len(definition.outputs) == 1 and form.layouts[output].is_padded
     try:
         made = build(definition, _placements(definition, form, "undef"), form.recipe, target)
-        if padded:
+        if written:
             build(definition, _placements(definition, form, 0), form.recipe, target)
     except ScheduleError:
         return None
@@ -111,10 +109,11 @@ def _usable(definition: PrimFunc, form: Alternative, target: Target) -> Alternat
 
 def _placements(definition: PrimFunc, form: Alternative, pad: PadValue) -> Placements:
     found: list[tuple[str, Layout, PadValue]] = []
+    first = definition.outputs[0].name
     for param in definition.params:
         name = param.buffer.name
         layout, demand = form.layouts[name], form.demands.get(name)
-        held: PadValue = pad if name == definition.outputs[0].name else "undef"
+        held: PadValue = pad if name == first else "undef"
         if isinstance(demand, Equal):
             held = demand.literal.value
         found.append((name, layout, held if layout.is_padded else None))

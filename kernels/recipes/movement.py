@@ -197,9 +197,13 @@ def offered_views(
 
 
 def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
-    """What a kernel moves, where it has one output and reads each input once; else nothing."""
+    """What a kernel moves, where it has one output and reads each input once; else nothing.
+
+    An input that is not read has no place inside the output, nor has the output one inside it.
+    """
     moves = moves_of(definition) or ()
-    once = len({load.buffer for _, load, _ in moves}) == len(moves)
+    read = [load.buffer for _, load, _ in moves]
+    once = len(set(read)) == len(read) and set(read) == set(definition.inputs)
     return moves if once and len(definition.outputs) == 1 else ()
 
 

@@ -99,23 +99,22 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         merged = merge_stages(Schedule.of(definition)).func
     except ScheduleError:
         return None
-    blocks = [stmt for stmt in merged.body if isinstance(stmt, Block)]
-    if len(blocks) != 1 or len(blocks[0].body) != 1:
+    work = [stmt for stmt in merged.body if not isinstance(stmt, Allocate)]
+    if len(work) != 1 or not isinstance(work[0], Block) or len(work[0].body) != 1:
         return None
     output = merged.outputs[0]
     nest: list[For] = []
-    body: Body = blocks[0].body
+    body: Body = work[0].body
     while len(body) == 1 and isinstance(body[0], For) and len(nest) < len(output.shape):
         nest.append(body[0])
         body = body[0].body
     axes = tuple(loop.var for loop in nest)
     nests = _reductions(body)
     there = accesses(merged.body)
-    if nests is None or not _kept_to_element(merged, there):
+    if nests is None or not _kept_to_element(merged, there) or not _covers(nest, output):
         return None
-    writes = [a for a in there if a.buffer == output and a.kind != "read"]
-    if any(a.indices != axes for a in writes):
-        return None
+    if any(a.indices != axes for a in there if a.buffer == output):
+        return None  # written in another order, or read where another iteration wrote it
     found = {b.name: tuple(a for a in there if a.buffer == b) for b in merged.inputs}
     return Roles(
         output,
@@ -144,9 +143,15 @@ def _congruences(site: Site) -> Iterator[tuple[frozenset[Var], int]]:
             yield frozenset(variables(member.expr)), member.expr.divisor
 
 
+def _covers(nest: Sequence[For], output: Buffer) -> bool:
+    """Whether there is a loop for each axis of the output, and it runs over all of the axis."""
+    sides = [(constant_value(loop.start), constant_value(loop.stop)) for loop in nest]
+    return sides == [(0, extent) for extent in output.shape]
+
+
 def _reductions(body: Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
     """The loops of each statement that has some; None unless these stand next to each other, each a
-    perfect nest around one update, all into one element by one operator."""
+    perfect nest around one update with constant bounds, all into one element by one operator."""
     looped = [place for place, stmt in enumerate(body) if any(True for _ in loops_of((stmt,)))]
     if looped and looped[-1] - looped[0] + 1 != len(looped):
         return None
@@ -155,7 +160,9 @@ def _reductions(body: Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
         return None
     if len({(found.buffer, found.indices, found.op) for found in updates if found}) > 1:
         return None
-    nests = (loops_of((body[place],)) for place in looped)
+    nests = [tuple(loops_of((body[place],))) for place in looped]
+    if any(variables(e) for nest in nests for loop in nest for e in (loop.start, loop.stop)):
+        return None  # the loops of a tile stand outside of those that the bounds would use
     return tuple(tuple((loop.var, loop.extent or 0) for loop in nest) for nest in nests)
 
 
@@ -167,9 +174,14 @@ def _only_update(stmt: Stmt) -> Reduce | None:
 
 
 def _kept_to_element(func: PrimFunc, there: Sequence[Access]) -> bool:
-    """Whether every intermediate is used at one element in each iteration of the output's loops."""
+    """Whether every intermediate is used at one element in each iteration of the output's loops.
+
+    One that is allocated inside these loops is not: a tile has no element of it to keep.
+    """
     for stmt in walk(func.body):
         if isinstance(stmt, Allocate):
+            if stmt not in func.body:
+                return False
             touched = {a.indices for a in there if a.buffer == stmt.buffer}
             if len(touched) > 1:
                 return False

@@ -21,6 +21,7 @@ from graphflow.arith import Var, constant_value
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled, Work
 from graphflow.kernels.recipes.roles import multiply_adds
+from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
 from graphflow.kernels.recipes.stages import in_lanes_and_threads
 from graphflow.kernels.recipes.tiled import SCALAR_CYCLES
 from graphflow.layout import (
@@ -44,6 +45,7 @@ from graphflow.schedule import (
     Marked,
     PadValue,
     Schedule,
+    UnstatedPadding,
     forbids_access,
     is_finite_claim,
     lift_stages,
@@ -68,6 +70,9 @@ from graphflow.tir import (
     walk_expr,
 )
 
+ONE_THREAD = ", by one thread: its parallel loop is not all it does"
+"""What the name of a form says whose parallel loop was made serial."""
+
 
 @lru_cache(maxsize=1024)
 def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
@@ -86,10 +91,12 @@ def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
     finite = _finite_inputs(scheduled)
     recipe = Scheduled(scheduled, finite)
     padding = _padding(recipe, stated, demands)
-    final = finished(recipe, (), target).func
+    made = finished(recipe, (), target)
+    final = made.func
     lanes = any(loop.kind is LoopKind.VECTORIZED for loop in loops_of(final.body))
+    alone = any(step.primitive is run_by_one_thread for step in made.steps)
     return Alternative(
-        _name(scheduled, layouts, stated),
+        _name(scheduled, layouts, stated) + (ONE_THREAD if alone else ""),
         layouts,
         frozenset(),
         demands,
@@ -121,7 +128,8 @@ def finished(
 ) -> Schedule:
     """The kernel with its stages lifted out and its parameters placed.
 
-    A kernel all of whose loops are serial also gets lanes and threads.
+    A kernel all of whose loops are serial also gets lanes and threads.  A parallel loop that is not
+    all the kernel does, as where a stage beside it writes padding, becomes serial.
     """
     s = Schedule.of(recipe.kernel)
     stated = _stated(recipe.kernel)
@@ -143,8 +151,8 @@ def finished(
         elif layout != own:
             s = s.apply(transform_layout, name, layout, pad)
     if all(loop.kind is LoopKind.SERIAL for loop in loops_of(s.func.body)):
-        s = in_lanes_and_threads(s, target)
-    return s
+        return in_lanes_and_threads(s, target)
+    return s if is_shareable(s.func) else s.apply(run_by_one_thread)
 
 
 @lru_cache(maxsize=1024)
@@ -156,8 +164,19 @@ def _packed(scheduled: PrimFunc) -> PrimFunc:
 
 
 def _stated(scheduled: PrimFunc) -> dict[str, Marked]:
-    found = ((p.buffer.name, marked_stage(scheduled, p.buffer.name)) for p in scheduled.params)
-    return {name: marked for name, marked in found if marked is not None}
+    """What the stages of each parameter state, of those that are lifted out.
+
+    Stages that pad with a function of the index stay in the kernel, as no graph can state that.
+    """
+    found: dict[str, Marked] = {}
+    for param in scheduled.params:
+        try:
+            marked = marked_stage(scheduled, param.buffer.name)
+        except UnstatedPadding:
+            continue
+        if marked is not None:
+            found[param.buffer.name] = marked
+    return found
 
 
 def _layouts(scheduled: PrimFunc) -> dict[str, Layout]:
@@ -211,7 +230,12 @@ def _states_finite(stmt: Stmt, name: str) -> bool:
 def _padding(
     recipe: Scheduled, stated: Mapping[str, Marked], demands: Mapping[str, Demand]
 ) -> Padding:
-    """What the form leaves in the padding of its output: proven where it claims a constant."""
+    """What the form leaves in the padding of its output: proven where it claims a constant.
+
+    A kernel of several outputs promises nothing of any.
+    """
+    if len(recipe.kernel.outputs) != 1:
+        return Padding.UNDEF
     (output,) = recipe.kernel.outputs
     marked = stated.get(output.name)
     if marked is None or not marked.layout.is_padded or marked.pad is None:

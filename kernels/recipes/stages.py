@@ -143,7 +143,10 @@ def _in_memory_order(s: Schedule) -> Schedule:
         steps.update({atom: abs(k) for atom, k in terms_of(flat)[0] if isinstance(atom, Var)})
         names = sorted((loop.var for loop in loops), key=lambda var: -steps[var])
         if names != [loop.var for loop in loops]:
-            s = s.apply(reorder_loops, tuple(var.name for var in names))
+            try:
+                s = s.apply(reorder_loops, tuple(var.name for var in names))
+            except ScheduleError:
+                continue  # the iterations depend on each other, or bounds of one loop on another
     return s
 
 

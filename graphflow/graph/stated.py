@@ -1,0 +1,175 @@
+"""Assumptions that kernels make about the inputs of a graph, which its caller has to keep.
+
+In: a graph of kernels that somebody wrote.  Out: the same graph without these assumptions, and
+what they say of which elements of which input.  What always holds: an assumption is about an input
+of the graph, for nobody else's promise reaches a kernel; it says what can be checked at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from graphflow.arith import FALSE, Predicate, negation
+from graphflow.assumed import Assumed
+from graphflow.errors import VerifyError
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.layout import Constant, Fact, Range
+from graphflow.schedule import claims, forbids_access, is_finite_claim
+from graphflow.tir import (
+    Assume,
+    Block,
+    Body,
+    Buffer,
+    For,
+    If,
+    Literal,
+    Load,
+    Param,
+    PrimFunc,
+    Role,
+    Stmt,
+    Store,
+    Undef,
+    expressions_of,
+    interpret,
+    is_predicate,
+    map_body,
+    stmt_text,
+    walk,
+    walk_expr,
+)
+
+
+def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Assumed, ...]]:
+    """The graph without what its kernels assume of its inputs, and these assumptions.
+
+    That all of an input is finite (`assume_finite`) stays in the kernel, because planning rests on
+    it, and is among the assumptions too.  What a kernel assumes of its own buffers stays: planning
+    the graph proves or refuses that.  VerifyError where a node assumes something of a value that
+    another node computes, or something that is no comparison of elements with constants.
+    """
+    found: dict[Assumed, None] = {}
+    done = graph.copy()
+    for node in graph.nodes:
+        kernels = tuple(dict.fromkeys((node.func, *node.offered)))
+        for kernel in kernels:
+            found |= dict.fromkeys(_stated(graph, node, kernel))
+        if any(_removable(kernel) for kernel in kernels):
+            bare = replace(
+                node, func=_without(node.func), offered=tuple(map(_without, node.offered))
+            )
+            done.replace(node.name, bare)
+    return done, tuple(found)
+
+
+def _about_params(func: PrimFunc) -> list[Assume]:
+    """The assumptions about inputs, without those that only say where nobody may access them."""
+    return [
+        stmt
+        for stmt in walk(func.body)
+        if isinstance(stmt, Assume) and _is_about_inputs(func, stmt)
+    ]
+
+
+def _is_about_inputs(func: PrimFunc, stmt: Assume) -> bool:
+    loads = [e for claim in expressions_of(stmt) for e in walk_expr(claim) if isinstance(e, Load)]
+    return bool(loads) and all(load.buffer in func.inputs for load in loads)
+
+
+def _states_finite(stmt: Assume) -> bool:
+    """Whether an assumption says of everything that its loops reach that it is finite."""
+    loads = [e for e in walk_expr(stmt.claim) if isinstance(e, Load)]
+    return stmt.unless == FALSE and len(loads) == 1 and is_finite_claim(stmt.claim, loads[0])
+
+
+def _removable(func: PrimFunc) -> list[Assume]:
+    return [stmt for stmt in _about_params(func) if not _states_finite(stmt)]
+
+
+def _without(func: PrimFunc) -> PrimFunc:
+    """The kernel without what it assumes of inputs, and without loops that held nothing else."""
+    gone = _removable(func)
+    if not gone:
+        return func
+
+    def change(stmt: Stmt) -> Body:
+        match stmt:
+            case Assume():
+                return () if stmt in gone else (stmt,)
+            case For():
+                return (stmt,) if stmt.body else ()
+            case If():
+                return (stmt,) if stmt.then or stmt.orelse else ()
+            case _:
+                return (stmt,)
+
+    return replace(func, body=map_body(func.body, change))
+
+
+def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Assumed]:
+    bound = dict(zip((b.name for b in func.inputs), node.inputs, strict=True))
+    for stmt in _about_params(func):
+        if _only_about_access(stmt):
+            continue
+        facts = [(x, fact) for x, fact in claims(stmt.claim) if isinstance(fact, Constant | Range)]
+        if not facts or not is_predicate(stmt.unless):
+            raise VerifyError(
+                f"node {node.name}: `{stmt_text(stmt)}` cannot be checked when the model runs; "
+                "assume that an element ==, <= or >= a number, under a condition on indices"
+            )
+        for load, fact in facts:
+            value = bound[load.buffer.name]
+            if value not in graph.inputs and not _states_finite(stmt):
+                raise VerifyError(
+                    f"node {node.name}: `{stmt_text(stmt)}` is about {value}, which is computed in "
+                    "the graph; only inputs of the graph can be assumed anything about"
+                )
+            if value in graph.inputs:
+                yield _assumed(value, load.buffer, fact, _elements(func, stmt, load))
+
+
+def _only_about_access(stmt: Assume) -> bool:
+    """Whether an assumption says nothing about values: that elements may, or may not, be read."""
+    sides = (getattr(stmt.claim, "right", None),)
+    return forbids_access(stmt.claim) or any(isinstance(side, Undef) for side in sides)
+
+
+def _assumed(value: str, buffer: Buffer, fact: Fact, elements: tuple[int, ...]) -> Assumed:
+    everywhere = len(elements) == buffer.size
+    about = None if everywhere else elements
+    if isinstance(fact, Constant):
+        number = fact.literal.value
+        return Assumed(value, buffer.dtype, number, number, True, about)
+    assert isinstance(fact, Range)
+    return Assumed(value, buffer.dtype, fact.lo, fact.hi, False, about)
+
+
+def _elements(func: PrimFunc, stmt: Assume, load: Load) -> tuple[int, ...]:
+    """The elements, by their position in memory, that an assumption is about."""
+    mask = Buffer("mask", load.buffer.shape, "bool")
+    mark = Store(mask, load.indices, Literal(True, "bool"))
+    condition: Predicate = negation(stmt.unless)  # type: ignore[arg-type]
+
+    def change(other: Stmt) -> Body:
+        match other:
+            case Assume():
+                return (If(condition, (mark,)),) if other is stmt else ()
+            case Block():
+                return other.body
+            case For():
+                return (other,) if other.body else ()
+            case If() if is_predicate(other.condition):
+                return (other,) if other.then or other.orelse else ()
+            case If():
+                return (*other.then, *other.orelse)
+            case Store():
+                return (other,) if other.buffer == mask else ()
+            case _:
+                return ()
+
+    marking = PrimFunc("elements", (Param(mask, Role.OUTPUT),), map_body(func.body, change))
+    marked = interpret(marking, {}, undefined=0.0)["mask"]
+    return tuple(int(k) for k in np.flatnonzero(marked))
