@@ -154,11 +154,11 @@ class Sketch:
         if self.dice.chance(0.12):
             self.lines += lines
             return
-        used = {line.split('"')[1] for line in self.lines if '"' in line}
-        pool = [name for name in BLOCKS if name not in used]
+        pool = [name for name in BLOCKS if name not in self.taken]
         name = self.dice.among(pool) if self.clashing and self.dice.chance(0.4) else wanted
-        while name in used:
+        while name in self.taken:
             name += "2"
+        self.taken.add(name)
         self.lines += [f'with block("{name}"):', *indented(lines)]
 
     # -- numbers
