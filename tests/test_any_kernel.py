@@ -170,7 +170,7 @@ TEXTS = {
                 for k in serial(i, 33):
                     y[i] += x[k] * x[i]""",
     "allocation in a branch": """(x: f32[20], y: out[f32[20]]):
-        with block("b"):
+        with block("first"):
             for i in serial(0, 20):
                 if i < 11:
                     t = alloc(f32[()])
@@ -179,7 +179,7 @@ TEXTS = {
                 else:
                     y[i] = x[i]""",
     "allocation in a data branch": """(x: f32[20], y: out[f32[20]]):
-        with block("b"):
+        with block("first"):
             for i in serial(0, 20):
                 if data(x[i] < f32(0.0)):
                     t = alloc(f32[2])
@@ -210,25 +210,25 @@ TEXTS = {
             for j in serial(0, 20):
                 y[j] = t[j] + x[j]""",
     "never reads an input": """(x: f32[8], w: f32[3, 8, 1, 1], y: out[f32[8]]):
-        with block("b"):
+        with block("first"):
             for i in serial(0, 8):
                 y[i] = x[i] + x[i]""",
     "moves, and never reads an input": """(x: f32[8], w: f32[8], y: out[f32[16]]):
-        with block("b"):
+        with block("first"):
             for i in serial(0, 8):
                 y[i] = x[i]
-        with block("c"):
+        with block("second"):
             for j in serial(0, 8):
                 y[j + 8] = y[j]""",
     "reduces, and never reads an input": """(x: f32[2, 3, 5], w: f32[2, 3, 5], y: out[f32[2, 3]]):
-        with block("b"):
+        with block("first"):
             for i in serial(0, 2):
                 for j in serial(0, 3):
                     y[i, j] = f32(0.0)
                     for k in serial(0, 5):
                         y[i, j] += x[i, j, k]""",
     "reads nothing": """(x: f32[8], y: out[f32[9]]):
-        with block("b"):
+        with block("first"):
             for i in serial(0, 9):
                 y[i] = index(7 * i % 5, f32)""",
     "written by several nests": """(x: f32[4, 16], y: out[f32[4, 16]]):
@@ -286,7 +286,7 @@ TEXTS = {
                 for l in serial(0, 0):
                     z[k] += x[l, k]""",
     "one element": """(x: f32[1, 1, 1, 1], y: out[f32[1, 1, 1, 1]]):
-        with block("b"):
+        with block("first"):
             for a in serial(0, 1):
                 for b in serial(0, 1):
                     for c in serial(0, 1):
@@ -327,13 +327,13 @@ TEXTS = {
     "a statement beside its block": """(x: f32[6, 6, 17], y: out[f32[6, 6, 17]]):
         t = alloc(f32[()])
         t[()] = x[0, 0, 0]
-        with block("b"):
+        with block("first"):
             for i in serial(0, 6):
                 for j in serial(0, 6):
                     for k in serial(0, 17):
                         y[i, j, k] = x[i, j, k] - t[()]""",
     "loops from one on": """(x: f32[17], y: out[f32[17]]):
-        with block("b"):
+        with block("first"):
             for i in serial(1, 18):
                 y[i - 1] = x[17 - i] * f32(3.0)""",
     "names that a recipe would use": """(x: f32[7, 40], w: f32[40, 24], y: out[f32[7, 24]]):
@@ -401,7 +401,7 @@ def test_what_is_written_in_part_keeps_the_part() -> None:
         """
         @primfunc
         def k(x: f32[5, 9], y: out[f32[5, 9]]):
-            with block("b"):
+            with block("first"):
                 for i in serial(1, 4):
                     for j in serial(0, 9):
                         y[i, j] = x[i, j] * f32(2.0)
@@ -420,7 +420,7 @@ def test_nothing_is_known_of_elements_that_nobody_writes() -> None:
             with block("a"):
                 for i in serial(0, 3):
                     y[i] = f32(1.0)
-            with block("b"):
+            with block("first"):
                 for j in serial({}, 6):
                     y[j] = f32(1.0)
         """
