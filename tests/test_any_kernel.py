@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from irregular import Case, graphs
 from strategies import primfuncs
@@ -551,6 +551,20 @@ def test_two_outputs_can_be_pinned() -> None:
         assert_as_meant(graph, arrays_for(graph), some)
 
 
+def test_a_pin_that_others_need() -> None:
+    """Each layout that a user gives is offered around: pins can be met together, and not alone."""
+    shape = (1, 16, 3, 3)
+    graph = chain("float32", *(d.unary(op, shape) for op in ("abs", "exp", "neg")))
+    odd = Layout.of(IndexMap.offset(4, 3, 1), shape)
+    pins = {"v0": channels_last(shape), "v1": "NCHW8c", "y": odd}
+    plan = None
+    with pytest.raises(LayoutConflict):
+        plan = plan_layouts(graph, TARGET, 2, {"v0": pins["v0"], "v1": pins["v1"]})
+    plan = plan_layouts(graph, TARGET, 2, pins)
+    (last,) = (pin for pin in plan.pinned if pin.value == "y")
+    assert last.cost is None and "no plan meets the other pins" in last.because
+
+
 def test_a_pin_that_no_tile_can_have_is_still_refused() -> None:
     """What has tiles alone says which layouts these can have."""
     graph = chain("float32", d.unary("abs", (1, 16, 3, 3)), d.unary("exp", (1, 16, 3, 3)))
@@ -596,7 +610,7 @@ def test_padding_that_the_plan_writes_beside_a_parallel_loop() -> None:
 # Random kernels -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, phases=[Phase.generate])
 @given(graphs())
 def test_random_graphs(case: Case) -> None:
     graph = fuse(case.graph) if case.fused else case.graph

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.errors import LayoutConflict
-from graphflow.flow.candidates import Candidate, enumerate_candidates
+from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
 from graphflow.flow.plan import Pinned
 from graphflow.flow.program import Unfinished
 from graphflow.flow.solve import Problem, Solution
@@ -26,6 +26,11 @@ NO_COST = 1e-9
 """Differences between plans, relatively, that are left of rounding prices."""
 
 FREE = "no plan without it is faster"
+
+UNFINISHED = "not computed: the best plan without it would take the integer program"
+
+ALONE = "no plan meets the other pins without it"
+"""The pinned layouts of a user are offered to the nodes around, also to those of other pins."""
 
 
 def read_pins(
@@ -69,21 +74,25 @@ def price_pins(
 ) -> tuple[tuple[Pinned, ...], float | None]:
     """What each pin costs beside the others, and the seconds of the best plan without any.
 
-    `best` is the plan with all of them.  None where that would take the integer program.
+    `best` is the plan with all of them.  None where that would take the integer program, or where
+    there is no such plan.
     """
 
-    def without(*dropped: str) -> Solution | None:
+    def without(*dropped: str) -> Solution | str:
         left = {name: layout for name, layout in pins.items() if name not in dropped}
-        candidates = enumerate_candidates(graph, target, threads, left, timings, facts=facts)
         try:
+            candidates = enumerate_candidates(graph, target, threads, left, timings, facts=facts)
             return Problem(
                 graph, candidates, target, threads, timings=timings, eliminated_only=True
             ).best
         except Unfinished:
-            return None
+            return UNFINISHED
+        except Unsatisfiable:
+            return ALONE
 
-    free = without(*pins)
     found = []
+    everything = without(*pins)
+    free = None if isinstance(everything, str) else everything
     for name, layout in pins.items():
         if free is not None and not _costs(best, free):  # nor does any other plan without some pins
             found.append(Pinned(name, layout, 0.0, FREE))
@@ -91,7 +100,7 @@ def price_pins(
             because = f"one of {len(pins)} pins: only what all cost together was computed"
             found.append(Pinned(name, layout, None, because))
         else:
-            other = free if len(pins) == 1 else without(name)
+            other = everything if len(pins) == 1 else without(name)
             found.append(_priced(graph, name, layout, best, other))
     return tuple(found), None if free is None else free.seconds
 
@@ -102,11 +111,10 @@ def _costs(best: Solution, other: Solution) -> bool:
 
 
 def _priced(
-    graph: OperatorGraph, name: str, layout: Layout, best: Solution, other: Solution | None
+    graph: OperatorGraph, name: str, layout: Layout, best: Solution, other: Solution | str
 ) -> Pinned:
-    if other is None:
-        because = "not computed: the best plan without it would take the integer program"
-        return Pinned(name, layout, None, because)
+    if isinstance(other, str):
+        return Pinned(name, layout, None, other)
     if not _costs(best, other):
         return Pinned(name, layout, 0.0, FREE)
     cost = best.seconds - other.seconds
