@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from fuzz_cases import compile_case, make_case
 
 import graphflow as gf
 from graphflow import compiler
@@ -647,3 +648,13 @@ def test_the_probes_of_the_zoo_are_validated(pattern: str) -> None:
     validation = compile_graph(model, options=here(validate=True)).validation
     assert validation is not None and not validation.skipped
     assert sum(check.unjudged for check in validation.checks) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs_in_padded_layouts_are_validated(seed: int) -> None:
+    """The networks of the zoo have next to no padding; random prices give plans that do."""
+    compiled = compile_case(make_case(seed)).compiled
+    objects = dict(compiled.spec.objects)
+    options = here(validate=True)
+    found = validate(compiled.lowered, objects, compiled.target, options, Trace(options), Workers())
+    assert found is not None and not found.skipped
