@@ -108,11 +108,17 @@ class Expressions:
         return self.builder.intrinsic(f"{'u' if dtype in UNSIGNED else 's'}{op}", left, right)
 
     def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
-        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself."""
+        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
+
+        Division by poison, or by what may be zero, is undefined whether or not the lane runs; so
+        both operands are frozen before the divisor is made safe, and idle lanes divide by
+        something, too.  Where the divisor is a safe constant, poison gives poison and no harm.
+        """
         b = self.builder
         operation = "udiv" if dtype in UNSIGNED else "sdiv"
         if right.is_constant and right.lanes == 1 and right.text not in ("0", "-1"):
             return b.binary(operation, left, right)
+        left, right = b.freeze(left), b.freeze(right)
         zero = b.compare("icmp eq", right, integer(0, right.element))
         unsafe = zero
         if operation == "sdiv":
@@ -200,14 +206,14 @@ class Expressions:
         if isinstance(truth, Value) and truth.lanes == 1:
             return self._select_one(truth, expr, mask)
         assert mask is not None
-        yes, no = (
-            narrowed(self.builder, mask, truth),
-            narrowed(self.builder, mask, _negated(self.builder, truth)),
-        )
-        if_true = self._side(expr.if_true, mask, yes)
-        if_false = self._side(expr.if_false, mask, no)
-        condition = truth if isinstance(truth, Value) else mask_value(self.builder, Mask(truth))
-        return self.builder.select(condition, if_true, if_false)
+        b = self.builder
+        if_true = self._side(expr.if_true, mask, narrowed(b, mask, truth))
+        if_false = self._side(expr.if_false, mask, narrowed(b, mask, truth, holds=False))
+        condition = truth if isinstance(truth, Value) else mask_value(b, Mask(truth))
+        if self._may_read_outside(expr.if_true) or self._may_read_outside(expr.if_false):
+            # The same bits that decided which lanes each side was read in.
+            condition = b.freeze(condition)
+        return b.select(condition, if_true, if_false)
 
     def _side(self, expr: Expr, outer: Mask, inner: Mask) -> Value:
         if inner.count == 0:
@@ -218,7 +224,8 @@ class Expressions:
         sides = (expr.if_true, expr.if_false)
         if any(self._may_read_outside(side) for side in sides):
             if_true, if_false = (partial(self._whole, side, mask) for side in sides)
-            return self.builder.choose(truth, if_true, if_false)
+            # A branch on poison or on memory that was never written would be undefined.
+            return self.builder.choose(self.builder.freeze(truth), if_true, if_false)
         a, b = (self.emit(side, mask) for side in sides)
         return self.builder.select(truth, a, b)
 
@@ -236,11 +243,10 @@ class Expressions:
             return self.indices.truth(predicate)
         return self.emit(cast(Expr, condition), mask)
 
-    def given(self, condition: Condition, mask: Mask, holds: bool) -> Mask:
-        """The lanes of `mask` in which the condition holds, or does not."""
+    def given(self, condition: Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
+        """The lanes of `mask` in which the condition, whose `truth` this is, holds or does not."""
         if not is_predicate(condition):
-            truth = self.truth(condition, mask)
-            return narrowed(self.builder, mask, truth if holds else _negated(self.builder, truth))
+            return narrowed(self.builder, mask, truth, holds)
         predicate = cast(Predicate, condition)
         resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
         if not conjuncts(resolved):
@@ -248,11 +254,3 @@ class Expressions:
         for member in conjuncts(resolved):
             mask = narrowed(self.builder, mask, self.indices.truth(member))
         return mask
-
-
-def _negated(builder: Builder, truth: Decision) -> Decision:
-    if isinstance(truth, bool):
-        return not truth
-    if isinstance(truth, Value):
-        return builder.binary("xor", truth, boolean(True))
-    return tuple(not t for t in truth)
