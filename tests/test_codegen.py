@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llvmlite import binding as llvm
+from native import Array, Native
 from strategies import EXACT_UNARY, KernelOptions, input_arrays, primfuncs
 
 import graphflow.codegen as codegen
@@ -76,11 +74,7 @@ from graphflow.tir import (
     walk,
 )
 
-Array = np.ndarray[Any, Any]
 TARGETS = (host_target(), avx2_target())
-GUARD = 64
-"""Bytes around each buffer that a kernel must leave alone."""
-
 i, j, k, v, o = (Var(name) for name in "ijkvo")
 
 
@@ -91,48 +85,6 @@ def loop(var: Var, stop: IndexLike, *body: Stmt, kind: str = "serial", start: In
 def kernel(inputs: list[Buffer], outputs: list[Buffer], *body: Stmt) -> PrimFunc:
     params = [Param(b, Role.INPUT) for b in inputs] + [Param(b, Role.OUTPUT) for b in outputs]
     return PrimFunc("k", tuple(params), body)
-
-
-class Native:
-    """A compiled kernel; runs on copies between guard bytes."""
-
-    def __init__(self, func: PrimFunc, target: Target) -> None:
-        self.func = func
-        machine = llvm.Target.from_default_triple().create_target_machine()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        code = compile_object(func, "k", target)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._call = kind(self._engine.get_function_address("k"))
-
-    def __call__(
-        self, arrays: dict[str, Array], slices: tuple[tuple[int, int], ...] = ((0, 1),)
-    ) -> dict[str, Array]:
-        storage: list[Array] = []
-        views: dict[str, Array] = {}
-        for param in self.func.params:
-            buffer = param.buffer
-            raw = np.full(buffer.bytes + 3 * GUARD, 0xA5, np.uint8)
-            start = GUARD + -(raw.ctypes.data + GUARD) % 64
-            view = raw[start : start + buffer.bytes].view(buffer.dtype).reshape(buffer.shape)
-            if buffer.name in arrays:
-                view[...] = arrays[buffer.name]
-            storage.append(raw)
-            views[buffer.name] = view
-        before = [raw.copy() for raw in storage]
-        bases = [views[p.buffer.name].ctypes.data for p in self.func.params]
-        pointers = (ctypes.c_void_p * len(bases))(*bases)
-        for low, high in slices:
-            self._call(pointers, low, high)
-        for param, raw, old in zip(self.func.params, storage, before, strict=True):
-            if param.role is Role.INPUT:
-                assert np.array_equal(raw, old), f"{param.buffer.name} was written"
-            start = views[param.buffer.name].ctypes.data - raw.ctypes.data
-            end = start + param.buffer.bytes
-            assert np.array_equal(raw[:start], old[:start])
-            assert np.array_equal(raw[end:], old[end:])
-        return {b.name: views[b.name].copy() for b in self.func.outputs}
 
 
 def numbers(buffer: Buffer, seed: int = 0) -> Array:
