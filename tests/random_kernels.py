@@ -158,7 +158,8 @@ class RandomKernel:
     """Buffers all of whose elements have been written."""
     names: int = 0
     ranges: dict[Var, int] = field(default_factory=dict)
-    """Loop variables in scope, each with its number of iterations; all start at zero."""
+    """Loop variables in scope, none negative, each with what it stays below."""
+    loop_kinds: dict[Var, LoopKind] = field(default_factory=dict)
 
     def fresh(self, prefix: str) -> str:
         self.names += 1
@@ -174,18 +175,24 @@ class RandomKernel:
         return tuple(self.number(1, 5) for _ in range(self.number(0, 3)))
 
     def func(self) -> PrimFunc:
-        inputs = [self.input() for _ in range(self.number(1, 2))]
+        inputs = self.inputs()
         outputs: list[Buffer] = []
         body: list[Stmt] = []
         # In a lowered kernel a parallel loop is the whole work, so there is one nest alone.
         parallel = self.options.stage != "definition" and self.chance(40)
         alone = parallel and self.options.stage == "lowered"
-        stages = 1 if alone else self.number(1, 3)
+        stages = 1 if alone else self.stages()
         for stage in range(stages):
             last = stage == stages - 1
             body += self.stage(outputs, last or self.chance(40), parallel and (alone or last))
         params = [Param(b, Role.INPUT) for b in inputs] + [Param(b, Role.OUTPUT) for b in outputs]
         return PrimFunc("kernel", tuple(params), tuple(body))
+
+    def stages(self) -> int:
+        return self.number(1, 3)
+
+    def inputs(self) -> list[Buffer]:
+        return [self.input() for _ in range(self.number(1, 2))]
 
     def input(self) -> Buffer:
         shape = self.shape()
@@ -228,6 +235,7 @@ class RandomKernel:
         kinds = self.kinds(loops, parallel)
         vector = LoopKind.VECTORIZED in kinds
         self.ranges = dict(loops)
+        self.loop_kinds = dict(zip(self.ranges, kinds, strict=True))
         body = self.element(
             buffer, tuple(indices), not vector or self.options.loops_in_vector_loops
         )
@@ -301,35 +309,46 @@ class RandomKernel:
         """An initial store, then a loop around a reduction, which a border may leave out."""
         start = Store(buffer, indices, self.literal(buffer.dtype))
         var, extent = Var(self.fresh("r")), self.number(1, 3)
-        self.ranges[var] = extent
-        ops = (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.ADD, ReduceOp.MUL)
-        step: Stmt = Reduce(self.one_of(ops), buffer, indices, self.expr(buffer.dtype))
+        start_at, stop_at = self.span(extent)
+        self.ranges[var], self.loop_kinds[var] = extent, kind
+        step: Stmt = Reduce(self.reduce_op(buffer.dtype), buffer, indices, self.expr(buffer.dtype))
         if self.chance(40):
             step = If(self.predicate(), (step,))
         del self.ranges[var]
-        return (start, For(var, const(0), const(extent), kind, (step,)))
+        return (start, For(var, start_at, stop_at, kind, (step,)))
+
+    def reduce_op(self, dtype: str) -> ReduceOp:
+        return self.one_of((ReduceOp.MIN, ReduceOp.MAX, ReduceOp.ADD, ReduceOp.MUL))
+
+    def span(self, extent: int) -> tuple[IndexExpr, IndexExpr]:
+        """Where a loop of at most `extent` iterations starts and stops."""
+        return const(0), const(extent)
 
     def registers(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
         """A register tile filled by a reduction in unrolled loops, then summed into the element."""
         size = self.number(1, 4)
+        op = self.register_op(buffer.dtype)
         tile = Buffer(self.fresh("acc"), (size,), buffer.dtype, "register")
 
         def unrolled(make: Callable[[Var], Stmt]) -> For:
             var = Var(self.fresh("u"))
-            self.ranges[var] = size
+            self.ranges[var], self.loop_kinds[var] = size, LoopKind.UNROLLED
             body = (make(var),)
             del self.ranges[var]
             return For(var, const(0), const(size), LoopKind.UNROLLED, body)
 
         step, extent = Var(self.fresh("r")), self.number(1, 3)
         fill = unrolled(lambda u: Store(tile, (u,), self.literal(tile.dtype)))
-        self.ranges[step] = extent
-        add = unrolled(lambda u: Reduce(ReduceOp.ADD, tile, (u,), self.expr(tile.dtype)))
+        self.ranges[step], self.loop_kinds[step] = extent, LoopKind.SERIAL
+        add = unrolled(lambda u: Reduce(op, tile, (u,), self.expr(tile.dtype)))
         del self.ranges[step]
         loop = For(step, const(0), const(extent), LoopKind.SERIAL, (add,))
         start = Store(buffer, indices, self.literal(buffer.dtype))
-        total = unrolled(lambda u: Reduce(ReduceOp.ADD, buffer, indices, Load(tile, (u,))))
+        total = unrolled(lambda u: Reduce(op, buffer, indices, Load(tile, (u,))))
         return (Allocate(tile), fill, loop, start, total)
+
+    def register_op(self, dtype: str) -> ReduceOp:
+        return ReduceOp.ADD
 
     # -- indices
 
@@ -414,6 +433,7 @@ class RandomKernel:
         condition = self.comparison(1) if self.chance(40) else self.predicate()
         sides = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
         border = [b for b in self.readable if b.dtype == dtype and b.shape and self.ranges]
+        border = [b for b in border if b.scope != "register"]
         if border and self.chance(40):
             return self.bordered(self.one_of(border), sides[1])
         return Select(condition, *sides)

@@ -12,7 +12,15 @@ from functools import partial
 from typing import assert_never, cast
 
 from graphflow.arith import Predicate, conjuncts, negation
-from graphflow.codegen.emit_builder import ELEMENTS, Builder, Value, boolean, integer, literal
+from graphflow.codegen.emit_builder import (
+    ELEMENTS,
+    Builder,
+    Value,
+    boolean,
+    integer,
+    literal,
+    mangled,
+)
 from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
@@ -110,24 +118,32 @@ class Expressions:
     def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
         """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
 
-        Division by poison, or by what may be zero, is undefined whether or not the lane runs; so
-        both operands are frozen before the divisor is made safe, and idle lanes divide by
-        something, too.  Where the divisor is a safe constant, poison gives poison and no harm.
+        A division that traps does so in idle lanes, too, whose operands may be anything.  So sizes
+        are divided, which do not overflow, and by at least 1.  The divisor is frozen, because
+        division by poison is undefined; that alone, with the divisor compared and replaced, is not
+        enough: LLVM 22 may read what is frozen from two registers that were never written.
         """
         b = self.builder
         operation = "udiv" if dtype in UNSIGNED else "sdiv"
         if right.is_constant and right.lanes == 1 and right.text not in ("0", "-1"):
+            # Never undefined; poison gives poison.
             return b.binary(operation, left, right)
-        left, right = b.freeze(left), b.freeze(right)
-        zero = b.compare("icmp eq", right, integer(0, right.element))
-        unsafe = zero
-        if operation == "sdiv":
-            lowest = integer(-(2 ** (8 * DTYPES[dtype].itemsize - 1)), left.element)
-            is_lowest = b.compare("icmp eq", left, lowest)
-            minus_one = b.compare("icmp eq", right, integer(-1, right.element))
-            unsafe = b.binary("or", zero, b.binary("and", is_lowest, minus_one))
-        quotient = b.binary(operation, left, b.select(unsafe, integer(1, right.element), right))
-        return b.select(zero, integer(0, left.element), quotient)
+        zero, one = (integer(i, right.element) for i in (0, 1))
+        right = b.freeze(right)
+        if dtype in UNSIGNED:
+            quotient = b.binary("udiv", left, b.intrinsic("umax", right, one))
+        else:
+            size = b.intrinsic("umax", self._absolute(right), one)
+            quotient = b.binary("udiv", self._absolute(left), size)
+            opposite = b.compare("icmp slt", b.binary("xor", left, right), zero)
+            quotient = b.select(opposite, b.binary("sub", zero, quotient), quotient)
+        return b.select(b.compare("icmp eq", right, zero), zero, quotient)
+
+    def _absolute(self, x: Value) -> Value:
+        """|x|; of the lowest number, which has none, that number, which as unsigned is its size."""
+        name = f"llvm.abs.{mangled(x.element, x.lanes)}"
+        value = self.builder.call(name, x.type, x, boolean(False))
+        return Value(value.text, x.element, x.lanes)
 
     def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
         """By squaring, modulo 2^bits; with a negative exponent 1 / base ** -exponent, truncated."""
@@ -163,9 +179,7 @@ class Expressions:
         if expr.op in ("floor", "ceil", "round") or (expr.op, expr.dtype) == ("abs", "uint8"):
             return x
         if expr.op == "abs":
-            name = f"llvm.abs.{x.element}" if x.lanes == 1 else f"llvm.abs.v{x.lanes}{x.element}"
-            value = self.builder.call(name, x.type, x, boolean(False))
-            return Value(value.text, x.element, x.lanes)
+            return self._absolute(x)
         raise CodegenError(f"operator {expr.op} is not defined on {expr.dtype}")
 
     def _compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
