@@ -35,6 +35,9 @@ from graphflow.tir import (
 
 TARGETS = tuple({t.vector_bytes: t for t in (host_target(), avx2_target())}.values())
 
+ORDINARY = range(250)
+"""The seeds that run by default."""
+
 FUNCTION_ULPS = {"float32": 3.0, "float64": 4.0}
 """What graphflow.codegen.math promises (2.5), and half a unit as the reference is rounded; of the C
 library and of numpy in double precision, a unit or two each."""

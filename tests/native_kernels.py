@@ -56,6 +56,7 @@ from graphflow.tir import (
 )
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+SIGNED = ("int64", "int32")
 ORDERED = (ReduceOp.MIN, ReduceOp.MAX)
 MODERATE_FLOATS = (0.0, -0.0, 1.0, -1.5, 0.1, float("inf"), float("-inf"), float("nan"))
 POWERS_OF_TWO = (1.0, -1.0, 2.0, -2.0, 0.5, 0.0, -0.0)
@@ -160,7 +161,7 @@ class NativeKernel(RandomKernel):
         constant that is a denormal, or whose quotient is one, is not flushed.
         """
         chosen = FAMILIES[family]
-        integers = random.sample(INTEGERS, 2)
+        integers = [random.choice(SIGNED), *random.sample(INTEGERS, 1)]
         floats = random.sample(chosen.floats, random.randint(1, 2)) if chosen.floats else []
         dtypes = (*floats, *(integers[:1] if floats else integers), "bool")
         unary = EXACT_ON_FLOATS if floats else ("neg", "abs", "not")
@@ -414,9 +415,13 @@ class NativeKernel(RandomKernel):
         return self.one_of(kinds)(buffer, indices)
 
     def overwritten(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        first = Store(buffer, indices, self.expr(buffer.dtype))
+        dtype = buffer.dtype
         if not self.small or self.chance(30):
+            first = Store(buffer, indices, self.expr(dtype))
             return (first, *self.changes(buffer, indices))
+        picked, literal = self.picked(dtype), self.literal(dtype)
+        equal = Comparison("eq", self.picked(dtype), literal)
+        first = Store(buffer, indices, Select(equal, self.literal(dtype), picked))
         then = Store(buffer, indices, self.picked(buffer.dtype))
         return (first, If(self.sign_test(self.load_apart), (then,)))
 
@@ -570,7 +575,8 @@ class NativeKernel(RandomKernel):
             op = self.one_of(("and", "or", "add", "mul", "max", "min"))
         else:
             ops = [op for op in self.options.binary if dtype not in FLOATS or op not in BITWISE]
-            op = self.one_of(ops)
+            rare = [op for op in ("div", "pow") if op in ops]
+            op = self.one_of(rare if rare and self.chance(25) else ops)
         left, right = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
         if dtype in FLOATS and op == "mul" and self.family.specials is MODERATE_FLOATS:
             right = Literal(self.one_of(POWERS_OF_TWO), dtype)
