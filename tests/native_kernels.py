@@ -57,6 +57,7 @@ from graphflow.tir import (
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 SIGNED = ("int64", "int32")
+"""One of them is in each kernel: their signs are tested by instructions of their own."""
 ORDERED = (ReduceOp.MIN, ReduceOp.MAX)
 MODERATE_FLOATS = (0.0, -0.0, 1.0, -1.5, 0.1, float("inf"), float("-inf"), float("nan"))
 POWERS_OF_TWO = (1.0, -1.0, 2.0, -2.0, 0.5, 0.0, -0.0)
@@ -225,7 +226,7 @@ class NativeKernel(RandomKernel):
             forms += [self.square]
         body = self.one_of(forms)(buffer, parallel)
         if not parallel and not self.small and self.chance(30):
-            body += self.update(buffer, (), ())
+            body += self.update(buffer, ())
         return body
 
     def loop(
@@ -253,10 +254,10 @@ class NativeKernel(RandomKernel):
             return make(*done)
         kinds = (LoopKind.PARALLEL,) if parallel else (LoopKind.SERIAL, LoopKind.UNROLLED)
         extent, *others = extents or (1,)
-        inner = done if not extents else None
 
         def body(index: IndexExpr) -> Body:
-            return self.outer(others, False, make, *(done if inner is not None else (*done, index)))
+            # Where there is no axis, a parallel loop of one iteration is around.
+            return self.outer(others, False, make, *done, *((index,) if extents else ()))
 
         return (self.loop(extent, body, kinds),)
 
@@ -372,9 +373,7 @@ class NativeKernel(RandomKernel):
     def few(self, dtype: str) -> Expr:
         return IndexValue(self.index(9), dtype)
 
-    def update(
-        self, buffer: Buffer, indices: tuple[IndexExpr, ...], above: tuple[Var, ...]
-    ) -> Body:
+    def update(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
         """Changes of some elements: each loop but a vectorized one may start or stop at another."""
         if len(indices) == len(buffer.shape):
             return self.changes(buffer, indices)
@@ -386,7 +385,7 @@ class NativeKernel(RandomKernel):
         start, stop = self.span(extent)
         var = Var(self.fresh("i"))
         self.ranges[var], self.loop_kinds[var] = extent, LoopKind.SERIAL
-        body = self.update(buffer, (*indices, var), (*above, var))
+        body = self.update(buffer, (*indices, var))
         del self.ranges[var]
         return (For(var, start, stop, LoopKind.SERIAL, body),)
 
