@@ -26,7 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write goldens instead of comparing with them"
     )
     parser.addoption(
-        "--fuzz-seeds", metavar="LOW:HIGH", help="seeds of the slow run of tests/test_fuzz.py"
+        "--fuzz-seeds",
+        metavar="LOW:HIGH",
+        help="seeds of the slow runs of tests/test_fuzz.py and tests/test_native_fuzz.py",
     )
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
-from strategies import Draw, KernelOptions, _Kernel
+from random_kernels import KernelOptions, RandomKernel
+from strategies import Draw, numbers
 from test_codegen import FLOAT_KERNELS, INTEGER_KERNELS
 from test_user_layouts import random_layout
 
@@ -59,13 +60,13 @@ STAGES = (
 @st.composite
 def irregular_kernels(draw: Draw, options: KernelOptions) -> tuple[PrimFunc, frozenset[str]]:
     """A definition, and those of its outputs that it does not write everywhere."""
-    kernel = _Irregular(draw, options)
+    kernel = _Irregular(numbers(draw), options)
     func = kernel.func()
     return func, frozenset(kernel.partial)
 
 
 @dataclass
-class _Irregular(_Kernel):
+class _Irregular(RandomKernel):
     partial: list[str] = field(default_factory=list)
 
     def input(self) -> Buffer:
@@ -159,7 +160,7 @@ class _Irregular(_Kernel):
         return Binary("or" if left.dtype == "bool" else self.one_of(("max", "min")), left, right)
 
     def carried(self, buffer: Buffer) -> Body:
-        axis = self.draw(st.integers(0, len(buffer.shape) - 1))
+        axis = self.number(0, len(buffer.shape) - 1)
 
         def body(buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
             before = tuple(e - 1 if k == axis else e for k, e in enumerate(indices))
@@ -172,14 +173,14 @@ class _Irregular(_Kernel):
 
     def selected(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
         """A value carried by a select: one store, as of an elementwise kernel."""
-        axis = self.draw(st.integers(0, len(indices) - 1))
+        axis = self.number(0, len(indices) - 1)
         before = tuple(e - 1 if k == axis else e for k, e in enumerate(indices))
         inside = at_least_zero(indices[axis] - 1)
         old = Select(inside, Load(buffer, before), self.literal(buffer.dtype))
         return (Store(buffer, indices, self.combined(old, self.expr(buffer.dtype))),)
 
     def triangular(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        axis = self.draw(st.integers(0, len(indices) - 1))
+        axis = self.number(0, len(indices) - 1)
         var = Var(self.fresh("r"))
         start = Store(buffer, indices, self.literal(buffer.dtype))
         self.ranges[var] = buffer.shape[axis]
@@ -194,7 +195,7 @@ class _Irregular(_Kernel):
     def parts(self, buffer: Buffer, whole: bool) -> Body:
         """Nests over the beginning and the end of the first axis, or over one of them alone."""
         extent = buffer.shape[0]
-        cut = self.draw(st.integers(0, extent))
+        cut = self.number(0, extent)
         sides = [(0, cut), (cut, extent)]
         if not whole:
             sides = [self.one_of(sides)]

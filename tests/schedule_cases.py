@@ -24,8 +24,9 @@ from schedule_ways import random_schedule
 
 from graphflow.codegen import avx2_target, host_target
 from graphflow.errors import GraphflowError, ScheduleError, VerifyError
+from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import Layout, physical_vars
-from graphflow.lower import LoweredKernel, remove_assume, remove_undef
+from graphflow.lower import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.lower.kernels import _parallel_extent, _with_workspace
 from graphflow.schedule import (
     PadFunction,
@@ -358,7 +359,8 @@ def lowered_of(schedule: Schedule) -> LoweredKernel | None:
         verify(func, "lowered")
     except VerifyError:
         return None
-    return LoweredKernel("k", func, schedule, _parallel_extent(func), workspace, ())
+    task = KernelTask("k", schedule.definition, (), Scheduled(schedule.func), host_target())
+    return LoweredKernel("k", func, schedule, _parallel_extent(func), workspace, (), task)
 
 
 def run_natively(

@@ -1,446 +1,98 @@
-"""Random index expressions, predicates and kernels, shared by the property tests.
+"""Hypothesis strategies for random index expressions, predicates and kernels, and their inputs.
 
-`primfuncs` draws kernels that are valid at a given stage: every access is in bounds, everything
-that is read was written before, iterations of parallel and vectorized loops are independent.
-`input_arrays` makes arrays for their inputs.  The same seed gives the same arrays.
+How they are made stands in tests/random_kernels.py.  The same seed gives the same arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from random_kernels import (
+    EXACT_UNARY,
+    SPECIAL_FLOATS,
+    KernelOptions,
+    Number,
+    RandomKernel,
+    extremes,
+    random_index,
+    random_predicate,
+)
 
-from graphflow.arith import (
-    TRUE,
-    IndexExpr,
-    Predicate,
-    Var,
-    at_least_zero,
-    conjunction,
-    const,
-    disjunction,
-    equal,
-    less_than,
-    maximum,
-    minimum,
-    negation,
-    within,
-)
-from graphflow.tir import (
-    BINARY,
-    COMPARISONS,
-    DTYPES,
-    FLOATS,
-    UNARY,
-    Allocate,
-    Assume,
-    Binary,
-    Block,
-    Body,
-    Buffer,
-    Cast,
-    Comparison,
-    Condition,
-    Expr,
-    For,
-    If,
-    IndexValue,
-    Literal,
-    Load,
-    LoopKind,
-    Param,
-    PrimFunc,
-    Reduce,
-    ReduceOp,
-    Role,
-    Select,
-    Stmt,
-    Store,
-    Unary,
-    Undef,
-)
+from graphflow.arith import IndexExpr, Predicate, Var
+from graphflow.tir import DTYPES, PrimFunc
+
+__all__ = [
+    "EXACT_UNARY",
+    "NAMES",
+    "SPECIAL_FLOATS",
+    "I",
+    "J",
+    "K",
+    "KernelOptions",
+    "index_exprs",
+    "input_arrays",
+    "predicates",
+    "primfuncs",
+]
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 I, J, K = Var("i"), Var("j"), Var("k")
 NAMES = (I, J, K)
 
-SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.5, 0.1, float("inf"), float("-inf"), float("nan"), 1e-45, 3e38)
-
-EXACT_UNARY = ("neg", "abs", "floor", "ceil", "round", "not")
-EXACT_BINARY = ("add", "sub", "mul", "max", "min", "and", "or")
-"""Operators with one correct result bit by bit, as long as nothing is contracted to an FMA."""
+ANYTHING = KernelOptions()
 
 
-# -- index expressions
+def numbers(draw: Draw) -> Number:
+    """Whole numbers that hypothesis draws, as random kernels ask for them."""
+    return lambda low, high: int(draw(st.integers(low, high)))
 
 
-def index_exprs(names: Sequence[Var] = NAMES, depth: int = 3) -> st.SearchStrategy[IndexExpr]:
+@st.composite
+def index_exprs(draw: Draw, names: Sequence[Var] = NAMES, depth: int = 3) -> IndexExpr:
     """Expressions of every kind over `names`, with small constants."""
-    leaves = st.sampled_from(names) | st.integers(-9, 9).map(const)
-
-    def larger(inner: st.SearchStrategy[IndexExpr]) -> st.SearchStrategy[IndexExpr]:
-        factor, divisor = st.integers(-6, 6), st.sampled_from((1, 2, 3, 4, 5, 6, 8, 12))
-        return st.one_of(
-            st.builds(lambda a, b: a + b, inner, inner),
-            st.builds(lambda a, b: a - b, inner, inner),
-            st.builds(lambda a, k: a * k, inner, factor),
-            st.builds(lambda a, c: a // c, inner, divisor),
-            st.builds(lambda a, c: a % c, inner, divisor),
-            # The shapes that splitting and fusing of loops leave behind.
-            st.builds(lambda a, b, c: (a + b * c) // c, inner, inner, divisor),
-            st.builds(lambda a, c: (a // c) * c + a % c, inner, divisor),
-            st.builds(minimum, inner, inner),
-            st.builds(maximum, inner, inner),
-        )
-
-    return st.recursive(leaves, larger, max_leaves=2**depth)
+    return random_index(numbers(draw), names, depth)
 
 
-def predicates(names: Sequence[Var] = NAMES) -> st.SearchStrategy[Predicate]:
+@st.composite
+def predicates(draw: Draw, names: Sequence[Var] = NAMES) -> Predicate:
     """Comparisons of index expressions, and their conjunctions, disjunctions and negations."""
-    index = index_exprs(names, depth=2)
-    leaves = st.one_of(
-        st.builds(at_least_zero, index),
-        st.builds(less_than, index, index),
-        st.builds(equal, index, index),
-        st.builds(within, index, index, index),
-    )
-
-    def larger(inner: st.SearchStrategy[Predicate]) -> st.SearchStrategy[Predicate]:
-        members = st.lists(inner, min_size=1, max_size=3)
-        return st.one_of(members.map(conjunction), members.map(disjunction), inner.map(negation))
-
-    return st.recursive(leaves, larger, max_leaves=4)
+    return random_predicate(numbers(draw), names)
 
 
-# -- kernels
+@st.composite
+def primfuncs(draw: Draw, options: KernelOptions = ANYTHING) -> PrimFunc:
+    """Kernels of one to three loop nests that are valid at `options.stage`."""
+    return RandomKernel(numbers(draw), options).func()
 
 
-def input_arrays(func: PrimFunc, seed: int = 0, special: bool = False) -> dict[str, Any]:
-    """Small random numbers for each input; with `special` also inf, NaN, −0.0 and denormals."""
+def input_arrays(
+    func: PrimFunc,
+    seed: int = 0,
+    special: bool = False,
+    floats: Sequence[float] = SPECIAL_FLOATS,
+) -> dict[str, Any]:
+    """Small random numbers for each input.
+
+    With `special`, three of ten floats are one of `floats` (inf, NaN, −0.0, denormals), and as many
+    integers are extremes of their type or next to them.
+    """
     generator = np.random.default_rng(seed)
     arrays = {}
     for buffer in func.inputs:
         dtype = DTYPES[buffer.dtype]
+        chosen = generator.random(buffer.shape) < (0.3 if special else 0.0)
         if dtype.kind == "f":
             array = generator.normal(size=buffer.shape).astype(dtype)
-            chosen = generator.random(buffer.shape) < (0.3 if special else 0.0)
-            array = np.where(chosen, generator.choice(SPECIAL_FLOATS, buffer.shape), array)
+            array = np.where(chosen, generator.choice(floats, buffer.shape), array)
+        elif dtype.kind == "b":
+            array = generator.integers(0, 2, buffer.shape)
         else:
-            low, high = (0, 2) if dtype.kind == "b" else (0 if dtype.kind == "u" else -9, 10)
-            array = generator.integers(low, high, buffer.shape)
+            array = generator.integers(0 if dtype.kind == "u" else -9, 10, buffer.shape)
+            array = np.where(chosen, generator.choice(extremes(buffer.dtype), buffer.shape), array)
         with np.errstate(all="ignore"):
             arrays[buffer.name] = np.asarray(array).astype(dtype)
     return arrays
-
-
-@dataclass(frozen=True)
-class KernelOptions:
-    """What random kernels may hold."""
-
-    stage: str = "scheduled"
-    dtypes: tuple[str, ...] = ("float32", "float64", "int8", "uint8", "int32", "int64", "bool")
-    unary: tuple[str, ...] = UNARY
-    binary: tuple[str, ...] = BINARY
-    loops_in_vector_loops: bool = True
-    """Serial and unrolled loops inside vectorized ones."""
-    assumptions: bool = False
-    """`Assume`, all true, and stores of `Undef` that are overwritten before they are read."""
-    marks: bool = True
-    """Blocks annotated as stages of a user's schedule."""
-    given: tuple[tuple[tuple[int, ...], str], ...] = ()
-    """Shape and dtype of the first input, one of these where there are any."""
-    extents: tuple[int, ...] = (1, 2, 3, 4, 5)
-
-
-@st.composite
-def primfuncs(draw: Draw, options: KernelOptions = KernelOptions()) -> PrimFunc:
-    """Kernels of one to three loop nests that are valid at `options.stage`."""
-    return _Kernel(draw, options).func()
-
-
-@dataclass
-class _Kernel:
-    draw: Draw
-    options: KernelOptions
-    readable: list[Buffer] = field(default_factory=list)
-    """Buffers all of whose elements have been written."""
-    names: int = 0
-    ranges: dict[Var, int] = field(default_factory=dict)
-    """Loop variables in scope, each with its number of iterations; all start at zero."""
-
-    def fresh(self, prefix: str) -> str:
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    def chance(self, percent: int) -> bool:
-        return bool(self.draw(st.integers(0, 99)) < percent)
-
-    def one_of(self, items: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(items))
-
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.draw(st.lists(st.sampled_from(self.options.extents), max_size=3)))
-
-    def func(self) -> PrimFunc:
-        inputs = [self.input() for _ in range(self.draw(st.integers(1, 2)))]
-        outputs: list[Buffer] = []
-        body: list[Stmt] = []
-        # In a lowered kernel a parallel loop is the whole work, so there is one nest alone.
-        parallel = self.options.stage != "definition" and self.chance(40)
-        alone = parallel and self.options.stage == "lowered"
-        stages = 1 if alone else self.draw(st.integers(1, 3))
-        for stage in range(stages):
-            last = stage == stages - 1
-            body += self.stage(outputs, last or self.chance(40), parallel and (alone or last))
-        params = [Param(b, Role.INPUT) for b in inputs] + [Param(b, Role.OUTPUT) for b in outputs]
-        return PrimFunc("kernel", tuple(params), tuple(body))
-
-    def input(self) -> Buffer:
-        shape, dtype = self.shape(), self.one_of(self.options.dtypes)
-        if self.options.given and not self.readable:
-            shape, dtype = self.one_of(self.options.given)
-        separators = (1,) if len(shape) > 1 and self.chance(20) else ()
-        buffer = Buffer(self.fresh("x"), shape, dtype, "global", separators)
-        self.readable.append(buffer)
-        return buffer
-
-    def stage(self, outputs: list[Buffer], is_output: bool, parallel: bool) -> Body:
-        """A nest that writes all of a new buffer, with its allocation unless it is an output."""
-        shape, dtype = self.shape(), self.one_of(self.options.dtypes)
-        scopes = {"definition": ("global",), "lowered": ("scratch",)}.get(
-            self.options.stage, ("global", "scratch", "register")
-        )
-        scope = "global" if is_output else self.one_of(scopes)
-        buffer = Buffer(self.fresh("y" if is_output else "t"), shape, dtype, scope)
-        nest = self.nest(buffer, parallel)
-        if self.chance(60):
-            marked = self.options.marks and self.chance(30)
-            notes = (("preproc", "pad"),) if marked else ()
-            nest = (Block(self.fresh("block "), nest, notes),)
-        self.readable.append(buffer)
-        if is_output:
-            outputs.append(buffer)
-            return nest
-        return (Allocate(buffer), *nest)
-
-    # -- loops
-
-    def nest(self, buffer: Buffer, parallel: bool) -> Body:
-        """Loops over all elements of `buffer`, some of them divided, around one write each."""
-        loops: list[tuple[Var, int]] = []
-        indices: list[IndexExpr] = []
-        inside: list[Predicate] = []
-        for extent in buffer.shape:
-            axis, guard = self.axis(extent, loops)
-            indices.append(axis)
-            inside.append(guard)
-        kinds = self.kinds(loops, parallel)
-        vector = LoopKind.VECTORIZED in kinds
-        self.ranges = dict(loops)
-        body = self.element(
-            buffer, tuple(indices), not vector or self.options.loops_in_vector_loops
-        )
-        guard = conjunction(inside)
-        if guard != TRUE:
-            body = (If(guard, body),)
-        self.ranges = {}
-        for (var, extent), kind in zip(reversed(loops), reversed(kinds), strict=True):
-            body = (For(var, const(0), const(extent), kind, body),)
-        return body
-
-    def axis(self, extent: int, loops: list[tuple[Var, int]]) -> tuple[IndexExpr, Predicate]:
-        """One loop or two over an axis, the index it makes, and when that is inside."""
-        if self.options.stage == "definition" or not self.chance(30):
-            var = Var(self.fresh("i"))
-            loops.append((var, extent))
-            return var, TRUE
-        factor = self.draw(st.integers(2, 4))
-        outer, inner = Var(self.fresh("io")), Var(self.fresh("ii"))
-        loops += [(outer, -(-extent // factor)), (inner, factor)]
-        index = outer * factor + inner
-        return index, TRUE if extent % factor == 0 else less_than(index, extent)
-
-    def kinds(self, loops: list[tuple[Var, int]], parallel: bool) -> list[LoopKind]:
-        kinds = [LoopKind.SERIAL for _ in loops]
-        if self.options.stage == "definition":
-            return kinds
-        for n in range(len(loops)):
-            if self.chance(25):
-                kinds[n] = LoopKind.UNROLLED
-        if loops and self.chance(50):
-            kinds[-1] = LoopKind.VECTORIZED
-        if loops and parallel:
-            kinds[0] = LoopKind.PARALLEL
-        return kinds
-
-    # -- statements
-
-    def element(self, buffer: Buffer, indices: tuple[IndexExpr, ...], loops: bool) -> Body:
-        """Statements that write `buffer[indices]`."""
-        kinds = ["store", "branches", "data branches"]
-        if loops:
-            kinds += ["reduction"] * 2
-            if self.options.stage != "definition":
-                kinds.append("registers")
-        head = self.assumptions(buffer, indices)
-        match self.one_of(kinds):
-            case "store":
-                return (*head, Store(buffer, indices, self.expr(buffer.dtype)))
-            case "branches":
-                return (*head, self.branches(buffer, indices, self.predicate()))
-            case "data branches":
-                return (*head, self.branches(buffer, indices, self.comparison(1)))
-            case "reduction":
-                return (*head, *self.reduction(buffer, indices, LoopKind.SERIAL))
-            case _:
-                return (*head, *self.registers(buffer, indices))
-
-    def branches(self, buffer: Buffer, indices: tuple[IndexExpr, ...], condition: Condition) -> If:
-        then = Store(buffer, indices, self.expr(buffer.dtype))
-        return If(condition, (then,), (Store(buffer, indices, self.expr(buffer.dtype)),))
-
-    def assumptions(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        if not self.options.assumptions or not self.chance(50):
-            return ()
-        read = self.load(self.readable[0])
-        claim = Comparison("eq", read, Undef(read.dtype))
-        return (Assume(self.predicate(), claim), Store(buffer, indices, Undef(buffer.dtype)))
-
-    def reduction(self, buffer: Buffer, indices: tuple[IndexExpr, ...], kind: LoopKind) -> Body:
-        """An initial store, then a loop around a reduction, which a border may leave out."""
-        start = Store(buffer, indices, self.literal(buffer.dtype))
-        var, extent = Var(self.fresh("r")), self.draw(st.integers(1, 3))
-        self.ranges[var] = extent
-        ops = (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.ADD, ReduceOp.MUL)
-        step: Stmt = Reduce(self.one_of(ops), buffer, indices, self.expr(buffer.dtype))
-        if self.chance(40):
-            step = If(self.predicate(), (step,))
-        del self.ranges[var]
-        return (start, For(var, const(0), const(extent), kind, (step,)))
-
-    def registers(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
-        """A register tile filled by a reduction in unrolled loops, then summed into the element."""
-        size = self.draw(st.integers(1, 4))
-        tile = Buffer(self.fresh("acc"), (size,), buffer.dtype, "register")
-
-        def unrolled(make: Callable[[Var], Stmt]) -> For:
-            var = Var(self.fresh("u"))
-            self.ranges[var] = size
-            body = (make(var),)
-            del self.ranges[var]
-            return For(var, const(0), const(size), LoopKind.UNROLLED, body)
-
-        step, extent = Var(self.fresh("r")), self.draw(st.integers(1, 3))
-        fill = unrolled(lambda u: Store(tile, (u,), self.literal(tile.dtype)))
-        self.ranges[step] = extent
-        add = unrolled(lambda u: Reduce(ReduceOp.ADD, tile, (u,), self.expr(tile.dtype)))
-        del self.ranges[step]
-        loop = For(step, const(0), const(extent), LoopKind.SERIAL, (add,))
-        start = Store(buffer, indices, self.literal(buffer.dtype))
-        total = unrolled(lambda u: Reduce(ReduceOp.ADD, buffer, indices, Load(tile, (u,))))
-        return (Allocate(tile), fill, loop, start, total)
-
-    # -- indices
-
-    def index(self, extent: int) -> IndexExpr:
-        """An index expression that stays in `0 <= … < extent`."""
-        fitting = [v for v, n in self.ranges.items() if n <= extent]
-        if fitting and self.chance(50):
-            var = self.one_of(fitting)
-            return var + self.draw(st.integers(0, extent - self.ranges[var]))  # type: ignore[no-any-return]
-        if not self.ranges or self.chance(15):
-            return const(self.draw(st.integers(0, extent - 1)))
-        free = self.draw(index_exprs(tuple(self.ranges), depth=1))
-        if self.chance(70):
-            return free % extent  # type: ignore[no-any-return]
-        return minimum(maximum(free, 0), extent - 1)
-
-    def predicate(self) -> Predicate:
-        if not self.ranges:
-            return TRUE
-        return self.draw(predicates(tuple(self.ranges)))  # type: ignore[no-any-return]
-
-    def load(self, buffer: Buffer) -> Load:
-        return Load(buffer, tuple(self.index(extent) for extent in buffer.shape))
-
-    # -- scalar expressions
-
-    def expr(self, dtype: str, depth: int = 2) -> Expr:
-        if depth == 0:
-            return self.leaf(dtype)
-        kinds = ["leaf", "binary", "binary", "unary", "select"]
-        kinds += ["comparison"] if dtype == "bool" else ["cast"]
-        match self.one_of(kinds):
-            case "binary":
-                return self.binary(dtype, depth)
-            case "unary":
-                return self.unary(dtype, depth)
-            case "select":
-                return self.select(dtype, depth)
-            case "comparison":
-                return self.comparison(depth)
-            case "cast":
-                return self.cast(dtype, depth)
-        return self.leaf(dtype)
-
-    def leaf(self, dtype: str) -> Expr:
-        loads = [b for b in self.readable if b.dtype == dtype]
-        if loads and self.chance(75):
-            return self.load(self.one_of(loads))
-        if dtype != "bool" and self.ranges and self.chance(30):
-            return IndexValue(self.draw(index_exprs(tuple(self.ranges), depth=1)), dtype)
-        return self.literal(dtype)
-
-    def literal(self, dtype: str) -> Literal:
-        if dtype in FLOATS:
-            return Literal(
-                self.one_of(SPECIAL_FLOATS if self.chance(20) else (0.0, 1.0, 0.1)), dtype
-            )
-        if dtype == "bool":
-            return Literal(self.chance(50), dtype)
-        return Literal(self.draw(st.integers(0 if dtype == "uint8" else -9, 9)), dtype)
-
-    def binary(self, dtype: str, depth: int) -> Expr:
-        legal = {"bool": ("and", "or")}.get(dtype, BINARY[:7])
-        ops = [op for op in legal if op in self.options.binary]
-        op = self.one_of(ops or ["or" if dtype == "bool" else "add"])
-        if op in ("div", "pow") and dtype not in FLOATS:
-            return Binary(op, self.expr(dtype, depth - 1), Literal(self.one_of((1, 2, 3)), dtype))
-        return Binary(op, self.expr(dtype, depth - 1), self.expr(dtype, depth - 1))
-
-    def unary(self, dtype: str, depth: int) -> Expr:
-        legal = {"bool": ("not",)}.get(dtype, UNARY[:-1] if dtype in FLOATS else ("neg", "abs"))
-        ops = [op for op in legal if op in self.options.unary]
-        operand = self.expr(dtype, depth - 1)
-        return Unary(self.one_of(ops), operand) if ops else operand
-
-    def comparison(self, depth: int) -> Expr:
-        dtype = self.one_of(self.options.dtypes)
-        left, right = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
-        return Comparison(self.one_of(COMPARISONS), left, right)
-
-    def select(self, dtype: str, depth: int) -> Expr:
-        condition = self.comparison(1) if self.chance(40) else self.predicate()
-        sides = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
-        border = [b for b in self.readable if b.dtype == dtype and b.shape and self.ranges]
-        if border and self.chance(40):
-            return self.bordered(self.one_of(border), sides[1])
-        return Select(condition, *sides)
-
-    def bordered(self, buffer: Buffer, outside: Expr) -> Select:
-        """A read that is in bounds only where the condition of its select holds."""
-        load = self.load(buffer)
-        index = self.one_of(tuple(self.ranges)) + self.draw(st.integers(-2, 2))
-        inside = within(index, 0, buffer.shape[0])
-        return Select(inside, Load(buffer, (index, *load.indices[1:])), outside)
-
-    def cast(self, dtype: str, depth: int) -> Expr:
-        """From an integer or bool: a float that does not fit an integer has no defined value."""
-        sources = [d for d in self.options.dtypes if dtype in FLOATS or d not in FLOATS]
-        return Cast(self.expr(self.one_of(sources or [dtype]), depth - 1), dtype)

@@ -39,6 +39,7 @@ from graphflow.tir import (
     Role,
     Stmt,
     Store,
+    is_predicate,
     walk,
 )
 
@@ -56,7 +57,7 @@ class _Kernel:
         self.func = func
         self.symbol = symbol
         self.target = target
-        self.builder = Builder()
+        self.builder = Builder(target)
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
         # Vectors of 64 bytes also work without, as two registers each.
@@ -163,6 +164,8 @@ class _Kernel:
         b = self.builder
         dtype = stmt.buffer.dtype
         raw = b.splat(value, mask.width)
+        if dtype == "bool":
+            raw = b.readable(raw)
         if not mask.is_full:
             idle = literal(_neutral(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
@@ -268,13 +271,16 @@ class _Kernel:
             self._body(stmt.then if truth else stmt.orelse, mask)
         elif isinstance(truth, Value) and truth.lanes == 1:
             orelse = (lambda: self._body(stmt.orelse, mask)) if stmt.orelse else None
+            if not is_predicate(stmt.condition):
+                # A branch on memory that was never written would be undefined.
+                truth = self.builder.freeze(truth)
             self.builder.when(truth, lambda: self._body(stmt.then, mask), orelse)
         else:
             assert mask is not None
             # Both masks first: `then` may overwrite what the condition reads.
             sides = ((stmt.then, True), (stmt.orelse, False))
             inner = [
-                (body, self.expressions.given(stmt.condition, mask, holds))
+                (body, self.expressions.given(stmt.condition, truth, mask, holds))
                 for body, holds in sides
                 if body
             ]

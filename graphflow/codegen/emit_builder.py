@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graphflow.target import Target
 from graphflow.tir import DTYPES
 
 ELEMENTS = {
@@ -29,6 +30,11 @@ ELEMENTS = {
 """The LLVM type of a value of each dtype; in memory a bool is a byte."""
 
 MANGLED = {"float": "f32", "double": "f64", "ptr": "p0"}
+
+MASK_FEATURES = ("avx512vl", "avx512dq", "avx512bw")
+"""With these, LLVM keeps vectors of i1 in mask registers whatever their width."""
+MASK_ADDITION = {8: "b", 16: "w", 32: "d", 64: "q"}
+"""Suffixes of `llvm.x86.avx512.kadd`, by the number of lanes."""
 
 
 class Value(NamedTuple):
@@ -89,7 +95,9 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 class Builder:
     """The function under construction."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        features = target.features.split(",")
+        self.has_mask_registers = all(f"+{name}" in features for name in MASK_FEATURES)
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
@@ -168,13 +176,46 @@ class Builder:
         return self.emit(f"{operation} {value.type} {value.text} to {to}", element, value.lanes)
 
     def freeze(self, value: Value) -> Value:
-        """`value`, with an arbitrary but fixed value where it is poison."""
-        return self.emit(f"freeze {value.type} {value.text}", value.element, value.lanes)
+        """`value`, with an arbitrary but fixed value where it is poison or undefined.
+
+        The same for every caller that this value dominates; constants are returned as they are.
+        """
+        if value.is_constant:
+            return value
+        text = f"freeze {value.type} {value.text}"
+        return self.remembered(text, lambda: self.emit(text, value.element, value.lanes))
+
+    def readable(self, truths: Value) -> Value:
+        """A vector of i1 whose lanes are about to be read as scalars.
+
+        With mask registers: `truths` plus zero.  Where the mask of a sign test is moved to a
+        general register (vpmovq2m, kmov), LLVM 22 (X86CompressEVEX) makes that one instruction
+        (vmovmskpd) and drops the mask register, although it may be read again by an instruction
+        that overwrites it (kshift, kor).  The sum stands between the two instructions, so that
+        LLVM does not combine them, and LLVM has no rule that simplifies it.
+        """
+        plain = truths.element != "i1" or truths.lanes == 1 or truths.is_constant
+        if plain or not self.has_mask_registers:
+            return truths
+        return self.remembered(("readable", truths.text), lambda: self._plus_zero(truths))
+
+    def _plus_zero(self, truths: Value) -> Value:
+        # Frozen, because the sum of lanes is one number: one that is poison would spoil all.
+        truths, lanes = self.freeze(truths), truths.lanes
+        width = max(lanes, min(MASK_ADDITION))
+        none = Value("zeroinitializer", "i1", lanes)
+        if lanes < width:
+            truths = self.shuffled(truths, none, [min(k, lanes) for k in range(width)])
+        name = f"llvm.x86.avx512.kadd.{MASK_ADDITION[width]}"
+        total = self.call(name, truths.type, truths, none._replace(lanes=width))
+        return self.part(Value(total.text, "i1", width), 0, lanes)
 
     def extract(self, vector: Value, lane: int) -> Value:
         """One lane of a vector; a scalar as it is."""
         if vector.lanes == 1:
             return vector
+        if vector.element == "i1":
+            vector = self.readable(vector)
         return self.emit(f"extractelement {vector.type} {vector.text}, i64 {lane}", vector.element)
 
     def part(self, vector: Value, start: int, lanes: int) -> Value:

@@ -12,7 +12,15 @@ from functools import partial
 from typing import assert_never, cast
 
 from graphflow.arith import Predicate, conjuncts, negation
-from graphflow.codegen.emit_builder import ELEMENTS, Builder, Value, boolean, integer, literal
+from graphflow.codegen.emit_builder import (
+    ELEMENTS,
+    Builder,
+    Value,
+    boolean,
+    integer,
+    literal,
+    mangled,
+)
 from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
@@ -108,20 +116,34 @@ class Expressions:
         return self.builder.intrinsic(f"{'u' if dtype in UNSIGNED else 's'}{op}", left, right)
 
     def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
-        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself."""
+        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
+
+        A division that traps does so in idle lanes, too, whose operands may be anything.  So sizes
+        are divided, which do not overflow, and by at least 1.  The divisor is frozen, because
+        division by poison is undefined; that alone, with the divisor compared and replaced, is not
+        enough: LLVM 22 may read what is frozen from two registers that were never written.
+        """
         b = self.builder
         operation = "udiv" if dtype in UNSIGNED else "sdiv"
         if right.is_constant and right.lanes == 1 and right.text not in ("0", "-1"):
+            # Never undefined; poison gives poison.
             return b.binary(operation, left, right)
-        zero = b.compare("icmp eq", right, integer(0, right.element))
-        unsafe = zero
-        if operation == "sdiv":
-            lowest = integer(-(2 ** (8 * DTYPES[dtype].itemsize - 1)), left.element)
-            is_lowest = b.compare("icmp eq", left, lowest)
-            minus_one = b.compare("icmp eq", right, integer(-1, right.element))
-            unsafe = b.binary("or", zero, b.binary("and", is_lowest, minus_one))
-        quotient = b.binary(operation, left, b.select(unsafe, integer(1, right.element), right))
-        return b.select(zero, integer(0, left.element), quotient)
+        zero, one = (integer(i, right.element) for i in (0, 1))
+        right = b.freeze(right)
+        if dtype in UNSIGNED:
+            quotient = b.binary("udiv", left, b.intrinsic("umax", right, one))
+        else:
+            size = b.intrinsic("umax", self._absolute(right), one)
+            quotient = b.binary("udiv", self._absolute(left), size)
+            opposite = b.compare("icmp slt", b.binary("xor", left, right), zero)
+            quotient = b.select(opposite, b.binary("sub", zero, quotient), quotient)
+        return b.select(b.compare("icmp eq", right, zero), zero, quotient)
+
+    def _absolute(self, x: Value) -> Value:
+        """|x|; of the lowest number, which has none, that number, which as unsigned is its size."""
+        name = f"llvm.abs.{mangled(x.element, x.lanes)}"
+        value = self.builder.call(name, x.type, x, boolean(False))
+        return Value(value.text, x.element, x.lanes)
 
     def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
         """By squaring, modulo 2^bits; with a negative exponent 1 / base ** -exponent, truncated."""
@@ -157,9 +179,7 @@ class Expressions:
         if expr.op in ("floor", "ceil", "round") or (expr.op, expr.dtype) == ("abs", "uint8"):
             return x
         if expr.op == "abs":
-            name = f"llvm.abs.{x.element}" if x.lanes == 1 else f"llvm.abs.v{x.lanes}{x.element}"
-            value = self.builder.call(name, x.type, x, boolean(False))
-            return Value(value.text, x.element, x.lanes)
+            return self._absolute(x)
         raise CodegenError(f"operator {expr.op} is not defined on {expr.dtype}")
 
     def _compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
@@ -200,14 +220,14 @@ class Expressions:
         if isinstance(truth, Value) and truth.lanes == 1:
             return self._select_one(truth, expr, mask)
         assert mask is not None
-        yes, no = (
-            narrowed(self.builder, mask, truth),
-            narrowed(self.builder, mask, _negated(self.builder, truth)),
-        )
-        if_true = self._side(expr.if_true, mask, yes)
-        if_false = self._side(expr.if_false, mask, no)
-        condition = truth if isinstance(truth, Value) else mask_value(self.builder, Mask(truth))
-        return self.builder.select(condition, if_true, if_false)
+        b = self.builder
+        if_true = self._side(expr.if_true, mask, narrowed(b, mask, truth))
+        if_false = self._side(expr.if_false, mask, narrowed(b, mask, truth, holds=False))
+        condition = truth if isinstance(truth, Value) else mask_value(b, Mask(truth))
+        if self._may_read_outside(expr.if_true) or self._may_read_outside(expr.if_false):
+            # The same bits that decided which lanes each side was read in.
+            condition = b.freeze(condition)
+        return b.select(condition, if_true, if_false)
 
     def _side(self, expr: Expr, outer: Mask, inner: Mask) -> Value:
         if inner.count == 0:
@@ -218,7 +238,8 @@ class Expressions:
         sides = (expr.if_true, expr.if_false)
         if any(self._may_read_outside(side) for side in sides):
             if_true, if_false = (partial(self._whole, side, mask) for side in sides)
-            return self.builder.choose(truth, if_true, if_false)
+            # A branch on poison or on memory that was never written would be undefined.
+            return self.builder.choose(self.builder.freeze(truth), if_true, if_false)
         a, b = (self.emit(side, mask) for side in sides)
         return self.builder.select(truth, a, b)
 
@@ -236,11 +257,10 @@ class Expressions:
             return self.indices.truth(predicate)
         return self.emit(cast(Expr, condition), mask)
 
-    def given(self, condition: Condition, mask: Mask, holds: bool) -> Mask:
-        """The lanes of `mask` in which the condition holds, or does not."""
+    def given(self, condition: Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
+        """The lanes of `mask` in which the condition, whose `truth` this is, holds or does not."""
         if not is_predicate(condition):
-            truth = self.truth(condition, mask)
-            return narrowed(self.builder, mask, truth if holds else _negated(self.builder, truth))
+            return narrowed(self.builder, mask, truth, holds)
         predicate = cast(Predicate, condition)
         resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
         if not conjuncts(resolved):
@@ -248,11 +268,3 @@ class Expressions:
         for member in conjuncts(resolved):
             mask = narrowed(self.builder, mask, self.indices.truth(member))
         return mask
-
-
-def _negated(builder: Builder, truth: Decision) -> Decision:
-    if isinstance(truth, bool):
-        return not truth
-    if isinstance(truth, Value):
-        return builder.binary("xor", truth, boolean(True))
-    return tuple(not t for t in truth)

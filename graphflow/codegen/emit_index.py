@@ -171,6 +171,7 @@ class Indices:
             return self.sum(terms, constant)
         assert self.lanes is not None
         if stride is None:
+            # Poison beyond the extent: those lanes decide nothing before they are frozen.
             values = [self.sum(*self.at_lane(terms, constant, i)) for i in range(self.lanes.extent)]
             return self.builder.gathered(values, self.lanes.width)
         rest = tuple(term for term in terms if term[0] is not self.lanes.var)

@@ -16,7 +16,10 @@ from graphflow.codegen.emit_index import Decision
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true."""
+    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true.
+
+    `dynamic` is frozen: lanes that are not active have some value there, which is no poison.
+    """
 
     active: tuple[bool, ...]
     dynamic: Value | None = None
@@ -63,18 +66,22 @@ def mask_value(builder: Builder, mask: Mask) -> Value:
         return fixed
     if all(mask.active):
         return mask.dynamic
-    # A select, because `and` would let an idle lane's poison through.
-    return builder.select(fixed, mask.dynamic, boolean(False))
+    # Sound as `dynamic` is frozen: `and` would let an idle lane's poison through.
+    return builder.binary("and", mask.dynamic, fixed)
 
 
-def narrowed(builder: Builder, mask: Mask, truth: Decision) -> Mask:
-    """The lanes of `mask` for which `truth` holds too."""
+def narrowed(builder: Builder, mask: Mask, truth: Decision, holds: bool = True) -> Mask:
+    """The lanes of `mask` for which `truth` holds too, or for which it does not."""
     if isinstance(truth, bool):
-        return mask if truth else Mask((False,) * mask.width)
+        return mask if truth is holds else Mask((False,) * mask.width)
     if isinstance(truth, Value):
-        vector = builder.splat(truth, mask.width)
+        # Frozen, because idle lanes may hold poison, and local memory that was never written
+        # anything; and before it is negated, so that each lane runs for one of both sides.
+        vector = builder.freeze(builder.splat(truth, mask.width))
+        if not holds:
+            vector = builder.binary("xor", vector, boolean(True))
         if mask.dynamic is not None:
             vector = builder.binary("and", mask.dynamic, vector)
         return Mask(mask.active, vector)
-    active = tuple(a and t for a, t in zip(mask.active, truth, strict=True))
+    active = tuple(a and t is holds for a, t in zip(mask.active, truth, strict=True))
     return Mask(active, mask.dynamic)

@@ -19,6 +19,7 @@ from graphflow.codegen.emit_builder import (
     Builder,
     Value,
     integer,
+    literal,
     mangled,
     vector_type,
 )
@@ -186,6 +187,9 @@ class Memory:
     def load(self, buffer: Buffer, indices: tuple[IndexExpr, ...], mask: Mask | None) -> Value:
         """The element; a vector of them where the address depends on the lane."""
         address = self.address(buffer, indices)
+        if address.place.size == 0 and mask is not None:
+            # No lane that runs reads it, and there is no first element for the others.
+            return literal(0, buffer.dtype)
         if mask is None or address.stride == 0:
             return self._load_one(address, mask)
         if address.stride == 1:
@@ -207,7 +211,10 @@ class Memory:
         )
 
     def _load_column(self, address: Address, mask: Mask) -> Value:
-        """The rows transposed; what the columns share, LLVM finds."""
+        """The rows transposed; what the columns share, LLVM finds.
+
+        Lanes without a row are poison; `narrowed` and `_integer_div` freeze what they decide by.
+        """
         place = address.place
         column = address.constant % place.row
         rows: list[Value] = []
@@ -230,7 +237,7 @@ class Memory:
 
     def _any(self, mask: Mask) -> Value:
         name = f"llvm.vector.reduce.or.v{mask.width}i1"
-        return self.builder.call(name, "i1", mask_value(self.builder, mask))
+        return self.builder.call(name, "i1", self.builder.readable(mask_value(self.builder, mask)))
 
     def _load_at(self, place: Place, pointer: Value, alignment: int, lanes: int) -> Value:
         kind = vector_type(place.element, lanes)
@@ -263,11 +270,16 @@ class Memory:
             truth,
             Value("zeroinitializer", place.element, mask.width),
         )
+        # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
         value = self.builder.call(name, kind, *arguments)
         return Value(value.text, place.element, mask.width)
 
     def _load_lanes(self, address: Address, mask: Mask) -> Value:
-        """One load a lane; an idle lane reads the first element, which is always there."""
+        """One load a lane; a lane that does not run reads the first element, which is there.
+
+        Lanes beyond the loop's extent are poison, which costs no instruction.  It stays in its
+        lane: no such lane is stored or folded, and what decides by it is frozen (`narrowed`).
+        """
         place = address.place
         items: list[Value] = []
         for lane in range(mask.width):
@@ -298,7 +310,9 @@ class Memory:
     ) -> None:
         """`buffer[indices] = value` in the lanes of `mask`; of equal addresses the last lane's."""
         address = self.address(buffer, indices)
-        raw = self._as_memory(address.place, value)
+        # Lane by lane, unless the lanes are neighbours.
+        parts = value if address.stride == 1 else self.builder.readable(value)
+        raw = self._as_memory(address.place, parts)
         if mask is None:
             self._store_at(address, raw)
         elif address.stride == 1:

@@ -170,7 +170,8 @@ class Math:
 
     def _each_lane(self, name: str, *arguments: Value) -> Value:
         b = self.builder
-        matched = b.matched(*arguments)
+        # Frozen, as LLVM may know of a function of the C library that poison must not go into it.
+        matched = [b.freeze(a) for a in b.matched(*arguments)]
         lanes = matched[0].lanes
         items = [b.call(name, "double", *(b.extract(a, i) for a in matched)) for i in range(lanes)]
         return items[0] if lanes == 1 else b.gathered(items, lanes)
