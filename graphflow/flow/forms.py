@@ -228,13 +228,15 @@ def _as_pinned(
 ) -> tuple[Alternative, ...]:
     """The form made stage by stage with its pinned parameters as they are pinned.
 
-    Nothing where one of the `options` meets the pins already.  Nor for several pins of a kernel
-    that has tiles alone: then these say which layouts it can have together.
+    Nothing where one of the `options` meets the pins already.  Nor where pins are at odds and the
+    kernel has tiles alone: then these say which layouts it can have together.
     """
     pinned = _pinned(node, pins)
     if not pinned or node.only_offered or any(respects(node, form, pins) for form in options):
         return ()
-    if len(pinned) > 1 and not any(isinstance(form.recipe, Staged) for form in options):
+    alike = {layout.logical_shape: memory_key(layout) for _, layout in pinned}
+    at_odds = any(memory_key(layout) != alike[layout.logical_shape] for _, layout in pinned)
+    if at_odds and not any(isinstance(form.recipe, Staged) for form in options):
         return ()
     exact = placed_form(node.func, pinned, target)
     return () if exact is None else (exact,)
