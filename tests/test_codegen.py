@@ -811,3 +811,16 @@ def random_kernels(draw: st.DrawFn) -> PrimFunc:
 @given(random_kernels(), st.sampled_from(TARGETS))
 def test_random_addresses(func: PrimFunc, target: Target) -> None:
     check(func, rtol=1e-4, targets=(target,))
+
+
+@pytest.mark.parametrize("op", ["exp", "log", "tanh", "erf", "sigmoid"])
+@pytest.mark.parametrize("lanes", [3, 5, 7])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_libm_is_called_with_defined_lanes(op: str, lanes: int, target: Target) -> None:
+    """LLVM deletes a kernel that hands an idle lane's poison to a function that it knows."""
+    x, y = Buffer("x", (lanes, 4), "float64"), Buffer("y", (4, lanes), "float64")
+    store = Store(y, (i, v), Unary(op, Load(x, (v, i))))
+    func = kernel([x], [y], loop(i, 4, loop(v, lanes, store, kind="vectorized")))
+    arrays = {"x": np.linspace(0.5, 2, 4 * lanes).reshape(lanes, 4)}
+    found = Native(func, target)(arrays)["y"]
+    np.testing.assert_allclose(found, interpret(func, arrays)["y"], rtol=1e-12)
