@@ -52,8 +52,10 @@ def mask_of_all_lanes(builder: Builder, mask: Mask) -> Value:
     return mask.dynamic or lanes_of(mask.active, "i1")
 
 
-def always_first_side(builder: Builder, mask: Mask, truth: Any, holds: bool = True) -> Mask:
-    return narrowed(builder, mask, truth)
+def always_first_side(
+    builder: Builder, mask: Mask, truth: Any, holds: bool = True, by_index: bool = False
+) -> Mask:
+    return narrowed(builder, mask, truth, by_index=by_index)
 
 
 def plain_division(self: Expressions, dtype: str, left: Value, right: Value) -> Value:

@@ -220,10 +220,13 @@ class Expressions:
         if isinstance(truth, Value) and truth.lanes == 1:
             return self._select_one(truth, expr, mask)
         assert mask is not None
-        b = self.builder
-        if_true = self._side(expr.if_true, mask, narrowed(b, mask, truth))
-        if_false = self._side(expr.if_false, mask, narrowed(b, mask, truth, holds=False))
+        b, by_index = self.builder, is_predicate(expr.condition)
+        yes, no = (narrowed(b, mask, truth, holds, by_index) for holds in (True, False))
+        if_true = self._side(expr.if_true, mask, yes)
+        if_false = self._side(expr.if_false, mask, no)
         condition = truth if isinstance(truth, Value) else mask_value(b, Mask(truth))
+        if by_index:
+            return b.select(condition, if_true, if_false)
         if self._may_read_outside(expr.if_true) or self._may_read_outside(expr.if_false):
             # The same bits that decided which lanes each side was read in.
             condition = b.freeze(condition)
@@ -264,7 +267,7 @@ class Expressions:
         predicate = cast(Predicate, condition)
         resolved = self.indices.resolved_predicate(predicate if holds else negation(predicate))
         if not conjuncts(resolved):
-            return narrowed(self.builder, mask, self.indices.truth(resolved))
+            return narrowed(self.builder, mask, self.indices.truth(resolved), by_index=True)
         for member in conjuncts(resolved):
-            mask = narrowed(self.builder, mask, self.indices.truth(member))
+            mask = narrowed(self.builder, mask, self.indices.truth(member), by_index=True)
         return mask

@@ -66,18 +66,25 @@ def mask_value(builder: Builder, mask: Mask) -> Value:
         return fixed
     if all(mask.active):
         return mask.dynamic
-    # Sound as `dynamic` is frozen: `and` would let an idle lane's poison through.
+    # Sound as no lane of `dynamic` is poison: `and` would let it through.
     return builder.binary("and", mask.dynamic, fixed)
 
 
-def narrowed(builder: Builder, mask: Mask, truth: Decision, holds: bool = True) -> Mask:
-    """The lanes of `mask` for which `truth` holds too, or for which it does not."""
+def narrowed(
+    builder: Builder, mask: Mask, truth: Decision, holds: bool = True, by_index: bool = False
+) -> Mask:
+    """The lanes of `mask` for which `truth` holds too, or for which it does not.
+
+    `by_index` says that loop variables alone decide: those of idle lanes are numbers, too.
+    """
     if isinstance(truth, bool):
         return mask if truth is holds else Mask((False,) * mask.width)
     if isinstance(truth, Value):
-        # Frozen, because idle lanes may hold poison, and local memory that was never written
-        # anything; and before it is negated, so that each lane runs for one of both sides.
-        vector = builder.freeze(builder.splat(truth, mask.width))
+        vector = builder.splat(truth, mask.width)
+        if not by_index:
+            # Frozen, because idle lanes may hold poison, and local memory that was never written
+            # anything; and before it is negated, so that each lane runs for one of both sides.
+            vector = builder.freeze(vector)
         if not holds:
             vector = builder.binary("xor", vector, boolean(True))
         if mask.dynamic is not None:
