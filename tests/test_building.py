@@ -10,7 +10,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.errors import InvalidModel, ParseError, ScheduleError, VerifyError
-from graphflow.graph import graph_of, serial_form
+from graphflow.graph import graph_of
 from graphflow.language import f32, i32, out
 from graphflow.schedule import (
     assume_finite,
@@ -22,7 +22,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import LoopKind, loops_of, parse, to_text
+from graphflow.tir import LoopKind, loops_of, parse, serial_form, to_text
 
 ADD = """
     def add(x: f32[6, 10], y: f32[6, 10], z: out[f32[6, 10]]):

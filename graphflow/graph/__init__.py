@@ -1,6 +1,6 @@
 """The operator graph, its canonical form, and its fusion groups."""
 
-from graphflow.graph.calls import Kernel, call, graph_of, serial_form
+from graphflow.graph.calls import Kernel, call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, PASSES, Pass, canonicalize
 from graphflow.graph.groups import fuse
 from graphflow.graph.joining import Call, Joined, join
@@ -40,6 +40,5 @@ __all__ = [
     "only_moves",
     "read_through",
     "reads_in_place",
-    "serial_form",
     "take_assumptions",
 ]

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from graphflow.errors import VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.schedule import Schedule
-from graphflow.tir import Block, For, LoopKind, PrimFunc, Stmt, loops_of, map_body, walk
+from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, serial_form, walk
 
 Kernel: TypeAlias = "PrimFunc | Schedule"
 
@@ -61,18 +61,6 @@ def graph_of(kernel: Kernel) -> OperatorGraph:
     call(graph, kernel, *graph.inputs, outputs=outputs)
     graph.set_outputs(outputs)
     return graph
-
-
-def serial_form(func: PrimFunc) -> PrimFunc:
-    """`func` with every loop serial: what it means, without how it runs."""
-
-    def change(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For) and stmt.kind is not LoopKind.SERIAL:
-            return replace(stmt, kind=LoopKind.SERIAL)
-        return stmt
-
-    body = map_body(func.body, change)
-    return func if body is func.body else replace(func, body=body)
 
 
 def in_blocks(func: PrimFunc) -> PrimFunc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never, cast
 
@@ -38,6 +38,7 @@ from graphflow.tir.stmt import (
     Body,
     For,
     If,
+    LoopKind,
     PrimFunc,
     Reduce,
     ReduceOp,
@@ -281,6 +282,18 @@ def buffers_of(func: PrimFunc) -> tuple[Buffer, ...]:
 def loops_of(body: Body) -> Iterator[For]:
     """Every loop in `body`, outer before inner."""
     return (stmt for stmt in walk(body) if isinstance(stmt, For))
+
+
+def serial_form(func: PrimFunc, kinds: Container[LoopKind] = tuple(LoopKind)) -> PrimFunc:
+    """`func` with its loops of these kinds serial: the same meaning, without how it runs."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.kind is not LoopKind.SERIAL and stmt.kind in kinds:
+            return replace(stmt, kind=LoopKind.SERIAL)
+        return stmt
+
+    body = map_body(func.body, change)
+    return func if body is func.body else replace(func, body=body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,16 @@ kernel with these loops serial, for a parallel loop is only a permission.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphflow.arith import Proof, Verdict
 from graphflow.schedule import Rewrite
 from graphflow.tir import (
     Block,
-    For,
     LoopKind,
     PrimFunc,
     Stmt,
     Undef,
     loops_of,
-    map_body,
+    serial_form,
     writes_in,
 )
 
@@ -44,15 +41,9 @@ def run_by_one_thread(func: PrimFunc) -> Rewrite:
 
     Nothing is to be proven: iterations that may run at once may run in order.
     """
-
-    def serial(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
-            return replace(stmt, kind=LoopKind.SERIAL)
-        return stmt
-
     claim = "the parallel loop is not all that the kernel does, so one thread runs it"
     proof = Proof(Verdict.PROVEN, claim, "structure")
-    return Rewrite(replace(func, body=map_body(func.body, serial)), (proof,))
+    return Rewrite(serial_form(func, (LoopKind.PARALLEL,)), (proof,))
 
 
 def _has_effect(stmt: Stmt) -> bool:
