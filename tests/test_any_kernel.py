@@ -213,6 +213,10 @@ TEXTS = {
         with block("b"):
             for i in serial(0, 8):
                 y[i] = x[i] + x[i]""",
+    "copies, and never reads an input": """(x: f32[8], w: f32[8], y: out[f32[8]]):
+        with block("b"):
+            for i in serial(0, 8):
+                y[i] = x[i]""",
     "moves, and never reads an input": """(x: f32[8], w: f32[8], y: out[f32[16]]):
         with block("b"):
             for i in serial(0, 8):
@@ -597,6 +601,17 @@ def test_a_parallel_loop_beside_a_padding_stage_is_serial(pad: Any, shared: bool
     (made,) = (k for k in kernels.values() if k.schedule.definition == schedule.func)
     kinds = {loop.kind for loop in loops_of(made.func.body)}
     assert (LoopKind.PARALLEL in kinds) is shared
+
+
+def test_two_outputs_of_a_scheduled_kernel() -> None:
+    """Nothing is promised of the padding of either; what is in it stays out of the results."""
+    func = kernel("two outputs in one nest")
+    s = Schedule.of(func).apply(cache_read, "x", "xc").apply(cache_write, "y", "yc")
+    s = s.apply(transform_layout, "xc", _shifted((12,), 1), 0.0)
+    s = s.apply(transform_layout, "yc", _shifted((12,), 2), "undef")
+    graph = between_neighbours(func)
+    graph.offer("n", s, only=True)
+    assert_as_meant(graph, arrays_for(graph))
 
 
 def test_padding_that_the_plan_writes_beside_a_parallel_loop() -> None:
