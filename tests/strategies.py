@@ -155,7 +155,8 @@ class KernelOptions:
     """Blocks annotated as stages of a user's schedule."""
     given: tuple[tuple[tuple[int, ...], str], ...] = ()
     """Shape and dtype of the first input, one of these where there are any."""
-    extents: tuple[int, ...] = (1, 2, 3, 4, 5)
+    extents: tuple[int, ...] = ()
+    """Of the axes of buffers; 1 to 5 where none are given."""
 
 
 @st.composite
@@ -185,7 +186,9 @@ class _Kernel:
         return self.draw(st.sampled_from(items))
 
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.draw(st.lists(st.sampled_from(self.options.extents), max_size=3)))
+        extents = self.options.extents
+        each = st.sampled_from(extents) if extents else st.integers(1, 5)
+        return tuple(self.draw(st.lists(each, max_size=3)))
 
     def func(self) -> PrimFunc:
         inputs = [self.input() for _ in range(self.draw(st.integers(1, 2)))]
@@ -202,10 +205,10 @@ class _Kernel:
         return PrimFunc("kernel", tuple(params), tuple(body))
 
     def input(self) -> Buffer:
-        shape, dtype = self.shape(), self.one_of(self.options.dtypes)
-        if self.options.given and not self.readable:
-            shape, dtype = self.one_of(self.options.given)
+        known = self.one_of(self.options.given) if self.options.given and not self.readable else ()
+        shape = known[0] if known else self.shape()
         separators = (1,) if len(shape) > 1 and self.chance(20) else ()
+        dtype = known[1] if known else self.one_of(self.options.dtypes)
         buffer = Buffer(self.fresh("x"), shape, dtype, "global", separators)
         self.readable.append(buffer)
         return buffer
