@@ -13,6 +13,7 @@ from graphflow.errors import InvalidModel, ParseError, ScheduleError, VerifyErro
 from graphflow.graph import graph_of
 from graphflow.language import f32, i32, out
 from graphflow.schedule import (
+    absorb_padding,
     assume_finite,
     cache_read,
     cache_write,
@@ -191,6 +192,24 @@ def test_padding_of_a_cache_runs_natively_whatever_it_holds(padding: Any) -> Non
     s = s.apply(transform_layout, "yc", packed, padding if padding != 0 else 7)
     x = np.arange(14, dtype="int32")
     assert (gf.build(s).run({"x": x})["y"] == 2 * x).all()
+
+
+@pytest.mark.parametrize("padding", [3.0, "undef"])
+def test_a_store_that_absorbed_its_padding_runs(padding: Any) -> None:
+    func = gf.kernel(
+        """
+        def double(x: f32[14], y: out[f32[14]]):
+            for i in serial(0, 14):
+                y[i] = x[i] + x[i]
+        """
+    )
+    s = gf.Schedule.of(func).apply(transform_layout, "y", packed, padding)
+    s = s.apply(sequential_buffer_access, "i", "y", ("io", "ii"))
+    s = s.apply(absorb_padding, "io", "y")
+    x = np.arange(14, dtype="float32")
+    found = gf.build(s).run({"x": x})["y"].reshape(-1)
+    assert (found[:14] == 2 * x).all()
+    assert padding == "undef" or (found[14:] == padding).all()
 
 
 def test_a_parallel_loop_beside_a_padding_stage_runs() -> None:

@@ -180,6 +180,8 @@ def test_the_inner_pair_goes_and_only_the_padding_is_fixed(
         ("i32", "max(x[i], i32(0))", False),
         ("i32", "x[i] + i32(1)", True),
         ("f32", "exp(x[i])", True),
+        # 1 where denormals count as zero, 0 where they do not.
+        ("f32", "select(data(x[i] + f32(1e-40) == f32(0.0)), f32(1.0), f32(0.0))", True),
     ],
 )
 def test_facts_go_through_kernels_without_a_schedule(
