@@ -226,6 +226,21 @@ def test_a_parallel_loop_beside_a_padding_stage_runs() -> None:
     assert (gf.build(s).run({"x": x})["y"] == 2 * x).all()
 
 
+def test_registers_that_a_running_loop_indexes_become_memory() -> None:
+    exe = gf.build(
+        """
+        def k(x: f32[8], y: out[f32[8]]):
+            t = alloc(f32[8], register)
+            for i in serial(0, 8):
+                t[7 - i] = x[i]
+            for v in vectorized(0, 8):
+                y[v] = t[v]
+        """
+    )
+    x = np.arange(8, dtype="float32")
+    assert (exe.run({"x": x})["y"] == x[::-1]).all()
+
+
 # Graphs -------------------------------------------------------------------------------------------
 
 

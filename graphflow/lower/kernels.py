@@ -16,6 +16,7 @@ from graphflow.arith import (
     Proof,
     Verdict,
     images_cover,
+    variables,
 )
 from graphflow.errors import ScheduleError, VerifyError
 from graphflow.kernels.recipes import (
@@ -33,6 +34,7 @@ from graphflow.options import Options
 from graphflow.schedule import Rewrite, Schedule, require_in_bounds
 from graphflow.target import Target
 from graphflow.tir import (
+    EXPANDED,
     Access,
     Allocate,
     Body,
@@ -112,7 +114,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     with trace.timer("schedule", task.symbol):
         schedule = _schedule(task)
         func, workspace = _with_workspace(schedule.func)
-        func = remove_undef(remove_assume(func))
+        func = _with_addresses(remove_undef(remove_assume(func)))
         func = replace(func, name=task.symbol)
     with trace.timer("proofs", task.symbol):
         verify(func, "lowered")
@@ -218,6 +220,21 @@ def _with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
     )
     params = (*func.params, *(Param(buffer, Role.OUTPUT) for buffer in found))
     return replace(func, params=params, body=body), found
+
+
+def _with_addresses(func: PrimFunc) -> PrimFunc:
+    """Buffers in registers become memory of the thread where a loop that runs indexes them.
+
+    Registers have no addresses; like a parallel loop, the scope is a wish of whoever wrote it.
+    """
+    running = {loop.var for loop in loops_of(func.body) if loop.kind not in EXPANDED}
+    indexed = {
+        access.buffer: replace(access.buffer, scope="scratch")
+        for access in accesses(func.body)
+        if access.buffer.scope == "register"
+        and any(not running.isdisjoint(variables(index)) for index in access.indices)
+    }
+    return replace(func, body=rename_buffers(func.body, indexed)) if indexed else func
 
 
 def _allocated(body: Body) -> tuple[Buffer, ...]:

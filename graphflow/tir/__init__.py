@@ -44,7 +44,7 @@ from graphflow.tir.stmt import (
     Store,
 )
 from graphflow.tir.to_python import compile_to_python
-from graphflow.tir.verify import STAGES, is_identifier, verify
+from graphflow.tir.verify import EXPANDED, STAGES, is_identifier, verify
 from graphflow.tir.visit import (
     Access,
     Site,
@@ -74,6 +74,7 @@ __all__ = [
     "BINARY_FUNCTIONS",
     "COMPARISONS",
     "DTYPES",
+    "EXPANDED",
     "EXPRESSIONS",
     "FLOATS",
     "STAGES",

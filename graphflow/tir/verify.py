@@ -79,7 +79,8 @@ STAGES: dict[str, Legality] = {
 _PLACES = ("loop variable", "block")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
 
-_EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+"""Kinds of loops of which the emitter writes every iteration, so that their indices are numbers."""
 
 
 def verify(func: PrimFunc, stage: str) -> None:
@@ -197,7 +198,7 @@ class _Verifier:
         kinds = {loop.kind for loop in self.loops.values()}
         if LoopKind.VECTORIZED in kinds and stmt.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL):
             raise self.fail(f"a {stmt.kind.value} loop stands inside a vectorized one", stmt)
-        if self.legal.emittable and stmt.kind in _EXPANDED and stmt.extent is None:
+        if self.legal.emittable and stmt.kind in EXPANDED and stmt.extent is None:
             raise self.fail(f"a {stmt.kind.value} loop needs a constant number of iterations", stmt)
         self.loops[stmt.var] = stmt
         self.body(stmt.body)
@@ -256,7 +257,7 @@ class _Verifier:
 
     def check_register(self, buffer: Buffer, index: IndexExpr, stmt: Stmt) -> None:
         for var in sorted(variables(index), key=str):
-            if self.loops[var].kind not in _EXPANDED:
+            if self.loops[var].kind not in EXPANDED:
                 raise self.fail(
                     f"{buffer.name} is in registers, but its index {index} depends on {var}, whose "
                     "loop is neither unrolled nor vectorized",
