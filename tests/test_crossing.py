@@ -170,7 +170,7 @@ class Shuffled(Builder):
     """Does what it would write, on arrays."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(HOST)
         self.arrays: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
 
     def value(self, items: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Value:
