@@ -7,6 +7,7 @@ the forms and the bodies alone; nothing that flow concluded is used, except whic
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 from graphflow.convert.windows import placed_inside
 from graphflow.errors import VerifyError
@@ -19,6 +20,7 @@ from graphflow.layout import (
     Undefined,
     Unused,
     fact_of,
+    join,
     row_major,
     serves,
 )
@@ -136,7 +138,11 @@ def _inputs(
             )
         actual = _actual(plan, node, position, value, facts[value])
         demand = form.demands.get(buffer.name, Unused())
-        for region in padding_regions(layout):
+        regions = padding_regions(layout)
+        if actual and not set(regions) <= set(actual):
+            # The same memory under other names of its padding: any of the facts may be meant.
+            actual = dict.fromkeys(regions, reduce(join, actual.values()))
+        for region in regions:
             fact = actual.get(region, Undefined())
             if not serves(fact, demand):
                 raise VerifyError(
