@@ -264,5 +264,5 @@ def test_a_mutant_of_cancelling_is_noticed() -> None:
 
 
 def test_padding_of_one_memory_under_two_names_is_one_padding() -> None:
-    """A reader's `gap` is its producer's `pad(0)`, so the forward pass finds the same fact there."""
+    """A reader's `gap` is its producer's `pad(0)`: the forward pass finds the same fact there."""
     assert not run_graph(make_graph(3921)).wrong
