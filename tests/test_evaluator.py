@@ -490,3 +490,14 @@ def test_a_maximum_may_give_either_zero_where_a_denormal_counts_as_one():
     found = evaluate(Binary("max", X, Y), given_x(Range(-1.0, 0.0), f32(0.0)))
     assert found == Range(-0.0, 0.0)
     assert evaluate(Binary("max", X, Y), given_x(Range(0.0, 1.0), f32(0.0))) == Range(0.0, 1.0)
+
+
+def test_a_comparison_with_a_denormal_keeps_the_denormals_that_meet_it():
+    """Without flushing, 1e-40 <= 1e-40 holds: the side that is taken is not below zero there."""
+    tiny = float32(1e-40)
+    for op, sign in (("le", 1.0), ("ge", -1.0), ("eq", 1.0)):
+        limit = Literal(sign * tiny.value, "float32")
+        taken = Select(Comparison(op, X, limit), X, float32(0.0))
+        found = evaluate(taken, given_x(Range(-1.0, 1.0)))
+        assert isinstance(found, Range)
+        assert found.holds(limit.value)

@@ -409,8 +409,8 @@ def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0
 
 
 def _beyond(limit: float, slack: float, dtype: str, sign: float) -> float:
-    """A limit with room for a recomputed value, for the other zero, and for denormals as zeros."""
+    """A limit with room for a recomputed value, and for the other zero."""
     if slack and isfinite(limit):
         room = 8 * _EPSILON[dtype] * (abs(limit) + slack) + TINY
         return step(float(_typed(limit + sign * room, dtype)), dtype, sign * inf)
-    return copysign(0.0, sign) if abs(limit) < smallest_normal(dtype) else limit
+    return copysign(0.0, sign) if limit == 0 else limit
