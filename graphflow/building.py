@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from textwrap import dedent
 from types import FunctionType
@@ -33,6 +34,7 @@ from graphflow.tir import PrimFunc, parse
 Buildable: TypeAlias = "str | PrimFunc | Schedule | OperatorGraph"
 
 DECORATOR = "@primfunc"
+"""What the text form begins with; `kernel` takes a text without it, too."""
 
 
 def kernel(source: str | Callable[..., Any]) -> PrimFunc:
@@ -49,7 +51,8 @@ def kernel(source: str | Callable[..., Any]) -> PrimFunc:
     kernel language, VerifyError where the kernel is not sound or leaves its buffers.
     """
     text = dedent(source) if isinstance(source, str) else _source_of(source)
-    func = parse(_decorated(text))
+    bare = text.lstrip().startswith("def ")
+    func = parse(f"{DECORATOR}\n{text}", first_line=0) if bare else parse(text)
     require_sound(func)
     require_in_bounds(func)
     return func
@@ -94,33 +97,23 @@ def build(
 
 
 def _graph(source: Buildable) -> OperatorGraph:
+    """The graph that `build` compiles; `OperatorGraph.add` has proven its kernels to be sound."""
     match source:
         case OperatorGraph():
-            for node in source.nodes:
-                for func in (node.func, *node.offered):
-                    require_in_bounds(func)
-            return source
+            graph = source
         case str():
-            return graph_of(kernel(source))
-        case PrimFunc():
-            require_sound(source)
-            require_in_bounds(source)
-            return graph_of(source)
-        case Schedule():
-            require_in_bounds(source.func)
-            return graph_of(source)
-    raise VerifyError(
-        f"build takes a kernel's text, a PrimFunc, a Schedule or an OperatorGraph, not "
-        f"{type(source).__name__}; graphflow.compile takes ONNX models"
-    )
-
-
-def _decorated(text: str) -> str:
-    """The text under the decorator that the text form begins with, whether it has it or not."""
-    lines = text.strip("\n").splitlines()
-    if lines and lines[0].lstrip().startswith("def "):
-        return "\n".join((DECORATOR, *lines)) + "\n"
-    return text
+            graph = graph_of(kernel(source))
+        case PrimFunc() | Schedule():
+            graph = graph_of(source)
+        case _:
+            raise VerifyError(
+                f"build takes a kernel's text, a PrimFunc, a Schedule or an OperatorGraph, not "
+                f"{type(source).__name__}; graphflow.compile takes ONNX models"
+            )
+    for node in graph.nodes:
+        for func in (node.func, *node.offered):
+            require_in_bounds(func)
+    return graph
 
 
 def _source_of(function: Callable[..., Any]) -> str:
@@ -144,8 +137,10 @@ def _source_of(function: Callable[..., Any]) -> str:
 
 def _whole_numbers(function: FunctionType) -> dict[str, int]:
     """The whole numbers in the scopes around a function, by name."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    around = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    around = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a variable that has no value yet
+            around[name] = cell.cell_contents
     return {name: value for name, value in around.items() if type(value) is int}
 
 

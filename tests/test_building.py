@@ -76,10 +76,29 @@ def test_names_that_a_kernel_binds_are_its_own() -> None:
     assert [str(loop.var) for loop in loops_of(own.body)] == ["i"]
 
 
+def test_a_variable_that_has_no_value_yet_is_no_number() -> None:
+    @gf.kernel
+    def copied(x: f32[4], y: out[f32[4]]):
+        for later in serial(0, 4):  # noqa: F821
+            y[later] = x[later]
+
+    assert [str(loop.var) for loop in loops_of(copied.body)] == ["later"]
+    later = 3
+    assert later == 3
+
+
+def test_errors_count_the_lines_of_the_text_that_was_given() -> None:
+    body = "def k(x: f32[4], y: out[f32[4]]):\n    y[0] = x[0]\n    y[1] = sin(x[1])\n"
+    for before in ("", "\n\n", "@primfunc\n"):
+        line = 3 + before.count("\n")
+        with pytest.raises(ParseError, match=rf"^line {line}, column 12: sin with"):
+            gf.kernel(before + body)
+
+
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("def k(x: f32[4]):\n    return x", ParseError, "line 3, column 5: not a statement"),
+        ("def k(x: f32[4]):\n    return x", ParseError, "line 2, column 5: not a statement"),
         ("def k(x: f33[4]):\n    pass", ParseError, "expected an element type"),
         ("x = 3", ParseError, "expected one function"),
         ("", ParseError, "expected one function"),

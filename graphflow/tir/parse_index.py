@@ -28,11 +28,15 @@ from graphflow.errors import ParseError
 
 
 class IndexParser:
-    """Reads the parts of a kernel's text that hold indices; `text` is shown in errors."""
+    """Reads the parts of a kernel's text that hold indices; `text` is shown in errors.
 
-    def __init__(self, text: str) -> None:
+    `first_line` is the number that errors give its first line.
+    """
+
+    def __init__(self, text: str, first_line: int = 1) -> None:
         self.text = text
         self.lines = text.splitlines()
+        self.first_line = first_line
 
     def error(self, node: ast.AST, message: str) -> ParseError:
         """What to raise where `node` is wrong."""
@@ -40,9 +44,9 @@ class IndexParser:
         return self.error_at(line, column, message)
 
     def error_at(self, line: int, column: int, message: str) -> ParseError:
-        """The same for a place; lines count from 1, columns from 0."""
+        """The same for a place in `text`; lines count from 1, columns from 0."""
         shown = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
-        where = f"line {line}, column {column + 1}"
+        where = f"line {line + self.first_line - 1}, column {column + 1}"
         return ParseError(f"{where}: {message}\n    {shown}\n    {' ' * column}^")
 
     def name(self, node: ast.expr) -> str:

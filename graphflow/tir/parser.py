@@ -75,18 +75,20 @@ _REDUCTIONS = {"reduce_min": ReduceOp.MIN, "reduce_max": ReduceOp.MAX}
 _LOOP_KINDS = {kind.value: kind for kind in LoopKind}
 
 
-def parse(text: str) -> PrimFunc:
+def parse(text: str, first_line: int = 1) -> PrimFunc:
     """The kernel that `text` describes; common indentation and comments are ignored.
+
+    `first_line` is the number that errors give the first line of `text`.
 
     Raises `ParseError` where the text is not in the text form.  Run `verify` on the result: the
     parser checks syntax and that every buffer is declared, not types or scopes.
     """
-    return _Parser(dedent(text)).func()
+    return _Parser(dedent(text), first_line).func()
 
 
 class _Parser(IndexParser):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, first_line: int) -> None:
+        super().__init__(text, first_line)
         self.buffers: dict[str, Buffer] = {}
 
     # -- the kernel and its buffers
