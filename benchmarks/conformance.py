@@ -33,8 +33,10 @@ from onnx.backend.test import BackendTest
 from rich.console import Console
 from rich.table import Table
 
-from graphflow.backend import GraphflowBackend
+from graphflow.backend import GraphflowBackend, GraphflowRep
+from graphflow.compilation import compile
 from graphflow.errors import UnsupportedOp
+from graphflow.options import Options
 
 TIME_LIMIT = 20.0
 """Seconds that one test may take, the compile included."""
@@ -81,12 +83,28 @@ class Peer(Backend):  # type: ignore[misc]
 
 
 class Compiled(GraphflowBackend):
-    """graphflow, without a first compile that only asks whether there could be a second one."""
+    """graphflow, which may run nodes in onnxruntime."""
+
+    options = Options(workers=0)
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> GraphflowRep:
+        """A compiled model."""
+        return GraphflowRep(compile(model, options=cls.options), model)
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Every model is tried."""
+        """Every model is tried: asking whether one compiles would compile it twice."""
         return True
+
+
+class Strict(Compiled):
+    """graphflow by itself."""
+
+    options = Options(workers=0, fallback=None)
+
+
+BACKENDS: dict[str, type[Backend]] = {"graphflow": Compiled, "strict": Strict, "peer": Peer}
 
 
 def all_tests(backend: type[Backend]) -> dict[str, Callable[[], None]]:
@@ -101,7 +119,7 @@ def all_tests(backend: type[Backend]) -> dict[str, Callable[[], None]]:
     return found
 
 
-def outcome_of(test: Callable[[], None], peer: bool) -> tuple[str, str]:
+def outcome_of(test: Callable[[], None], backend: str) -> tuple[str, str]:
     """Outcome and reason of one test."""
     try:
         test()
@@ -111,7 +129,7 @@ def outcome_of(test: Callable[[], None], peer: bool) -> tuple[str, str]:
         return WRONG, " ".join(str(error).split())[:300]
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return (REFUSED if peer else ERROR), text
+        return (REFUSED if backend == "peer" else ERROR), text
     return RIGHT, ""
 
 
@@ -124,16 +142,16 @@ def reason_of(message: str) -> str:
     return re.sub(r"(input|initializer|tensor|output) \S+", r"\1", message)[:110]
 
 
-def serve(peer: bool) -> None:
+def serve(backend: str) -> None:
     """Answer names of tests on stdin with outcomes on stdout, as lines of JSON."""
     answers, sys.stdout = sys.stdout, sys.stderr
     np.seterr(all="ignore")
-    tests = all_tests(Peer if peer else Compiled)
+    tests = all_tests(BACKENDS[backend])
     print(json.dumps(sorted(tests)), file=answers, flush=True)
     for line in sys.stdin:
         name = line.strip()
         start = time.perf_counter()
-        outcome, reason = outcome_of(tests[name], peer)
+        outcome, reason = outcome_of(tests[name], backend)
         found = Outcome(name, outcome, reason, time.perf_counter() - start)
         print(json.dumps(asdict(found)), file=answers, flush=True)
 
@@ -141,13 +159,13 @@ def serve(peer: bool) -> None:
 class Server:
     """A process that runs tests, and is replaced when one of them ends it."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
-        self._arguments = arguments
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
         self.names: list[str] = []
         self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-W", "ignore", __file__, "--serve", *self._arguments]
+        command = [sys.executable, "-W", "ignore", __file__, "--serve", self._backend]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -190,9 +208,9 @@ class Server:
         self._process.wait()
 
 
-def run_all(arguments: Sequence[str], only: str, jobs: int) -> list[Outcome]:
+def run_all(backend: str, only: str, jobs: int) -> list[Outcome]:
     """All tests whose names have the text `only`, on `jobs` processes."""
-    servers = [Server(arguments) for _ in range(jobs)]
+    servers = [Server(backend) for _ in range(jobs)]
     names: Queue[str] = Queue()
     for name in servers[0].names:
         if only in name:
@@ -236,16 +254,18 @@ def show(outcomes: Sequence[Outcome], console: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--strict", action="store_true", help="no node may run in onnxruntime")
     parser.add_argument("--peer", action="store_true", help="onnxruntime instead of graphflow")
     parser.add_argument("--only", default="", metavar="TEXT", help="tests whose names have TEXT")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     parser.add_argument("--json", metavar="FILE", help="write each test's outcome")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=BACKENDS, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.serve:
-        serve(chosen.peer)
+    if chosen.serve is not None:
+        serve(chosen.serve)
         return
-    outcomes = run_all(["--peer"] if chosen.peer else [], chosen.only, chosen.jobs)
+    backend = "peer" if chosen.peer else "strict" if chosen.strict else "graphflow"
+    outcomes = run_all(backend, chosen.only, chosen.jobs)
     if chosen.json:
         with open(chosen.json, "w", encoding="utf-8") as file:
             json.dump([asdict(outcome) for outcome in outcomes], file, indent=1)
