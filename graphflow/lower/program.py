@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
-from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import (
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    Step,
+    TensorSpec,
+    TrimmedOutput,
+)
 from graphflow.target import Target
 from graphflow.tir import DTYPES
 from graphflow.trace import Trace
@@ -101,6 +108,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         for name, spec in physical.storages.items()
         if spec.contents is not None
     )
+    numbers = {name: number for number, name in enumerate(physical.outputs)}
     return ProgramSpec(
         objects=tuple((symbol, objects[symbol]) for symbol in lowered.kernels),
         prepare=tuple(step for call, step in lowered.calls if call.prepare),
@@ -111,6 +119,12 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         inputs=tuple(_tensor(values[name]) for name in physical.inputs),
         outputs=tuple(_tensor(values[name]) for name in physical.outputs),
         kept_bytes=lowered.kept_bytes,
+        hidden=len(graph.outputs) - len(graph.results),
+        guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
+        trimmed=tuple(
+            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
+            for t in graph.trims
+        ),
     )
 
 

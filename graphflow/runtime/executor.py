@@ -20,6 +20,12 @@ from graphflow.runtime.memory import address_of, aligned_empty, release, store, 
 from graphflow.runtime.objects import link
 from graphflow.runtime.pool import POOLS
 from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
+from graphflow.runtime.results import (
+    checked_results,
+    named_results,
+    require_guards,
+    trimmed_views,
+)
 from graphflow.runtime.table import Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -54,7 +60,7 @@ class Program:
         self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
         self._table = self._step_table(spec.run, self._constants)
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
-        self._outputs = [(t.name, t.shape, np.dtype(t.dtype)) for t in spec.outputs]
+        self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = {tensor.name for tensor in spec.inputs}
         # Pop and append are atomic, so no lock can be held by another thread during a fork.
         self._idle = [Arena(spec, self._table, flush_denormals)]
@@ -62,8 +68,9 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs are new arrays.  Raises InvalidModel, before anything runs, if the inputs are
-        not exactly the ones of `spec.inputs`.
+        The outputs are new arrays, also where they are trimmed.  Raises InvalidModel, before
+        anything runs, if the inputs are not exactly the ones of `spec.inputs`, and RunError, after
+        it, if a guard does not hold.
         """
         arrays = self._accept(inputs)
         arena = self._arena()
@@ -74,7 +81,7 @@ class Program:
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        return outputs
+        return checked_results(self.spec, outputs)
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
@@ -138,11 +145,12 @@ class Program:
         except IndexError:
             return Arena(self.spec, self._table, self._flush_denormals)
 
-    def _new_outputs(self, arena: Arena) -> dict[str, NDArray[Any]]:
-        outputs = {}
-        for index, (name, shape, dtype) in enumerate(self._outputs, len(self._inputs)):
-            outputs[name] = array = aligned_empty(shape, dtype)
+    def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
+        outputs = []
+        for index, (shape, dtype) in enumerate(self._outputs, len(self._inputs)):
+            array = aligned_empty(shape, dtype)
             arena.addresses[index] = address_of(array)
+            outputs.append(array)
         return outputs
 
     def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
@@ -176,11 +184,11 @@ class Program:
 class BoundRun:
     """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
 
-    Meant for measuring and for tight loops.  Not for two threads at once: the second one gets a
-    GraphflowError.
+    Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
+    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError.
     """
 
-    __slots__ = ("_arena", "_program", "_table", "outputs")
+    __slots__ = ("_arena", "_buffers", "_program", "_table", "outputs")
 
     def __init__(self, program: Program, arrays: list[NDArray[Any]]) -> None:
         self._program = program
@@ -189,11 +197,16 @@ class BoundRun:
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
             np.copyto(copy, array)
             self._arena.addresses[index] = address_of(copy)
-        self.outputs = program._new_outputs(self._arena)
+        self._buffers = program._new_outputs(self._arena)
+        self.outputs = named_results(program.spec, self._buffers)
 
     def run(self) -> None:
-        """Run once more on the bound inputs."""
+        """Run once more on the bound inputs; RunError if a guard does not hold."""
         self._program.execute(self._arena, self._table)
+        spec = self._program.spec
+        require_guards(spec, self._buffers)
+        if spec.trimmed:
+            self.outputs.update(trimmed_views(spec, self._buffers))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:

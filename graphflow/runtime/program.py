@@ -84,6 +84,32 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
+@dataclass(frozen=True, slots=True)
+class GuardedOutput:
+    """After a run, each element of output number `output` has to be from `lo` to `hi`.
+
+    `subject` names the tensor, and the node that asks for it, at the beginning of the error.
+    """
+
+    output: int
+    lo: int
+    hi: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedOutput:
+    """Of output number `output`, a run gives along `axis` only the first n elements.
+
+    n is element `element`, in row-major order, of output number `extents`.
+    """
+
+    output: int
+    axis: int
+    extents: int
+    element: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramSpec:
     """A whole model as one native program.
@@ -92,6 +118,7 @@ class ProgramSpec:
     when the program is loaded and turns the initial `constants` (byte offset, array) into the form
     that `run` reads; it may use the arena as scratch.  `run` is executed at every run; of the
     constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
+    The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -104,6 +131,14 @@ class ProgramSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kept_bytes: int | None = None
+    hidden: int = 0
+    guards: tuple[GuardedOutput, ...] = ()
+    trimmed: tuple[TrimmedOutput, ...] = ()
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """The model's own outputs; one that is trimmed has here the largest shape it can have."""
+        return self.outputs[: len(self.outputs) - self.hidden]
 
     @property
     def run_constant_bytes(self) -> int:
@@ -119,6 +154,7 @@ class ProgramSpec:
                 f"{self.kept_bytes} bytes of constants are to be kept, of {self.constant_bytes}"
             )
         self._check_constants()
+        self._check_hidden()
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
             for index, step in enumerate(steps):
@@ -135,6 +171,32 @@ class ProgramSpec:
                 )
             if array.dtype.kind not in _KINDS:
                 raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
+
+    def _check_hidden(self) -> None:
+        if not 0 <= self.hidden <= len(self.outputs):
+            raise VerifyError(f"{self.hidden} outputs are hidden, of {len(self.outputs)}")
+        for guard in self.guards:
+            self._check_integers(f"the guard {guard.subject!r}", guard.output)
+            if guard.lo > guard.hi:
+                raise VerifyError(f"the guard {guard.subject!r} allows nothing")
+        for trim in self.trimmed:
+            where = f"trimmed output {trim.output}"
+            if not 0 <= trim.output < len(self.results):
+                raise VerifyError(f"{where}: the model has {len(self.results)} outputs")
+            if not 0 <= trim.axis < len(self.outputs[trim.output].shape):
+                raise VerifyError(f"{where}: it has no axis {trim.axis}")
+            self._check_integers(where, trim.extents)
+            if not 0 <= trim.element < math.prod(self.outputs[trim.extents].shape):
+                raise VerifyError(
+                    f"{where}: output {trim.extents} has no element {trim.element} to trim it by"
+                )
+
+    def _check_integers(self, where: str, output: int) -> None:
+        if not 0 <= output < len(self.outputs):
+            raise VerifyError(f"{where}: there is no output {output}")
+        tensor = self.outputs[output]
+        if np.dtype(tensor.dtype).kind not in "iu":
+            raise VerifyError(f"{where}: output {output} is {tensor.dtype} and not integers")
 
     def _check_step(self, where: str, phase: str, step: Step, symbols: set[str]) -> None:
         if step.symbol not in symbols:

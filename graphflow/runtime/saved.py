@@ -23,7 +23,15 @@ from graphflow.runtime.container import Bytes, Container, write_container
 from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import reachable
 from graphflow.runtime.processor import Processor, check_host
-from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime.program import (
+    ALIGNMENT,
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    Step,
+    TensorSpec,
+    TrimmedOutput,
+)
 
 _DOCUMENT = "document:"
 
@@ -60,6 +68,9 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         arena_bytes=spec.arena_bytes,
         inputs=spec.inputs,
         outputs=spec.outputs,
+        hidden=spec.hidden,
+        guards=spec.guards,
+        trimmed=spec.trimmed,
     )
 
 
@@ -145,6 +156,9 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "arena_bytes": spec.arena_bytes,
         "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
         "outputs": [[t.name, t.dtype, t.shape] for t in spec.outputs],
+        "hidden": spec.hidden,
+        "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
+        "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
     }
 
 
@@ -161,6 +175,9 @@ def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
         arena_bytes=program["arena_bytes"],
         inputs=_tensors(program["inputs"]),
         outputs=_tensors(program["outputs"]),
+        hidden=program["hidden"],
+        guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
+        trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
     )
 
 
