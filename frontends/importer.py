@@ -16,6 +16,7 @@ from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
 from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
+from graphflow.frontends.ops_indexing import INDEXING
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
 from graphflow.frontends.ops_reduction import REDUCTION
@@ -27,6 +28,7 @@ from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
     **ELEMENTWISE,
+    **INDEXING,
     **LINEAR,
     **NORMALIZATION,
     **REDUCTION,

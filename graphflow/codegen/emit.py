@@ -238,7 +238,7 @@ class _Kernel:
         """The one iteration that a matched loop can have, if it lies within the limits."""
         b = self.builder
         index = self.expressions.emit(value, mask)
-        assert index.lanes == 1, "a vectorized loop whose lanes match apart is emitted as a serial one"
+        assert index.lanes == 1, "where lanes match apart, the loop around is emitted as serial"
         # One number for the test and for the addresses, also where memory was never written.
         index = b.opaque(index)
         first, last = limits

@@ -16,6 +16,14 @@ from graphflow.kernels.definitions.elementwise import (
     variadic,
     where,
 )
+from graphflow.kernels.definitions.indexing import (
+    gather_at,
+    gather_elements,
+    gather_nd,
+    one_hot,
+    scatter_elements,
+    scatter_nd,
+)
 from graphflow.kernels.definitions.linear import gemm, matmul
 from graphflow.kernels.definitions.movement import concat, copy, fill, reshape, transpose
 from graphflow.kernels.definitions.normalization import (
@@ -46,10 +54,12 @@ from graphflow.kernels.definitions.segments import (
     reduced_through,
 )
 from graphflow.kernels.definitions.selection import (
+    MOST_RUNS,
     depth_to_space,
     expand,
     gather,
     pad,
+    runs_of,
     space_to_depth,
     take_slice,
     tile,
@@ -59,6 +69,7 @@ from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
+    "MOST_RUNS",
     "REDUCTIONS",
     "UNARY_VALUES",
     "Coordinates",
@@ -82,6 +93,9 @@ __all__ = [
     "expand",
     "fill",
     "gather",
+    "gather_at",
+    "gather_elements",
+    "gather_nd",
     "gemm",
     "global_average_pool",
     "global_max_pool",
@@ -94,6 +108,7 @@ __all__ = [
     "max_pool",
     "normalization_scale",
     "normalization_shift",
+    "one_hot",
     "pad",
     "power",
     "prelu",
@@ -102,7 +117,10 @@ __all__ = [
     "reshape",
     "resize_linear",
     "resize_nearest",
+    "runs_of",
     "scale_and_shift",
+    "scatter_elements",
+    "scatter_nd",
     "softmax",
     "space_to_depth",
     "take_slice",

@@ -1,9 +1,9 @@
 """Kernels whose indices are data: gather, scatter, one-hot.
 
 In: logical shapes and attributes.  Out: a PrimFunc that indexes through matched loops
-(`graphflow.tir.matched`): a loop over all positions of an axis, of which data takes one.  A position
-outside of the axis takes none: a gather leaves zero there, and a scatter drops the update.  Negative
-positions count from the end of the axis.
+(`graphflow.tir.matched`): a loop over all positions of an axis, of which data takes one.  An index
+outside of the axis takes none: a gather leaves zero there, and a scatter drops the update.
+Negative indices count from the end of the axis.
 """
 
 from __future__ import annotations
@@ -240,8 +240,7 @@ def one_hot(
 
 def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
     fits = len(x_shape) == len(indices_shape) and all(
-        k == axis or m <= n
-        for k, (n, m) in enumerate(zip(x_shape, indices_shape, strict=False))
+        k == axis or m <= n for k, (n, m) in enumerate(zip(x_shape, indices_shape, strict=False))
     )
     if not fits:
         raise InvalidModel(
@@ -253,7 +252,9 @@ def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
 def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
     """How many axes of x behind the first `batch` ones an index tuple names."""
     if not indices_shape or not 0 <= batch < len(indices_shape):
-        raise InvalidModel(f"indices of shape {indices_shape} have no axis behind {batch} of a batch")
+        raise InvalidModel(
+            f"indices of shape {indices_shape} have no axis behind {batch} of a batch"
+        )
     taken = indices_shape[-1]
     if batch + taken > len(x_shape):
         raise InvalidModel(
@@ -270,9 +271,7 @@ def _positions(indices: Buffer, at: tuple[IndexExpr, ...], rows: Sequence[Loop])
     ]
 
 
-def _update(
-    reduction: str, y: Buffer, target: tuple[IndexExpr, ...], value: Expr
-) -> Stmt:
+def _update(reduction: str, y: Buffer, target: tuple[IndexExpr, ...], value: Expr) -> Stmt:
     if reduction not in REDUCTIONS:
         known = ", ".join(REDUCTIONS)
         raise UnsupportedOp(f"a scatter with reduction {reduction} is not built; {known} are")
