@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
+from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     MOST_RUNS,
     gather,
@@ -63,8 +62,8 @@ def _require(call: Call, name: str, shape: tuple[int, ...], extent: int, part: s
         )
     known = call.context.known.get(name)
     if known is not None:
-        outside = known[(known < -extent) | (known >= extent)]
-        if outside.size:
+        outside = [n for n in known.reshape(-1).tolist() if not -extent <= n < extent]
+        if outside:
             raise InvalidModel(
                 f"{call.op} node {call.name}: index {outside[0]} {tensor} is outside of its axis, "
                 f"and has to be from {-extent} to {extent - 1}"
@@ -96,7 +95,7 @@ def _gather(call: Call) -> None:
     _gather_known(call, axis, known)
 
 
-def _gather_known(call: Call, axis: int, indices: np.ndarray) -> None:  # type: ignore[type-arg]
+def _gather_known(call: Call, axis: int, indices: Array) -> None:
     """Indices of more than one axis are taken in a row, which a reshape follows."""
     shape = call.shape(0)
     if indices.ndim == 0:

@@ -37,6 +37,7 @@ from graphflow.kernels.definitions.pooling import (
     global_max_pool,
     max_pool,
 )
+from graphflow.kernels.definitions.ranking import at_ranks, ranks, selected
 from graphflow.kernels.definitions.reduction import (
     REDUCTIONS,
     arg_reduce,
@@ -79,6 +80,7 @@ __all__ = [
     "Weight",
     "Window",
     "arg_reduce",
+    "at_ranks",
     "average_pool",
     "binary",
     "broadcast",
@@ -112,6 +114,7 @@ __all__ = [
     "pad",
     "power",
     "prelu",
+    "ranks",
     "reduce",
     "reduced_through",
     "reshape",
@@ -121,6 +124,7 @@ __all__ = [
     "scale_and_shift",
     "scatter_elements",
     "scatter_nd",
+    "selected",
     "softmax",
     "space_to_depth",
     "take_slice",
