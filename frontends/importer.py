@@ -15,6 +15,7 @@ import onnx
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
 from graphflow.frontends.load import LoadedModel, load_model
+from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_indexing import INDEXING
 from graphflow.frontends.ops_linear import LINEAR
@@ -24,10 +25,12 @@ from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
+from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
+    **COMPACTION,
     **ELEMENTWISE,
     **INDEXING,
     **LINEAR,
@@ -37,6 +40,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **RESIZE,
     **SELECTION,
     **SHAPE,
+    **SUPPRESSION,
     **WINDOW,
 }
 """What each ONNX operator of the standard domain becomes."""
@@ -54,7 +58,9 @@ def import_model(
     loaded = load_model(model, input_shapes)
     proto = loaded.graph
     _refuse_unknown_operators(proto)
-    context = Context(OperatorGraph(), loaded.opset, _declared(proto), _tensors_read(proto))
+    consumed = frozenset(name for node in proto.node for name in node.input)
+    read = consumed.union(info.name for info in proto.output)
+    context = Context(OperatorGraph(), loaded.opset, _declared(proto), read, consumed)
     _add_sources(loaded, context)
     for index, node in enumerate(proto.node):
         call = Call(node, index, context)
@@ -66,6 +72,8 @@ def import_model(
             raise type(error)(f"{call.op} node {call.name}: {error}") from error
         call.finish()
     context.graph.set_outputs(info.name for info in proto.output)
+    for output, axis, count in context.trimmed:
+        context.graph.trim_output(output, axis, count)
     context.graph.validate()
     return context.graph
 
@@ -104,11 +112,6 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
             )
         found[info.name] = (dtype_name(tensor.elem_type), shape)
     return found
-
-
-def _tensors_read(proto: onnx.GraphProto) -> frozenset[str]:
-    read = {name for node in proto.node for name in node.input if name}
-    return frozenset(read.union(info.name for info in proto.output))
 
 
 def _add_sources(loaded: LoadedModel, context: Context) -> None:

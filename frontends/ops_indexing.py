@@ -14,6 +14,7 @@ from graphflow.frontends.call import Call
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     MOST_RUNS,
+    fill,
     gather,
     gather_at,
     gather_elements,
@@ -21,10 +22,12 @@ from graphflow.kernels.definitions import (
     one_hot,
     reduce,
     reshape,
+    reverse_sequence,
     runs_of,
     scatter_elements,
     scatter_nd,
     take_slice,
+    write_slices,
 )
 
 
@@ -33,14 +36,14 @@ def require_indices(call: Call, position: int, extent: int) -> None:
 
     InvalidModel where it is known that one does not; else a guard that each run checks.
     """
-    _require(call, call.inputs[position], call.shape(position), extent, "")
+    require_from(call, position, -extent, extent - 1)
 
 
 def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None:
     """The same for index tuples, each number of which indexes an axis of its own."""
     name, shape = call.inputs[position], call.shape(position)
     if call.known(position) is None and len(set(extents)) == 1:
-        _require(call, name, shape, extents[0], "")
+        require_indices(call, position, extents[0])
         return
     for number, extent in enumerate(extents):
         part = f"number{number}"
@@ -48,34 +51,44 @@ def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None
         func = take_slice(shape, ranges, call.dtype(position))
         taken = call.context.unique_tensor_name(f"{call.outputs[0]}.{part}")
         call.emit(func, (name,), taken, part)
-        _require(call, taken, func.outputs[0].shape, extent, f".{part}")
+        _require_within(call, name, taken, (-extent, extent - 1), f".{part}")
 
 
-def _require(call: Call, name: str, shape: tuple[int, ...], extent: int, part: str) -> None:
+def _require_within(
+    call: Call, source: str, name: str, interval: tuple[int, int], part: str
+) -> None:
+    """`name` is the tensor of indices, or that `part` of the tensor `source`."""
+    shape, dtype = call.context.graph.values[name].shape, call.context.graph.values[name].dtype
     if 0 in shape:
         return
-    tensor = f"of tensor {call.inputs[1]}"
-    if extent == 0:
+    lo, hi = interval
+    tensor = f"of tensor {source}"
+    if lo > hi:
         raise InvalidModel(
             f"{call.op} node {call.name}: an axis without elements has no place for the indices "
             f"{tensor}"
         )
     known = call.context.known.get(name)
     if known is not None:
-        outside = [n for n in known.reshape(-1).tolist() if not -extent <= n < extent]
+        outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
         if outside:
             raise InvalidModel(
                 f"{call.op} node {call.name}: index {outside[0]} {tensor} is outside of its axis, "
-                f"and has to be from {-extent} to {extent - 1}"
+                f"and has to be from {lo} to {hi}"
             )
         return
-    dtype = call.context.graph.values[name].dtype
     for kind, word in (("min", "least"), ("max", "largest")):
         limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
         func = reduce(kind, shape, range(len(shape)), False, dtype)
         call.emit(func, (name,), limit, f"{part[1:]}{word}")
         subject = f"{call.op} node {call.name}: the {word} index {tensor}"
-        call.context.graph.add_guard(limit, -extent, extent - 1, subject)
+        call.context.graph.add_guard(limit, lo, hi, subject)
+
+
+def require_from(call: Call, position: int, lo: int, hi: int) -> None:
+    """See to it that each number in an integer input is from `lo` to `hi`, as `require_indices`."""
+    source = call.inputs[position]
+    _require_within(call, source, source, (lo, hi), "")
 
 
 def _axis(call: Call, default: int = 0) -> int:
@@ -165,6 +178,36 @@ def _one_hot(call: Call) -> None:
     call.emit(func, (call.inputs[0], call.inputs[2]))
 
 
+def _reverse_sequence(call: Call) -> None:
+    time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
+    shape = call.shape(0)
+    func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
+    if call.shape(1) != (shape[batch],):
+        raise InvalidModel(
+            f"ReverseSequence node {call.name}: lengths of shape {call.shape(1)} do not fit axis "
+            f"{batch} of shape {shape}"
+        )
+    require_from(call, 1, 0, shape[time])
+    call.emit(func)
+
+
+def _tensor_scatter(call: Call) -> None:
+    """Updates of a cache from a step on that each batch has; from its beginning without one."""
+    shape, updates = call.shape(0), call.shape(1)
+    axis, mode = int(call.attribute("axis", -2)), str(call.attribute("mode", "linear"))
+    if mode not in ("linear", "circular"):
+        raise InvalidModel(f"TensorScatter node {call.name}: mode {mode} does not exist")
+    inputs = list(call.inputs)
+    if not call.has(2):
+        name = call.context.unique_tensor_name(f"{call.name}.starts")
+        inputs[2:] = [call.emit(fill(shape[:1], 0, "int64"), (), name, "starts")]
+    dtype = call.context.graph.values[inputs[2]].dtype
+    func = write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)
+    if call.has(2):
+        require_from(call, 2, 0, shape[axis] - (1 if mode == "circular" else updates[axis]))
+    call.emit(func, inputs)
+
+
 INDEXING: dict[str, Callable[[Call], None]] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -173,4 +216,6 @@ INDEXING: dict[str, Callable[[Call], None]] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
+    "TensorScatter": _tensor_scatter,
 }

@@ -1,4 +1,4 @@
-"""Kernels whose indices are data: gather, scatter, one-hot.
+"""Kernels whose indices are data: gather, scatter, one-hot, and what puts elements elsewhere.
 
 In: logical shapes and attributes.  Out: a PrimFunc that indexes through matched loops
 (`graphflow.tir.matched`): a loop over all positions of an axis, of which data takes one.  An index
@@ -23,7 +23,7 @@ from graphflow.kernels.definitions.stages import (
     nest,
     normalized_axes,
 )
-from graphflow.kernels.definitions.values import add, compared
+from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
 from graphflow.tir import (
     Block,
     Body,
@@ -213,6 +213,86 @@ def scatter_nd(
     body = matched_nest(rows, _positions(indices, at, rows), nest(inner, (update,)))
     stage = Block("scatter_nd", nest(outer, body))
     return kernel("scatter_nd", (x, indices, updates), (y,), (_copied(x, y), stage))
+
+
+def reverse_sequence(
+    x_shape: Shape,
+    time_axis: int,
+    batch_axis: int,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y` is x with the first `lengths[b]` steps of `time_axis` in reverse, b on `batch_axis`."""
+    if {time_axis, batch_axis} != {0, 1} or len(x_shape) < 2:
+        raise InvalidModel(
+            f"time axis {time_axis} and batch axis {batch_axis} must be 0 and 1, of a tensor of "
+            f"rank 2 or more, not of shape {x_shape}"
+        )
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    lengths = Buffer("lengths", (x_shape[batch_axis],), index_dtype)
+    outer, row = loops_over("i", x_shape[:2]), Var("row")
+    empty, copied = (loops_over(prefix, x_shape[2:]) for prefix in ("z", "b"))
+    at = indices_of(outer)
+    step = IndexValue(at[time_axis])
+    length = as_int64(Load(lengths, (at[batch_axis],)))
+    mirrored = subtract(subtract(length, 1), step)
+    position = Select(Comparison("lt", step, length), mirrored, step)
+    source = [row, row]
+    source[batch_axis] = at[batch_axis]  # type: ignore[call-overload]
+    value = Load(x, (*source, *indices_of(copied)))
+    store = Store(y, (*at, *indices_of(copied)), value)
+    body = (
+        *nest(empty, (Store(y, (*at, *indices_of(empty)), literal(0, dtype)),)),
+        matched(row, x_shape[time_axis], position, nest(copied, (store,))),
+    )
+    return kernel(
+        "reverse_sequence", (x, lengths), (y,), (Block("reverse_sequence", nest(outer, body)),)
+    )
+
+
+def put(x_shape: Shape, size: int, dtype: str = "float32", index_dtype: str = "int64") -> PrimFunc:
+    """`y[indices[i…]] = x[i…]` in a vector of `size` elements that is zero elsewhere."""
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", x_shape, index_dtype)
+    y = Buffer("y", (size,), dtype)
+    loops, empty, place = loops_over("i", x_shape), loops_over("z", (size,)), Var("place")
+    at = indices_of(loops)
+    store = Store(y, (place,), Load(x, at))
+    placed = nest(loops, (matched(place, size, as_int64(Load(indices, at)), (store,)),))
+    cleared = elementwise_stage("cleared", y, empty, literal(0, dtype))
+    return kernel("put", (x, indices), (y,), (cleared, Block("put", placed)))
+
+
+def write_slices(
+    x_shape: Shape,
+    update_shape: Shape,
+    axis: int,
+    circular: bool = False,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y = x`, then `y[b, …, starts[b] + t, …] = updates[b, …, t, …]` with t on `axis`.
+
+    `circular` positions beyond the end go on at the beginning.
+    """
+    (axis,) = normalized_axes((axis,), len(x_shape))
+    rests = [shape[:axis] + shape[axis + 1 :] for shape in (x_shape, update_shape)]
+    if axis == 0 or rests[0] != rests[1] or update_shape[axis] > x_shape[axis]:
+        raise InvalidModel(
+            f"an update of shape {update_shape} does not fit along axis {axis} of shape {x_shape}"
+        )
+    x, updates = Buffer("x", x_shape, dtype), Buffer("updates", update_shape, dtype)
+    starts, y = Buffer("starts", x_shape[:1], index_dtype), Buffer("y", x_shape, dtype)
+    outer = loops_over("i", update_shape[: axis + 1])
+    inner = loops_over("b", update_shape[axis + 1 :])
+    at, row, extent = indices_of(outer), Var("row"), x_shape[axis]
+    position = add(as_int64(Load(starts, at[:1])), IndexValue(at[axis]))
+    if circular:
+        position = subtract(position, multiply(divide(position, extent), extent))
+    target = (*at[:axis], row, *indices_of(inner))
+    store = Store(y, target, Load(updates, (*at, *indices_of(inner))))
+    body = nest(outer, (matched(row, extent, position, nest(inner, (store,))),))
+    inputs = (x, updates, starts)
+    return kernel("write_slices", inputs, (y,), (_copied(x, y), Block("write_slices", body)))
 
 
 def one_hot(
