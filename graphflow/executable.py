@@ -42,6 +42,7 @@ class Executable:
         `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
         the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
         or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true.
+        RunError where a value that the run met is not allowed, as an index outside its tensor.
         """
         model = self._model_for(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
@@ -79,8 +80,11 @@ class Executable:
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Names, dtypes and logical shapes of the outputs, in the model's order."""
-        return self.program.spec.outputs
+        """Names, dtypes and logical shapes of the outputs, in the model's order.
+
+        The shape of an output whose extents depend on values is the largest that it can have.
+        """
+        return self.program.spec.results
 
     @property
     def threads(self) -> int:

@@ -18,8 +18,8 @@ from graphflow.inspect.movement import movement
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
-    """Model, target, one entry an edge, cancelled and refused pairs, pins, the plan's price beside
-    the next best, and a summary.
+    """Model, target, one entry an edge, cancelled and refused pairs, what runs check (`guards`) and
+    cut (`trimmed`), pins, the plan's price beside the next best, and a summary.
 
     Seconds are what the compiler expects; null where that was not computed.  Under `validation`
     they are what it took, and differ from run to run.
@@ -55,6 +55,14 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}
             for spec in compiled.spec.sections
             for node in spec.section.nodes
+        ],
+        "guards": [
+            {"edge": guard.value, "lo": guard.lo, "hi": guard.hi, "subject": guard.subject}
+            for guard in compiled.graph.guards
+        ],
+        "trimmed": [
+            {"edge": trim.output, "axis": trim.axis, "extents": trim.extents}
+            for trim in compiled.graph.trims
         ],
         "pinned": [
             {

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
-from graphflow.runtime import BufferRef, ProgramSpec, SectionSpec, Step, TensorSpec
+from graphflow.runtime import (
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    SectionSpec,
+    Step,
+    TensorSpec,
+    TrimmedOutput,
+)
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
 from graphflow.trace import Trace
@@ -113,6 +121,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         for name, spec in physical.storages.items()
         if spec.contents is not None
     )
+    numbers = {name: number for number, name in enumerate(physical.outputs)}
     return ProgramSpec(
         objects=tuple((symbol, objects[symbol]) for symbol in lowered.kernels),
         prepare=tuple(step for call, step in lowered.calls if call.prepare),
@@ -130,6 +139,12 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         ),
         objects_in=graph.objects_in,
         objects_out=graph.objects_out,
+        hidden=len(graph.outputs) - len(graph.results),
+        guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
+        trimmed=tuple(
+            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
+            for t in graph.trims
+        ),
     )
 
 

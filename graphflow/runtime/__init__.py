@@ -8,11 +8,13 @@ from graphflow.runtime.processor import Processor, check_host, processor_of
 from graphflow.runtime.program import (
     ALIGNMENT,
     BufferRef,
+    GuardedOutput,
     ProgramSpec,
     SectionSpec,
     Space,
     Step,
     TensorSpec,
+    TrimmedOutput,
 )
 from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
 
@@ -20,6 +22,7 @@ __all__ = [
     "ALIGNMENT",
     "BoundRun",
     "BufferRef",
+    "GuardedOutput",
     "LinkedCode",
     "Processor",
     "Program",
@@ -29,6 +32,7 @@ __all__ = [
     "Space",
     "Step",
     "TensorSpec",
+    "TrimmedOutput",
     "check_host",
     "default_threads",
     "is_container",

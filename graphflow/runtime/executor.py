@@ -22,6 +22,12 @@ from graphflow.runtime.objects import link
 from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
 from graphflow.runtime.pool import POOLS
 from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
+from graphflow.runtime.results import (
+    checked_results,
+    named_results,
+    require_guards,
+    trimmed_views,
+)
 from graphflow.runtime.table import Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -58,7 +64,7 @@ class Program:
         self._tables = [self._step_table(steps, self._constants) for steps in native_steps(spec)]
         self._stretches = tuple(stretches(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
-        self._outputs = [(t.name, t.shape, np.dtype(t.dtype)) for t in spec.outputs]
+        self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = set(spec.input_names)
         # Pop and append are atomic, so no lock can be held by another thread during a fork.
         self._idle = [self._new_arena()]
@@ -66,9 +72,10 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs are new arrays; those of `spec.objects_out` are as onnxruntime gives them.
-        Raises InvalidModel, before anything runs, if the inputs are not exactly the ones of
-        `spec.inputs` and `spec.objects_in`.
+        The outputs are new arrays, also where they are trimmed; those of `spec.objects_out` are as
+        onnxruntime gives them.  Raises InvalidModel, before anything runs, if the inputs are not
+        exactly the ones of `spec.inputs` and `spec.objects_in`, and RunError, after it, if a guard
+        does not hold.
         """
         arrays = self._accept(inputs)
         objects = self._objects(inputs)
@@ -80,7 +87,8 @@ class Program:
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        return {**outputs, **{known.name: objects[known.name] for known in self.spec.objects_out}}
+        results = checked_results(self.spec, outputs)
+        return {**results, **{known.name: objects[known.name] for known in self.spec.objects_out}}
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
@@ -161,11 +169,12 @@ class Program:
         """What a run is given for sections alone, as it is."""
         return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
-    def _new_outputs(self, arena: Arena) -> dict[str, NDArray[Any]]:
-        outputs = {}
-        for index, (name, shape, dtype) in enumerate(self._outputs, len(self._inputs)):
-            outputs[name] = array = aligned_empty(shape, dtype)
+    def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
+        outputs = []
+        for index, (shape, dtype) in enumerate(self._outputs, len(self._inputs)):
+            array = aligned_empty(shape, dtype)
             arena.addresses[index] = address_of(array)
+            outputs.append(array)
         return outputs
 
     def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
@@ -199,11 +208,11 @@ class Program:
 class BoundRun:
     """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
 
-    Meant for measuring and for tight loops.  Not for two threads at once: the second one gets a
-    GraphflowError.
+    Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
+    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError.
     """
 
-    __slots__ = ("_arena", "_objects", "_program", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "outputs")
 
     def __init__(
         self, program: Program, arrays: list[NDArray[Any]], inputs: Mapping[str, Any]
@@ -214,11 +223,16 @@ class BoundRun:
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
             np.copyto(copy, array)
             self._arena.addresses[index] = address_of(copy)
-        self.outputs = program._new_outputs(self._arena)
+        self._buffers = program._new_outputs(self._arena)
+        self.outputs = named_results(program.spec, self._buffers)
 
     def run(self) -> None:
-        """Run once more on the bound inputs."""
+        """Run once more on the bound inputs; RunError if a guard does not hold."""
         self._program.execute(self._arena, self._objects)
+        spec = self._program.spec
+        require_guards(spec, self._buffers)
+        if spec.trimmed:
+            self.outputs.update(trimmed_views(spec, self._buffers))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:

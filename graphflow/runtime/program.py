@@ -86,6 +86,32 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardedOutput:
+    """After a run, each element of output number `output` has to be from `lo` to `hi`.
+
+    `subject` names the tensor, and the node that asks for it, at the beginning of the error.
+    """
+
+    output: int
+    lo: int
+    hi: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedOutput:
+    """Of output number `output`, a run gives along `axis` only the first n elements.
+
+    n is element `element`, in row-major order, of output number `extents`.
+    """
+
+    output: int
+    axis: int
+    extents: int
+    element: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SectionSpec:
     """A foreign part of the program: steps whose symbol is its name run it.
 
@@ -111,6 +137,7 @@ class ProgramSpec:
     constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
     `sections` are what runs in onnxruntime, and `objects_in` and `objects_out` what a run takes and
     gives for them alone.
+    The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -123,6 +150,9 @@ class ProgramSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kept_bytes: int | None = None
+    hidden: int = 0
+    guards: tuple[GuardedOutput, ...] = ()
+    trimmed: tuple[TrimmedOutput, ...] = ()
     sections: tuple[SectionSpec, ...] = ()
     objects_in: tuple[ObjectSpec, ...] = ()
     objects_out: tuple[ObjectSpec, ...] = ()
@@ -131,6 +161,11 @@ class ProgramSpec:
     def input_names(self) -> list[str]:
         """The names of everything that a run takes."""
         return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """The model's own outputs; one that is trimmed has here the largest shape it can have."""
+        return self.outputs[: len(self.outputs) - self.hidden]
 
     @property
     def run_constant_bytes(self) -> int:
@@ -148,6 +183,7 @@ class ProgramSpec:
                 f"{self.kept_bytes} bytes of constants are to be kept, of {self.constant_bytes}"
             )
         self._check_constants()
+        self._check_hidden()
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
             for index, step in enumerate(steps):
@@ -167,6 +203,32 @@ class ProgramSpec:
                 )
             if array.dtype.kind not in _KINDS:
                 raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
+
+    def _check_hidden(self) -> None:
+        if not 0 <= self.hidden <= len(self.outputs):
+            raise VerifyError(f"{self.hidden} outputs are hidden, of {len(self.outputs)}")
+        for guard in self.guards:
+            self._check_integers(f"the guard {guard.subject!r}", guard.output)
+            if guard.lo > guard.hi:
+                raise VerifyError(f"the guard {guard.subject!r} allows nothing")
+        for trim in self.trimmed:
+            where = f"trimmed output {trim.output}"
+            if not 0 <= trim.output < len(self.results):
+                raise VerifyError(f"{where}: the model has {len(self.results)} outputs")
+            if not 0 <= trim.axis < len(self.outputs[trim.output].shape):
+                raise VerifyError(f"{where}: it has no axis {trim.axis}")
+            self._check_integers(where, trim.extents)
+            if not 0 <= trim.element < math.prod(self.outputs[trim.extents].shape):
+                raise VerifyError(
+                    f"{where}: output {trim.extents} has no element {trim.element} to trim it by"
+                )
+
+    def _check_integers(self, where: str, output: int) -> None:
+        if not 0 <= output < len(self.outputs):
+            raise VerifyError(f"{where}: there is no output {output}")
+        tensor = self.outputs[output]
+        if np.dtype(tensor.dtype).kind not in "iu":
+            raise VerifyError(f"{where}: output {output} is {tensor.dtype} and not integers")
 
     def _check_step(self, where: str, phase: str, step: Step, symbols: set[str]) -> None:
         if step.symbol not in symbols:

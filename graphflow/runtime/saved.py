@@ -27,10 +27,12 @@ from graphflow.runtime.processor import Processor, check_host
 from graphflow.runtime.program import (
     ALIGNMENT,
     BufferRef,
+    GuardedOutput,
     ProgramSpec,
     SectionSpec,
     Step,
     TensorSpec,
+    TrimmedOutput,
 )
 
 _DOCUMENT = "document:"
@@ -72,6 +74,9 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         sections=spec.sections,
         objects_in=spec.objects_in,
         objects_out=spec.objects_out,
+        hidden=spec.hidden,
+        guards=spec.guards,
+        trimmed=spec.trimmed,
     )
 
 
@@ -166,6 +171,9 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "sections": [_section(section) for section in spec.sections],
         "objects_in": [[known.name, known.type] for known in spec.objects_in],
         "objects_out": [[known.name, known.type] for known in spec.objects_out],
+        "hidden": spec.hidden,
+        "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
+        "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
     }
 
 
@@ -210,6 +218,9 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         sections=tuple(_section_spec(s, models[s["name"]]) for s in program["sections"]),
         objects_in=tuple(ObjectSpec(*known) for known in program["objects_in"]),
         objects_out=tuple(ObjectSpec(*known) for known in program["objects_out"]),
+        hidden=program["hidden"],
+        guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
+        trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
     )
 
 
