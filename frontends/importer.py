@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from numpy.typing import ArrayLike
 
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
-from graphflow.frontends.load import LoadedModel, load_model
+from graphflow.frontends.load import LoadedModel, load_model, read_model
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
@@ -23,6 +24,7 @@ from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
@@ -41,17 +43,23 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 def import_model(
     model: str | Path | bytes | onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
 ) -> OperatorGraph:
     """The operator graph of an ONNX model, opset 7 or later.
 
-    `input_shapes` gives full logical shapes for inputs with symbolic dimensions.  Raises
-    `InvalidModel` for a model or shapes that are wrong, `UnsupportedOp` for what is not built.
+    `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
+    whole inputs; the graph then means something for these values only.  Raises `InvalidModel` for a
+    model, shapes or values that are wrong, `ValuesNeeded` where shapes depend on values that are
+    not given, `UnsupportedOp` for what is not built.
     """
-    loaded = load_model(model, input_shapes)
+    model = read_model(model)
+    values = fixed_values(model, input_values or {})
+    loaded = load_model(model, shapes_with(input_shapes or {}, values))
     proto = loaded.graph
     _refuse_unknown_operators(proto)
     context = Context(OperatorGraph(), loaded.opset, _declared(proto), _tensors_read(proto))
     _add_sources(loaded, context)
+    context.known.update(values)
     for index, node in enumerate(proto.node):
         call = Call(node, index, context)
         try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.errors import GraphflowError
-from graphflow.model import Model, Shapes
+from graphflow.model import Model, Values
 from graphflow.runtime import (
     Processor,
     Program,
@@ -39,6 +39,7 @@ def save_model(path: str | Path, model: Model) -> None:
             "poisoned": model.poisoned,
             "assumed": [assumed.plain() for assumed in model.assumed],
             "check_assumes": model.check_assumes,
+            "values": list(model.values),
         },
         "decisions": [decisions.title, decisions.rows, decisions.summary],
         "explanations": model.explanations(),
@@ -57,9 +58,7 @@ def save_model(path: str | Path, model: Model) -> None:
 
 
 class SavedModel:
-    """A loaded file as a `Model`, and as the only one of its `Models`."""
-
-    symbolic: tuple[str, ...] = ()
+    """A loaded file as a `Model`."""
 
     def __init__(self, path: str | Path, threads: int | None = None) -> None:
         self._path = path
@@ -69,16 +68,9 @@ class SavedModel:
         self.poisoned: int = about["poisoned"]
         self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
         self.check_assumes: bool = about["check_assumes"]
+        self.values: Values = {name: self._saved.arrays[name] for name in about["values"]}
         self.program: Program = self._saved.load(self.threads)
         self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
-
-    def only(self) -> SavedModel:
-        """This one."""
-        return self
-
-    def serve(self, shapes: Shapes) -> SavedModel:
-        """This one; its shapes are all known."""
-        return self
 
     @property
     def compiled(self) -> NoReturn:

@@ -121,7 +121,7 @@ def test_a_symbolic_batch_compiles_at_the_first_run_and_is_kept() -> None:
 
 def test_before_the_shapes_are_known_questions_ask_for_them() -> None:
     exe = gf.compile(small_model("N"), threads=1)
-    for question in (exe.report, lambda: exe.explain("x"), lambda: exe.layouts, lambda: exe.inputs):
+    for question in (exe.decisions, lambda: exe.compiled, lambda: exe.layouts):
         with pytest.raises(InvalidModel, match="input_shapes="):
             question()
     with pytest.raises(InvalidModel, match="'x' is missing"):
@@ -144,6 +144,30 @@ def test_two_threads_share_one_compilation() -> None:
         first, second = pool.map(exe, (x, x))
     assert np.array_equal(first, second)
     assert len(stages) == len(STAGES)
+
+
+def test_shapes_are_compiled_before_the_first_run() -> None:
+    stages: list[str] = []
+    exe = gf.compile(small_model("N"), threads=1, progress=stages.append)
+    exe.precompile([{"x": (2, 5, 6, 6)}, {"x": (3, 5, 6, 6)}, {"x": (2, 5, 6, 6)}])
+    assert len(stages) == 2 * len(STAGES)
+    for batch in (2, 3):
+        exe(image(batch, 5, 6, 6))
+    assert len(stages) == 2 * len(STAGES)
+    for shapes, message in (
+        ({}, "shape of input 'x' is missing"),
+        ({"y": (2,)}, "there is no input 'y'"),
+        ({"x": (2, 6, 6, 6)}, "only symbolic dimensions can be chosen"),
+    ):
+        with pytest.raises(InvalidModel, match=message):
+            exe.precompile(shapes)
+
+
+def test_a_model_that_is_compiled_takes_its_own_shape_alone() -> None:
+    exe = gf.compile(small_model(), threads=1)
+    exe.precompile({"x": (1, 5, 6, 6)})
+    with pytest.raises(InvalidModel, match="does not fit the inputs: x"):
+        exe.precompile({"x": (2, 5, 6, 6)})
 
 
 # Options ----------------------------------------------------------------------------------------
