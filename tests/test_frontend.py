@@ -265,7 +265,7 @@ def test_symbolic_dimensions_need_shapes():
         InvalidModel, match=r"shape \(4, 5\) is given for x, the model says \(batch, 3\)"
     ):
         import_model(model, {"x": (4, 5)})
-    with pytest.raises(InvalidModel, match=r"names \['z'\]"):
+    with pytest.raises(InvalidModel, match=r"are given for \['z'\]"):
         import_model(model, {"z": (4, 3)})
 
 
