@@ -91,7 +91,7 @@ def contents_missing(
             f"elements; at most {VALUE_LIMIT} may decide shapes; make it an initializer, or "
             "compute outside of the model what decides"
         )
-    if stuck is not None:
+    if stuck is not None and not inputs:
         return UnsupportedOp(
             f"{what}: {stuck.op} node {stuck.name} computes too many elements to be evaluated when "
             "the model is compiled; simplify the model with constant folding first"

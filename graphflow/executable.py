@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import require_assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
-from graphflow.errors import SHAPES, VALUES, InvalidModel
+from graphflow.errors import InvalidModel
 from graphflow.model import (
     Model,
     Models,
@@ -27,7 +27,7 @@ from graphflow.model import (
     require_value,
 )
 from graphflow.runtime import Program
-from graphflow.saved import SavedModel, save_model
+from graphflow.saved import load_models, save_models
 
 if TYPE_CHECKING:
     from graphflow.compiler import Compiled
@@ -201,15 +201,11 @@ class Executable:
 
         The file holds native code for processors with this target's features.  It appears complete
         or not at all: whatever stops the writing, an older file of that name is still there.
-        InvalidModel for open shapes (compile with input_shapes=), GraphflowError where the system
-        refuses.
+        Where shapes are open, the file has the programs that there are by now (`precompile` makes
+        them), serves their shapes and refuses others.  InvalidModel where there is none,
+        GraphflowError where the system refuses.
         """
-        if self._models.deciding:
-            raise InvalidModel(
-                f"{', '.join(self._models.deciding)} decide which program runs",
-                remedies=(SHAPES, VALUES),
-            )
-        save_model(path, self._models.only())
+        save_models(path, self._models)
 
     def _required_inputs(self) -> tuple[str, ...]:
         if self._models.deciding:
@@ -227,7 +223,7 @@ def load(path: str | Path, *, threads: int | None = None) -> Executable:
 
     Checksums tell damage, not malice: the file is native code, so load only files that you trust.
     """
-    return Executable(Single(SavedModel(path, threads)))
+    return Executable(load_models(path, threads))
 
 
 def _nothing_made(models: Models) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge
-from graphflow.errors import InvalidModel
+from graphflow.errors import InvalidModel, Remedy
 from graphflow.runtime import OpenTensor, Processor, Program, TensorSpec
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need
@@ -192,6 +192,31 @@ def value_key(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
     """What two equal values share: dtype, shape and bytes in native order."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native.dtype.name, native.shape, native.tobytes()
+
+
+def deciding_input(
+    interface: Interface, inputs: Mapping[str, ArrayLike], name: str
+) -> NDArray[Any]:
+    """What a run gives for an input that decides which program runs, or the input's default."""
+    if name not in inputs and name not in interface.defaults:
+        raise InvalidModel(
+            f"input {name!r} is missing, and its shape or value decides which program runs"
+        )
+    return np.asarray(inputs.get(name, interface.defaults.get(name)))
+
+
+def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model:
+    """The one model that there is; InvalidModel where there are several, or `nothing` for none."""
+    made = models.made
+    if len(made) == 1:
+        return made[0]
+    if not made:
+        raise InvalidModel(f"{nothing}, and nothing has been compiled so far", remedies=remedies)
+    raise InvalidModel(
+        f"{', '.join(models.deciding)} decide which of several programs runs, and this asks for a "
+        f"single one; there are those for {describe_made(models)}",
+        remedies=remedies,
+    )
 
 
 def describe_key(model: Model, deciding: Sequence[str]) -> str:

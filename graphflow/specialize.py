@@ -24,7 +24,15 @@ from graphflow.compiler import Compiled
 from graphflow.decisions import Decisions
 from graphflow.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.inspect import EdgeType, decisions, edge_types, explain, explanations, report
-from graphflow.model import Interface, Model, Shapes, Values, describe_made, value_key
+from graphflow.model import (
+    Interface,
+    Model,
+    Shapes,
+    Values,
+    deciding_input,
+    only_made,
+    value_key,
+)
 from graphflow.once import Once
 from graphflow.runtime import Processor, Program, TensorSpec, processor_of
 
@@ -143,21 +151,9 @@ class Specializer:
         """What was compiled and is kept."""
         return self._programs.kept
 
-    def only(self) -> Loaded:
+    def only(self) -> Model:
         """The one program, if there is one by now."""
-        made = self.made
-        if len(made) == 1:
-            return made[0]
-        inputs = ", ".join(self.deciding)
-        if made:
-            raise InvalidModel(
-                f"{inputs} decide which of several programs runs, so there is no single one to "
-                f"look at, but those for {describe_made(self)}",
-                remedies=self._remedies,
-            )
-        raise InvalidModel(
-            f"{self._what_is_open}, and nothing has been compiled so far", remedies=self._remedies
-        )
+        return only_made(self, self._what_is_open, self._remedies)
 
     @property
     def _remedies(self) -> tuple[Remedy, ...]:
@@ -176,16 +172,9 @@ class Specializer:
         InvalidModel, before anything is compiled, where an input does not fit the model.
         """
 
-        def given(name: str, decides: str) -> ArrayLike:
-            if name in inputs:
-                return inputs[name]
-            if name in self.interface.defaults:
-                return self.interface.defaults[name]
-            raise InvalidModel(f"input {name!r} is missing; its {decides} decides the program")
-
         return self._find(
-            lambda name: np.shape(given(name, "shape")),
-            lambda name: np.asarray(given(name, "value")),
+            lambda name: deciding_input(self.interface, inputs, name).shape,
+            lambda name: deciding_input(self.interface, inputs, name),
             lambda: self._check(inputs),
         )
 

@@ -128,6 +128,35 @@ def test_before_the_shapes_are_known_questions_ask_for_them() -> None:
         exe.run({})
 
 
+def test_what_is_open_is_shown_with_the_names_of_dimensions() -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    assert [str(tensor) for tensor in exe.inputs] == ["x: float32[N, 5, 6, 6]"]
+    assert [str(tensor) for tensor in exe.outputs] == ["relu_1: float32[N, 7, 6, 6]"]
+    assert exe.specializations == ()
+    with pytest.raises(InvalidModel, match=r"the shape of x: float32.N, 5, 6, 6. is symbolic"):
+        random_inputs(exe.inputs)
+
+
+def test_each_program_that_there_is_answers() -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    assert exe.report()["specializations"] == [] and "nothing is decided" in exe.report()["note"]
+    assert "nothing is decided yet" in exe.explain("x")
+    with pytest.raises(InvalidModel, match="no tensor 'y'"):
+        exe.explain("y")
+    exe(image(2, 5, 6, 6))
+    assert exe.layouts["relu_1"].logical_shape == (2, 7, 6, 6)
+    exe(image(3, 5, 6, 6))
+    with pytest.raises(InvalidModel, match="decide which of several programs runs"):
+        _ = exe.layouts
+    one, other = exe.specializations
+    assert one.layouts["relu_1"].logical_shape == (2, 7, 6, 6)
+    assert other.inputs[0].shape == (3, 5, 6, 6)
+    first, second = exe.report()["specializations"]
+    assert first == {"for": "x: float32[2, 5, 6, 6]", **one.report()}
+    assert second["for"] == "x: float32[3, 5, 6, 6]"
+    assert exe.explain("x").count("for x: float32[") == 2
+
+
 def test_given_input_shapes_make_a_symbolic_model_definite() -> None:
     exe = gf.compile(small_model("N"), threads=1, input_shapes={"x": (4, 5, 6, 6)})
     assert exe.inputs[0].shape == (4, 5, 6, 6)

@@ -223,6 +223,20 @@ def test_given_values_stay_in_files(tmp_path: Path) -> None:
         loaded.run({"x": X, "shape": ints(6, 4)})
 
 
+def test_a_file_has_a_program_for_each_value(tmp_path: Path) -> None:
+    exe = gf.compile(flattened("N"), threads=1)
+    for x, tail in ((X, 2), (X, 1), (X[:1], 2)):
+        exe.run({"x": x, "tail": ints(tail)})
+    exe.save(tmp_path / "open.gfx")
+    loaded = gf.load(tmp_path / "open.gfx")
+    for x, tail in ((X[:1], 2), (X, 1), (X, 2)):
+        assert_as_peer(loaded, flattened("N"), {"x": x, "tail": ints(tail)})
+    with pytest.raises(InvalidModel, match=r"tail: int64\[1\] = \[2\].*none for x: \[1, 3, 4\]"):
+        loaded.run({"x": X[:1], "tail": ints(1)})
+    with pytest.raises(InvalidModel, match="'tail' is missing"):
+        loaded.run({"x": X})
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -265,7 +279,7 @@ def test_runs_that_do_not_fit_are_refused_before_anything_is_compiled() -> None:
     exe = gf.compile(reshaping(), threads=1, progress=stages.append)
     stages.clear()
     for inputs, message in (
-        ({"x": X}, "'shape' is missing; its value decides the program"),
+        ({"x": X}, "'shape' is missing, and its shape or value"),
         ({"x": X, "shape": np.int32([4, 6])}, "'shape' is int32, the model expects shape: int64"),
         ({"x": X, "shape": ints(4, 6), "y": X}, "there is no input 'y'"),
         ({"shape": ints(4, 6)}, "'x' is missing"),

@@ -16,7 +16,7 @@ from graphflow.runtime.program import (
     TensorSpec,
     TrimmedOutput,
 )
-from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
+from graphflow.runtime.saved import SavedProgram, load_programs, prepared_spec, save_programs
 
 __all__ = [
     "ALIGNMENT",
@@ -37,8 +37,8 @@ __all__ = [
     "default_threads",
     "is_container",
     "link",
-    "load_program",
+    "load_programs",
     "prepared_spec",
     "processor_of",
-    "save_program",
+    "save_programs",
 ]
