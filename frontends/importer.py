@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
-from graphflow.frontends.load import LoadedModel, load_model, read_model
+from graphflow.frontends.load import LoadedModel, load_model, read_model, without_functions
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
@@ -24,6 +24,7 @@ from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.signature import signature
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.graph import OperatorGraph, Value
 
@@ -72,6 +73,18 @@ def import_model(
     context.graph.set_outputs(info.name for info in proto.output)
     context.graph.validate()
     return context.graph
+
+
+def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
+    """Raise `UnsupportedOp` for what no shapes can make importable.
+
+    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
+    attributes and shapes are supported shows when the model is imported.
+    """
+    proto = read_model(model)
+    for name, dtype, _ in signature(proto)[0]:
+        check_dtype(f"graph input {name}", dtype)
+    _refuse_unknown_operators(without_functions(proto))
 
 
 def _refuse_unknown_operators(proto: onnx.GraphProto) -> None:

@@ -72,6 +72,16 @@ def load_model(
     return LoadedModel(typed.graph, opset, tuple(settable), tuple(given.graph.initializer))
 
 
+def without_functions(model: onnx.ModelProto) -> onnx.GraphProto:
+    """The graph of a model with its local functions expanded; it may lack large initializers."""
+    if not model.functions:
+        return model.graph
+    try:
+        return inliner.inline_local_functions(_without_large_initializers(model)).graph
+    except (checker.ValidationError, ValueError, RuntimeError) as error:
+        raise InvalidModel(f"the model's functions cannot be expanded: {error}") from None
+
+
 def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:
     graph = onnx.GraphProto(name=given.graph.name or "graph")
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):

@@ -20,6 +20,7 @@ from graphflow.compiler import Compiled, Model, compile_graph, model_name
 from graphflow.errors import ValuesNeeded
 from graphflow.executable import Executable
 from graphflow.frontends import (
+    check_supported,
     fixed_values,
     input_defaults,
     read_model,
@@ -96,6 +97,7 @@ def compile(
             return Executable(Single(loaded(build(given, values))))
         except ValuesNeeded as error:
             needed = error.inputs
+    check_supported(proto)
     interface = _interface(proto, model_name(model) if name is None else name, given, values)
     return Executable(
         Specializer(build, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)

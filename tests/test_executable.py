@@ -157,6 +157,18 @@ def test_each_program_that_there_is_answers() -> None:
     assert exe.explain("x").count("for x: float32[") == 2
 
 
+def test_what_no_shape_makes_right_is_refused_before_the_shapes_are_known() -> None:
+    model = small_model("N")
+    model.graph.node[-1].domain = "com.example"
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(UnsupportedOp, match=r"not built: com\.example\.Relu"):
+        gf.compile(model)
+    build = Builder()
+    build.output(build.node("Identity", [build.input("x", ("N",), "complex64")]))
+    with pytest.raises(UnsupportedOp, match="graph input x has dtype complex64"):
+        gf.compile(build.model())
+
+
 def test_given_input_shapes_make_a_symbolic_model_definite() -> None:
     exe = gf.compile(small_model("N"), threads=1, input_shapes={"x": (4, 5, 6, 6)})
     assert exe.inputs[0].shape == (4, 5, 6, 6)
