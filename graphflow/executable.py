@@ -24,7 +24,6 @@ from graphflow.model import (
     Single,
     Tensors,
     describe_key,
-    require_value,
 )
 from graphflow.runtime import Program
 from graphflow.saved import load_models, save_models
@@ -53,8 +52,6 @@ class Executable:
         """
         model = self._models.serve(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
-        for name, value in model.values.items():
-            require_value(name, value, given[name])
         if model.check_assumes:
             for assumed in model.assumed:
                 if assumed.tensor in given:

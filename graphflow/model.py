@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge
 from graphflow.errors import InvalidModel, Remedy
-from graphflow.runtime import OpenTensor, Processor, Program, TensorSpec
+from graphflow.runtime import OpenTensor, Processor, Program, TensorSpec, require_value
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need
     from graphflow.compiler import Compiled
@@ -24,9 +24,6 @@ if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int]]"
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
-
-MOST_SHOWN = 64
-"""Elements of the largest value that a message prints."""
 
 
 Tensors: TypeAlias = "tuple[TensorSpec, ...] | tuple[OpenTensor, ...]"
@@ -171,27 +168,6 @@ class Single:
                 raise InvalidModel(f"{name}={tuple(shape)} does not fit the inputs: {listed}")
         for name, value in values.items():
             require_value(name, self.model.values.get(name, value), value)
-
-
-def require_value(name: str, expected: ArrayLike, given: ArrayLike) -> None:
-    """InvalidModel where an input is not, bit by bit, the value that a program was made for."""
-    wanted, found = np.asarray(expected), np.asarray(given)
-    if value_key(wanted) != value_key(found):
-        raise InvalidModel(
-            f"input {name!r} is {_value_text(found)}, and the program was compiled for "
-            f"{_value_text(wanted)}; give that, or compile for the other value"
-        )
-
-
-def _value_text(array: NDArray[Any]) -> str:
-    elements = "" if array.size > MOST_SHOWN else f" {array.tolist()}"
-    return f"{array.dtype}{list(array.shape)}{elements}"
-
-
-def value_key(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
-    """What two equal values share: dtype, shape and bytes in native order."""
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return native.dtype.name, native.shape, native.tobytes()
 
 
 def deciding_input(

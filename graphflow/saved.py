@@ -29,7 +29,6 @@ from graphflow.model import (
     deciding_input,
     describe_made,
     only_made,
-    value_key,
 )
 from graphflow.runtime import (
     OpenTensor,
@@ -40,6 +39,7 @@ from graphflow.runtime import (
     load_programs,
     prepared_spec,
     save_programs,
+    value_key,
 )
 from graphflow.version import VERSION
 
@@ -124,7 +124,7 @@ class SavedModel:
         self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
         self.check_assumes: bool = about["check_assumes"]
         self.values: Values = {name: self._saved.arrays[name] for name in about["values"]}
-        self.program: Program = self._saved.load(self.threads)
+        self.program: Program = self._saved.load(self.threads, self.values)
         self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
 
     @property

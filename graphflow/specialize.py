@@ -31,10 +31,9 @@ from graphflow.model import (
     Values,
     deciding_input,
     only_made,
-    value_key,
 )
 from graphflow.once import Once
-from graphflow.runtime import Processor, Program, TensorSpec, processor_of
+from graphflow.runtime import Processor, Program, TensorSpec, processor_of, value_key
 
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
@@ -115,7 +114,10 @@ class Loaded:
 def loaded(compiled: Compiled) -> Loaded:
     """A compiled model, ready to run in this process."""
     options = compiled.options
-    return Loaded(compiled, Program(compiled.spec, options.threads, options.flush_denormals))
+    program = Program(
+        compiled.spec, options.threads, options.flush_denormals, values=compiled.values
+    )
+    return Loaded(compiled, program)
 
 
 class Specializer:

@@ -211,6 +211,9 @@ def test_given_values_make_a_model_definite(value: Any) -> None:
         exe.run({"x": X, "shape": ints(6, 4)})
     with pytest.raises(InvalidModel, match=r"'shape' is int32\[2\]"):
         exe.run({"x": X, "shape": np.int32([4, 6])})
+    for way in (exe.program.run, exe.program.bind):
+        with pytest.raises(InvalidModel, match="was compiled for"):
+            way({"x": X, "shape": ints(6, 4)})
 
 
 def test_given_values_stay_in_files(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from graphflow.runtime.program import (
     TrimmedOutput,
 )
 from graphflow.runtime.saved import SavedProgram, load_programs, prepared_spec, save_programs
+from graphflow.runtime.values import require_value, value_key
 
 __all__ = [
     "ALIGNMENT",
@@ -40,5 +41,7 @@ __all__ = [
     "load_programs",
     "prepared_spec",
     "processor_of",
+    "require_value",
     "save_programs",
+    "value_key",
 ]

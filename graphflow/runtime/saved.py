@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,13 @@ class SavedProgram:
     arrays: Mapping[str, NDArray[Any]]
     documents: Mapping[str, bytes]
 
-    def load(self, threads: int | None) -> Program:
-        """Link it; the errors are those of `Program`."""
-        return Program(self.spec, threads, self.flush_denormals, prepared=self.constants)
+    def load(
+        self, threads: int | None, values: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    ) -> Program:
+        """Link it, for these values of inputs; the errors are those of `Program`."""
+        return Program(
+            self.spec, threads, self.flush_denormals, prepared=self.constants, values=values
+        )
 
 
 def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
