@@ -16,6 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, OperatorGraph, Removed, Value, elements_touched
 from graphflow.tir import DTYPES, PrimFunc, interpret
 
@@ -132,13 +133,16 @@ class Call:
         return self.context.known.get(self.inputs[position]) if self.has(position) else None
 
     def constant(self, position: int, role: str) -> Array:
-        """The contents of an input that decides shapes; `UnsupportedOp` where it is not known."""
+        """The contents of an input that decides shapes.
+
+        `ValuesNeeded` where they follow from values of graph inputs that are not known,
+        `UnsupportedOp` where they cannot be found out.
+        """
         array = self.known(position)
         if array is None:
-            self.refuse(
-                f"input {self.inputs[position]} ({role}) is only known at run time",
-                "make it an initializer, or simplify the model with constant folding first",
-            )
+            tensor = self.value(position).name
+            asked = f"{self.op} node {self.name}: input {tensor} ({role})"
+            raise contents_missing(self.context.graph, self.context.known, tensor, asked)
         return array
 
     def refuse(self, what: str, remedy: str) -> NoReturn:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from numpy.typing import ArrayLike
 
-from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode, ObjectSpec
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
-from graphflow.frontends.load import LoadedModel, load_model
+from graphflow.frontends.load import LoadedModel, load_model, read_model, without_functions
 from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_indexing import INDEXING
@@ -29,6 +30,8 @@ from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.sections import Around, Member, add_sections, names_read, stages_of
+from graphflow.frontends.signature import signature
+from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.graph import OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
@@ -52,15 +55,20 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 def import_model(
     model: str | Path | bytes | onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
     fallback: bool = False,
 ) -> OperatorGraph:
     """The operator graph of an ONNX model, opset 7 or later.
 
-    `input_shapes` gives full logical shapes for inputs with symbolic dimensions.  Raises
-    `InvalidModel` for a model or shapes that are wrong.  What no kernel is built for raises
-    `UnsupportedOp`, or with `fallback` becomes part of a section of the graph.
+    `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
+    whole inputs; the graph then means something for these values only.  Raises `InvalidModel` for a
+    model, shapes or values that are wrong, `ValuesNeeded` where shapes depend on values that are
+    not given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes part
+    of a section of the graph.
     """
-    loaded = load_model(model, input_shapes)
+    model = read_model(model)
+    values = fixed_values(model, input_values or {})
+    loaded = load_model(model, shapes_with(input_shapes or {}, values))
     proto = loaded.graph
     consumed = frozenset(name for node in proto.node for name in names_read(node))
     read = consumed.union(info.name for info in proto.output)
@@ -68,11 +76,14 @@ def import_model(
     if not fallback:
         _refuse_unknown_operators(proto)
     _add_sources(loaded, context, fallback)
+    context.known.update(values)
     foreign: dict[int, Member] = {}
     for index, node in enumerate(proto.node):
         call = Call(node, index, context)
         try:
             _import_node(call, node)
+        except ValuesNeeded:
+            raise
         except UnsupportedOp as error:
             if not fallback:
                 raise
@@ -159,6 +170,18 @@ def _add_foreign(loaded: LoadedModel, foreign: Mapping[int, Member], context: Co
         if name in context.graph.values and context.graph.producer(name) is None:
             context.graph.remove_value(name)
             context.graph.removed[name] = Removed("kept by the section that computes it")
+
+
+def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
+    """Raise `UnsupportedOp` for what no shapes can make importable.
+
+    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
+    attributes and shapes are supported shows when the model is imported.
+    """
+    proto = read_model(model)
+    for name, dtype, _ in signature(proto)[0]:
+        check_dtype(f"graph input {name}", dtype)
+    _refuse_unknown_operators(without_functions(proto))
 
 
 def _refuse_unknown_operators(proto: onnx.GraphProto) -> None:
