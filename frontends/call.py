@@ -35,6 +35,10 @@ class Context:
     read: frozenset[str]
     """Tensors that a node reads or the graph returns."""
     known: dict[str, Array] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+    """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
+    object_constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    """Initializers among them."""
     node_names: set[str] = field(default_factory=set)
 
     def add_constant(self, name: str, array: Array) -> None:
@@ -80,6 +84,7 @@ class Call:
         self.outputs = tuple(proto.output)
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
+        self._emitted: list[Node] = []
 
     @property
     def opset(self) -> int:
@@ -170,6 +175,7 @@ class Call:
         op = f"{self.op}.{part}" if part else self.op
         node = Node(name, op, func, names, (result,), (self.name,))
         self.context.graph.add(node)
+        self._emitted.append(node)
         self._evaluate(node)
         return result
 
@@ -200,6 +206,20 @@ class Call:
         names = [buffer.name for buffer in node.func.inputs]
         results = interpret(node.func, dict(zip(names, known, strict=True)))
         self.context.known[node.outputs[0]] = results[node.func.outputs[0].name]
+
+    def undo(self) -> None:
+        """Take everything back that the node became, as if it had not been imported."""
+        context, graph = self.context, self.context.graph
+        for node in reversed(self._emitted):
+            graph.remove(node.name)
+            context.node_names.discard(node.name)
+        made = {name for node in self._emitted for name in node.outputs}
+        for name in made.union(name for name in self.outputs if name in graph.values):
+            graph.remove_value(name)
+            context.known.pop(name, None)
+        for name in self.outputs:
+            graph.removed.pop(name, None)
+        context.node_names.discard(self.name)
 
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""

@@ -41,6 +41,8 @@ class LoadedModel:
     inputs: tuple[onnx.ValueInfoProto, ...]
     """The graph inputs that a caller may set, with static shapes."""
     initializers: tuple[onnx.TensorProto, ...]
+    header: onnx.ModelProto
+    """The model without its graph: IR version and opsets."""
 
 
 def load_model(
@@ -69,7 +71,8 @@ def load_model(
         )
     except (shape_inference.InferenceError, checker.ValidationError, ValueError) as error:
         raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
-    return LoadedModel(typed.graph, opset, tuple(settable), tuple(given.graph.initializer))
+    header = onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import)
+    return LoadedModel(typed.graph, opset, tuple(settable), tuple(given.graph.initializer), header)
 
 
 def without_functions(model: onnx.ModelProto) -> onnx.GraphProto:
@@ -168,7 +171,7 @@ def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequenc
     open_dimensions: list[str] = []
     for name, info in infos.items():
         if not info.type.HasField("tensor_type"):
-            raise UnsupportedOp(f"graph input {name} is no tensor; only tensors are built")
+            continue  # only a foreign node can take it
         if name in wanted:
             _write_shape(info, tuple(wanted[name]))
         open_dimensions += _open_dimensions(info)

@@ -90,6 +90,17 @@ class Compiled:
     values: Mapping[str, Array] = field(default_factory=dict)
 
 
+def imported(
+    proto: onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, Array] | None,
+    options: Options,
+) -> OperatorGraph:
+    """The model's graph, with sections for what no kernel is built for if the options allow it."""
+    fallback = options.fallback is not None
+    return import_model(proto, input_shapes, input_values, fallback=fallback)
+
+
 def fuse_and_staff(
     canonical: OperatorGraph,
     offers: Callable[[OperatorGraph], None] | None,
@@ -151,9 +162,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
     Stage(
         "import",
-        ("proto", "input_shapes", "input_values"),
+        ("proto", "input_shapes", "input_values", "options"),
         ("imported",),
-        import_model,
+        imported,
         graph_text,
     ),
     Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.assumed import require_assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.errors import InvalidModel
+from graphflow.foreign import ForeignNode
 from graphflow.model import (
     Model,
     Models,
@@ -140,6 +141,12 @@ class Executable:
     def poisoned(self) -> int:
         """How many elements of undefined padding a run overwrites; 0 without Options.poison."""
         return self._models.only().poisoned
+
+    @property
+    def foreign(self) -> tuple[ForeignNode, ...]:
+        """The nodes that no kernel is built for, and why; onnxruntime runs them."""
+        sections = self.program.spec.sections
+        return tuple(node for spec in sections for node in spec.section.nodes)
 
     @property
     def layouts(self) -> Mapping[str, EdgeType] | Mapping[str, SavedEdge]:

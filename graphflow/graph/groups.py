@@ -63,7 +63,9 @@ def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
 
 
 def _may_start(graph: OperatorGraph, node: Node) -> bool:
-    if node.by_user or only_fills(node.func) or only_moves(node.func):
+    if node.func.callee is not None or node.by_user:
+        return False
+    if only_fills(node.func) or only_moves(node.func):
         return False
     return not all(graph.is_constant(name) for name in node.outputs)
 

@@ -70,7 +70,7 @@ def reads_in_place(func: PrimFunc, position: int) -> bool:
 
 def only_moves(func: PrimFunc) -> bool:
     """Whether each statement that writes stores a bare load: elements move, none is computed."""
-    return all(
+    return func.callee is None and all(
         isinstance(write, Store) and isinstance(write.value, Load) for write in writes_in(func.body)
     )
 

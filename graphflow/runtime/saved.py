@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import VerifyError
+from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.runtime.container import Bytes, Container, write_container
 from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import reachable
@@ -32,12 +33,14 @@ from graphflow.runtime.program import (
     BufferRef,
     GuardedOutput,
     ProgramSpec,
+    SectionSpec,
     Step,
     TensorSpec,
     TrimmedOutput,
 )
 
 _DOCUMENT = "document:"
+_SECTION = "section:"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +82,9 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         hidden=spec.hidden,
         guards=spec.guards,
         trimmed=spec.trimmed,
+        sections=spec.sections,
+        objects_in=spec.objects_in,
+        objects_out=spec.objects_out,
     )
 
 
@@ -104,7 +110,7 @@ def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by
     owners: dict[bytes, int] = {}
     for number, saved in enumerate(programs):
         owner = owners.setdefault(hashlib.sha256(saved.constants.data).digest(), number)
-        sections |= _sections(saved, number, owner)
+        sections |= _file_sections(saved, number, owner)
     write_container(path, header, sections)
 
 
@@ -129,7 +135,7 @@ def load_programs(path: str | Path) -> tuple[SavedProgram, ...]:
             raise file.refuse(f"it does not describe a program ({error!r})") from error
 
 
-def _sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
+def _file_sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
     """The sections of program `number`, whose constants are those of program `owner`."""
     table, arrays = _packed(saved.arrays)
     program = {
@@ -143,6 +149,7 @@ def _sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
         "code": b"".join(code for _, code in saved.spec.objects),
         "arrays": arrays,
         **{f"{_DOCUMENT}{name}": content for name, content in saved.documents.items()},
+        **{f"{_SECTION}{spec.name}": spec.section.model for spec in saved.spec.sections},
     }
     if owner == number:
         sections["constants"] = saved.constants.data
@@ -159,14 +166,11 @@ def _load(
     """Program `number`; `constants` are those of earlier ones, which this one may share."""
     prefix = _prefix(number)
     program = json.loads(file.read(f"{prefix}program"))
-    spec = _spec(program, file.read(f"{prefix}code"))
+    models = _named_sections(file, f"{prefix}{_SECTION}")
+    spec = _spec(program, file.read(f"{prefix}code"), models)
     if program["constants_of"] == number:
         constants[number] = file.map(f"{prefix}constants")
     block = constants[program["constants_of"]]
-    title = f"{prefix}{_DOCUMENT}"
-    documents = {
-        name.removeprefix(title): file.read(name) for name in file.names if name.startswith(title)
-    }
     if len(block) != spec.constant_bytes:
         raise VerifyError(f"{len(block)} bytes of constants instead of {spec.constant_bytes}")
     return SavedProgram(
@@ -175,8 +179,13 @@ def _load(
         processor=needed,
         flush_denormals=program["flush_denormals"],
         arrays=_unpacked(program["arrays"], file.map(f"{prefix}arrays")),
-        documents=documents,
+        documents=_named_sections(file, f"{prefix}{_DOCUMENT}"),
     )
+
+
+def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
+    """The contents of all sections whose names begin like that, by the rest of their names."""
+    return {n.removeprefix(prefix): file.read(n) for n in file.names if n.startswith(prefix)}
 
 
 # The program as JSON ----------------------------------------------------------------------------
@@ -201,10 +210,38 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "hidden": spec.hidden,
         "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
         "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
+        "sections": [_section(section) for section in spec.sections],
+        "objects_in": [[known.name, known.type] for known in spec.objects_in],
+        "objects_out": [[known.name, known.type] for known in spec.objects_out],
     }
 
 
-def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
+def _section(spec: SectionSpec) -> dict[str, Any]:
+    """All but its model, which is a section of the file."""
+    section = spec.section
+    return {
+        "name": section.name,
+        "nodes": [[node.name, node.op, node.reason] for node in section.nodes],
+        "tensors": [[t.name, t.dtype, t.shape] for t in spec.tensors],
+        **{field: list(getattr(section, field)) for field in _SECTION_NAMES},
+    }
+
+
+_SECTION_NAMES = ("inputs", "outputs", "objects_in", "objects_out")
+
+
+def _section_spec(saved: Mapping[str, Any], model: bytes) -> SectionSpec:
+    section = Section(
+        saved["name"],
+        model,
+        tuple(ForeignNode(*node) for node in saved["nodes"]),
+        **{field: tuple(saved[field]) for field in _SECTION_NAMES},
+    )
+    return SectionSpec(section, _tensors(saved["tensors"]))
+
+
+def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) -> ProgramSpec:
+    """The program; `models` are those of its sections by name."""
     return ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),
@@ -220,6 +257,9 @@ def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
         hidden=program["hidden"],
         guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
         trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
+        sections=tuple(_section_spec(s, models[s["name"]]) for s in program["sections"]),
+        objects_in=tuple(ObjectSpec(*known) for known in program["objects_in"]),
+        objects_out=tuple(ObjectSpec(*known) for known in program["objects_out"]),
     )
 
 

@@ -93,7 +93,7 @@ class Roles:
 @lru_cache(maxsize=4096)
 def roles_of(definition: PrimFunc) -> Roles | None:
     """The roles, or None where the kernel is not one nest over the axes of one output."""
-    if len(definition.outputs) != 1:
+    if len(definition.outputs) != 1 or definition.callee is not None:
         return None
     try:
         merged = merge_stages(Schedule.of(definition)).func
