@@ -34,12 +34,16 @@ class Context:
     """dtype and shape of each tensor, as ONNX infers them; None where it does not know."""
     read: frozenset[str]
     """Tensors that a node reads or the graph returns."""
+    consumed: frozenset[str] = frozenset()
+    """Tensors that a node reads."""
     known: dict[str, Array] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
     """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
     object_constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     """Initializers among them."""
     node_names: set[str] = field(default_factory=set)
+    trimmed: list[tuple[str, int, str]] = field(default_factory=list)
+    """Outputs of the model that a run cuts along an axis, to the extent in an integer tensor."""
 
     def add_constant(self, name: str, array: Array) -> None:
         """Add a tensor whose contents cannot change."""
@@ -161,16 +165,17 @@ class Call:
         inputs: Sequence[str] | None = None,
         output: str | None = None,
         part: str = "",
+        open_axis: int | None = None,
     ) -> str:
         """Add a kernel with one output and give that tensor's name.
 
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
-        kernels names each by its `part`.
+        kernels names each by its `part`.  On an `open_axis` the model may say another extent.
         """
         names = tuple(self.inputs if inputs is None else inputs)
         result = self.outputs[0] if output is None else output
         buffer = func.outputs[0]
-        self.expect(result, buffer.dtype, buffer.shape)
+        self.expect(result, buffer.dtype, buffer.shape, open_axis)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
         node = Node(name, op, func, names, (result,), (self.name,))
@@ -184,13 +189,50 @@ class Call:
         self.expect(self.outputs[0], array.dtype.name, array.shape)
         self.context.add_constant(self.outputs[0], array)
 
-    def expect(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
-        """Check a result against what ONNX infers for it."""
+    def emit_bounded(
+        self,
+        func: PrimFunc,
+        inputs: Sequence[str],
+        output: str,
+        axis: int,
+        count: str,
+        part: str = "",
+    ) -> None:
+        """Add a kernel whose output has room for more than a run gives along `axis`.
+
+        How many elements a run gives there is the only element of the integer tensor `count`.
+        `UnsupportedOp` where another node reads the output, as no kernel has such an extent.
+        """
+        extent = self.context.known.get(count)
+        arrays = [self.context.known[name] for name in inputs if name in self.context.known]
+        if extent is not None and len(arrays) == len(inputs):
+            names = [buffer.name for buffer in func.inputs]
+            whole = interpret(func, dict(zip(names, arrays, strict=True)))
+            cut = (slice(None),) * axis + (slice(int(extent)),)
+            self.context.add_constant(output, whole[func.outputs[0].name][cut])
+            return
+        if output in self.context.consumed:
+            self.refuse(
+                f"how many elements its output {output} has is only known at run time, and other "
+                "nodes read it",
+                "cut the model behind this node",
+            )
+        self.emit(func, inputs, output, part, axis)
+        if output in self.context.read:
+            self.context.trimmed.append((output, axis, count))
+
+    def expect(
+        self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None = None
+    ) -> None:
+        """Check a result against what ONNX infers for it, but for the extent of an open axis."""
         check_dtype(f"{self.op} node {self.name}: tensor {name}", dtype)
         declared_dtype, declared = self.context.declared.get(name, (dtype, None))
         agrees = declared is None or (
             len(declared) == len(shape)
-            and all(n is None or n == m for n, m in zip(declared, shape, strict=True))
+            and all(
+                n is None or n == m or axis == open_axis
+                for axis, (n, m) in enumerate(zip(declared, shape, strict=True))
+            )
         )
         if not agrees or declared_dtype != dtype:
             raise InvalidModel(
@@ -219,6 +261,8 @@ class Call:
             context.known.pop(name, None)
         for name in self.outputs:
             graph.removed.pop(name, None)
+        graph.guards = tuple(guard for guard in graph.guards if guard.value not in made)
+        context.trimmed = [trim for trim in context.trimmed if trim[0] not in self.outputs]
         context.node_names.discard(self.name)
 
     def finish(self) -> None:

@@ -17,13 +17,17 @@ from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp, Values
 from graphflow.foreign import ForeignNode, ObjectSpec
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
 from graphflow.frontends.load import LoadedModel, load_model, read_model, without_functions
+from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
+from graphflow.frontends.ops_indexing import INDEXING
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
+from graphflow.frontends.ops_ranking import RANKING
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
+from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.sections import Around, Member, add_sections, names_read, stages_of
 from graphflow.frontends.signature import signature
@@ -32,13 +36,17 @@ from graphflow.graph import OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
+    **COMPACTION,
     **ELEMENTWISE,
+    **INDEXING,
     **LINEAR,
     **NORMALIZATION,
+    **RANKING,
     **REDUCTION,
     **RESIZE,
     **SELECTION,
     **SHAPE,
+    **SUPPRESSION,
     **WINDOW,
 }
 """What each ONNX operator of the standard domain becomes."""
@@ -62,7 +70,9 @@ def import_model(
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values))
     proto = loaded.graph
-    context = Context(OperatorGraph(), loaded.opset, _declared(proto), _tensors_read(proto))
+    consumed = frozenset(name for node in proto.node for name in names_read(node))
+    read = consumed.union(info.name for info in proto.output)
+    context = Context(OperatorGraph(), loaded.opset, _declared(proto), read, consumed)
     if not fallback:
         _refuse_unknown_operators(proto)
     _add_sources(loaded, context, fallback)
@@ -81,6 +91,8 @@ def import_model(
             foreign[index] = _foreign(call, node, reason)
     _add_foreign(loaded, foreign, context)
     context.graph.set_outputs(i.name for i in proto.output if i.name not in context.objects)
+    for output, axis, count in context.trimmed:
+        context.graph.trim_output(output, axis, count)
     context.graph.validate()
     return context.graph
 
@@ -205,11 +217,6 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
             )
         found[info.name] = (dtype_name(tensor.elem_type), shape)
     return found
-
-
-def _tensors_read(proto: onnx.GraphProto) -> frozenset[str]:
-    read = {name for node in proto.node for name in node.input if name}
-    return frozenset(read.union(info.name for info in proto.output))
 
 
 def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
