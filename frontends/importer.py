@@ -62,9 +62,9 @@ def import_model(
 
     `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
     whole inputs; the graph then means something for these values only.  Raises `InvalidModel` for a
-    model, shapes or values that are wrong, `ValuesNeeded` where shapes depend on values that are
-    not given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes part
-    of a section of the graph.
+    model, shapes or values that are wrong, and `ValuesNeeded` where shapes depend on values that
+    are not given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes
+    part of a section of the graph.
     """
     model = read_model(model)
     values = fixed_values(model, input_values or {})
@@ -85,7 +85,8 @@ def import_model(
         except ValuesNeeded:
             raise
         except UnsupportedOp as error:
-            if not fallback:
+            # Given these values the node has a kernel, and one that knows its shapes.
+            if not fallback or isinstance(error, ValuesNeeded):
                 raise
             call.undo()
             reason = str(error).removeprefix(f"{call.op} node {call.name}: ")
@@ -96,6 +97,18 @@ def import_model(
         context.graph.trim_output(output, axis, count)
     context.graph.validate()
     return context.graph
+
+
+def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
+    """Raise `UnsupportedOp` for what no shapes can make importable.
+
+    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
+    attributes and shapes are supported shows when the model is imported.
+    """
+    proto = read_model(model)
+    for name, dtype, _ in signature(proto)[0]:
+        check_dtype(f"graph input {name}", dtype)
+    _refuse_unknown_operators(without_functions(proto))
 
 
 def _import_node(call: Call, proto: onnx.NodeProto) -> None:
@@ -170,18 +183,6 @@ def _add_foreign(loaded: LoadedModel, foreign: Mapping[int, Member], context: Co
         if name in context.graph.values and context.graph.producer(name) is None:
             context.graph.remove_value(name)
             context.graph.removed[name] = Removed("kept by the section that computes it")
-
-
-def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
-    """Raise `UnsupportedOp` for what no shapes can make importable.
-
-    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
-    attributes and shapes are supported shows when the model is imported.
-    """
-    proto = read_model(model)
-    for name, dtype, _ in signature(proto)[0]:
-        check_dtype(f"graph input {name}", dtype)
-    _refuse_unknown_operators(without_functions(proto))
 
 
 def _refuse_unknown_operators(proto: onnx.GraphProto) -> None:

@@ -81,8 +81,12 @@ def contents_missing(
 
     `ValuesNeeded` where they follow from values of small graph inputs, else why they do not.
     """
-    inputs, stuck = _sources(graph, known, name)
+    sources, stuck = _sources(graph, known, name)
     what = f"{asked} is only known at run time"
+    inputs = tuple(source for source in sources if source in graph.inputs)
+    if len(inputs) < len(sources):
+        other = next(source for source in sources if source not in inputs)
+        return UnsupportedOp(f"{what}: it depends on {other}, which no kernel computes")
     large = [n for n in inputs if graph.values[n].size > VALUE_LIMIT]
     if large:
         size = graph.values[large[0]].size
@@ -105,11 +109,11 @@ def contents_missing(
 def _sources(
     graph: OperatorGraph, known: Mapping[str, Array], name: str
 ) -> tuple[tuple[str, ...], Node | None]:
-    """The graph inputs that `name` depends on and whose values are not known, and a node of known
-    inputs whose results are not."""
+    """The tensors without a producer that `name` depends on and whose contents are not known, and a
+    node of known inputs whose results are not."""
     pending, stuck = [name], None
     seen: set[str] = set()
-    inputs: list[str] = []
+    sources: list[str] = []
     while pending:
         tensor = pending.pop()
         if tensor in known or tensor in seen:
@@ -117,9 +121,9 @@ def _sources(
         seen.add(tensor)
         node = graph.producer(tensor)
         if node is None:
-            inputs.append(tensor)
+            sources.append(tensor)
             continue
         if all(n in known for n in node.inputs):
             stuck = node
         pending += reversed(node.inputs)
-    return tuple(inputs), stuck
+    return tuple(sources), stuck

@@ -111,7 +111,8 @@ def run_model(wanted: argparse.Namespace) -> int:
 
 def run_check(wanted: argparse.Namespace) -> int:
     """`graphflow check MODEL`."""
-    found = check(_model(wanted.model, wanted.reseed), input_shapes=dict(wanted.shape))
+    model = _model(wanted.model, wanted.reseed)
+    found = check(model, input_shapes=dict(wanted.shape), input_values=dict(wanted.value))
     print("\n".join(found.lines()))
     return 0 if found.runs else 1
 

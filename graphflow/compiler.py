@@ -94,7 +94,7 @@ class Compiled:
 def imported(
     proto: onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None,
-    input_values: Mapping[str, ArrayLike] | None,
+    input_values: Mapping[str, Array] | None,
     options: Options,
 ) -> OperatorGraph:
     """The model's graph, with sections for what no kernel is built for if the options allow it."""

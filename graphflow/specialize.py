@@ -250,7 +250,7 @@ class Specializer:
             if name not in inputs:
                 raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
             dtype = np.asarray(inputs[name]).dtype.newbyteorder("=")
-            if dtype.name != declared[name].dtype:
+            if declared[name].is_number and dtype.name != declared[name].dtype:
                 raise InvalidModel(
                     f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
                 )

@@ -17,6 +17,7 @@ from graphflow.frontends import import_model
 from graphflow.frontends.values import VALUE_LIMIT
 from graphflow.models import Builder
 
+STRICT = gf.Options(threads=1, fallback=None)
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
@@ -111,6 +112,30 @@ def test_the_outputs_of_a_split_have_the_extents_that_a_run_gives() -> None:
     x_values = np.arange(12, dtype=np.float32).reshape(2, 6)
     for first in (1, 4):
         assert_as_peer(exe, proto, {"x": x_values, "parts": ints(first, 6 - first)})
+
+
+def test_how_many_a_topk_gives_is_decided_by_a_run() -> None:
+    build = Builder(opset=18)
+    x, k = build.input("x", (2, 6)), build.input("k", (1,), "int64")
+    build.node("TopK", [x, k], ["values", "places"], axis=1)
+    build.output("values", shape=open_shape(2))
+    build.output("places", shape=open_shape(2), dtype="int64")
+    exe = gf.compile(build.model(), threads=1)
+    x_values = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    for count in (1, 4):
+        assert_as_peer(exe, build.model(), {"x": x_values, "k": ints(count)})
+    assert exe.deciding == ("k",)
+
+
+def test_indices_decide_no_shape() -> None:
+    build = Builder(opset=18)
+    x, ids = build.input("x", (5, 2)), build.input("ids", (3,), "int64")
+    build.output(build.node("Gather", [x, ids]))
+    exe = gf.compile(build.model(), threads=1)
+    x_values = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for values in (ints(0, 4, 1), ints(-1, 2, 2)):
+        assert_as_peer(exe, build.model(), {"x": x_values, "ids": values})
+    assert exe.deciding == () and len(exe.specializations) == 1
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -313,7 +338,7 @@ def test_values_of_a_large_input_decide_nothing() -> None:
     shape = build.node("ReduceMax", [x], keepdims=1)
     build.output(build.node("Reshape", [x, shape]), shape=open_shape(1), dtype="int64")
     with pytest.raises(UnsupportedOp, match=f"graph input x, and that has {2 * VALUE_LIMIT}") as e:
-        gf.compile(build.model())
+        gf.compile(build.model(), options=STRICT)
     assert not isinstance(e.value, ValuesNeeded)
 
 
@@ -324,4 +349,34 @@ def test_values_that_take_too_much_to_compute_decide_nothing() -> None:
     largest = build.node("ReduceMax", [large], keepdims=1)
     build.output(build.node("Reshape", [x, largest]), shape=open_shape(1))
     with pytest.raises(UnsupportedOp, match="expand_1_node computes too many elements"):
-        gf.compile(build.model()).run({"x": X[:1, 0, :1], "shape": ints(1)})
+        gf.compile(build.model(), options=STRICT).run({"x": X[:1, 0, :1], "shape": ints(1)})
+
+
+def test_values_that_onnxruntime_computes_decide_nothing() -> None:
+    """Det has no kernel, so the Reshape behind it has none either; the rest is as ever."""
+    build = Builder(opset=18)
+    x, square = build.input("x", (2, 3, 4)), build.input("square", (1, 1, 1))
+    size = build.node("Cast", [build.node("Det", [square])], to=onnx.TensorProto.INT64)
+    wanted = build.node("Concat", [size, build.constant(ints(-1))], axis=0)
+    build.output(build.node("Reshape", [x, wanted]), shape=open_shape(2))
+    exe = gf.compile(build.model(), threads=1)
+    assert exe.deciding == () and {node.op for node in exe.foreign} >= {"Det", "Reshape"}
+    for rows in (2, 4):
+        inputs = {"x": X, "square": np.full((1, 1, 1), rows, np.float32)}
+        assert_as_peer(exe, build.model(), inputs)
+
+
+def test_a_model_with_foreign_nodes_is_specialized_too(tmp_path: Path) -> None:
+    build = Builder(opset=18)
+    x, shape = build.input("x", (4, 4)), build.input("shape", (3,), "int64")
+    y = build.node("Reshape", [build.add(x, x), shape])
+    build.output(build.node("Det", [y]), shape=open_shape(1))
+    proto = build.model()
+    exe = gf.compile(proto, threads=1)
+    x_values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    for count, size in ((1, 4), (4, 2)):
+        assert_as_peer(exe, proto, {"x": x_values, "shape": ints(count, size, size)})
+    assert len(exe.specializations) == 2
+    exe.save(tmp_path / "foreign.gfx")
+    loaded = gf.load(tmp_path / "foreign.gfx")
+    assert_as_peer(loaded, proto, {"x": x_values, "shape": ints(4, 2, 2)})

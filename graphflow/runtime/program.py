@@ -102,6 +102,14 @@ class OpenTensor:
         return f"{self.name}: {self.dtype}[{extents}]"
 
     @property
+    def is_number(self) -> bool:
+        """Whether it is a tensor of a dtype that kernels may have."""
+        try:
+            return np.dtype(self.dtype).kind in _KINDS
+        except TypeError:
+            return False
+
+    @property
     def is_open(self) -> bool:
         """Whether an extent is not known."""
         return self.shape is None or any(isinstance(extent, str) for extent in self.shape)

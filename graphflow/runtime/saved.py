@@ -110,7 +110,7 @@ def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by
     owners: dict[bytes, int] = {}
     for number, saved in enumerate(programs):
         owner = owners.setdefault(hashlib.sha256(saved.constants.data).digest(), number)
-        sections |= _sections(saved, number, owner)
+        sections |= _file_sections(saved, number, owner)
     write_container(path, header, sections)
 
 
@@ -135,7 +135,7 @@ def load_programs(path: str | Path) -> tuple[SavedProgram, ...]:
             raise file.refuse(f"it does not describe a program ({error!r})") from error
 
 
-def _sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
+def _file_sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
     """The sections of program `number`, whose constants are those of program `owner`."""
     table, arrays = _packed(saved.arrays)
     program = {
@@ -166,7 +166,8 @@ def _load(
     """Program `number`; `constants` are those of earlier ones, which this one may share."""
     prefix = _prefix(number)
     program = json.loads(file.read(f"{prefix}program"))
-    spec = _spec(program, file.read(f"{prefix}code"), _named(file, f"{prefix}{_SECTION}"))
+    models = _named_sections(file, f"{prefix}{_SECTION}")
+    spec = _spec(program, file.read(f"{prefix}code"), models)
     if program["constants_of"] == number:
         constants[number] = file.map(f"{prefix}constants")
     block = constants[program["constants_of"]]
@@ -178,14 +179,13 @@ def _load(
         processor=needed,
         flush_denormals=program["flush_denormals"],
         arrays=_unpacked(program["arrays"], file.map(f"{prefix}arrays")),
-        documents=_named(file, f"{prefix}{_DOCUMENT}"),
+        documents=_named_sections(file, f"{prefix}{_DOCUMENT}"),
     )
 
 
-def _named(file: Container, title: str) -> dict[str, bytes]:
-    """The sections of the file whose names begin with `title`, by what follows."""
-    return {name.removeprefix(title): file.read(name) for name in file.names
-            if name.startswith(title)}  # fmt: skip
+def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
+    """The contents of all sections whose names begin like that, by the rest of their names."""
+    return {n.removeprefix(prefix): file.read(n) for n in file.names if n.startswith(prefix)}
 
 
 # The program as JSON ----------------------------------------------------------------------------
