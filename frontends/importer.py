@@ -82,8 +82,6 @@ def import_model(
         call = Call(node, index, context)
         try:
             _import_node(call, node)
-        except ValuesNeeded:
-            raise
         except UnsupportedOp as error:
             # Given these values the node has a kernel, and one that knows its shapes.
             if not fallback or isinstance(error, ValuesNeeded):

@@ -95,9 +95,6 @@ def contents_missing(
             f"elements; at most {VALUE_LIMIT} may decide shapes; make it an initializer, or "
             "compute outside of the model what decides"
         )
-    computed = [n for n in inputs if n not in graph.inputs]
-    if computed:
-        return UnsupportedOp(f"{what}: {computed[0]} is computed by a node without a kernel")
     if stuck is not None and not inputs:
         return UnsupportedOp(
             f"{what}: {stuck.op} node {stuck.name} computes too many elements to be evaluated when "

@@ -101,8 +101,7 @@ def compile(
             return Executable(Single(loaded(build(given, values))))
         except ValuesNeeded as error:
             needed = error.inputs
-    if chosen.fallback is None:
-        check_supported(proto)
+    _require_runnable(proto, chosen)
     interface = _interface(proto, model_name(model) if name is None else name, given, values)
     return Executable(
         Specializer(build, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
-from numpy.typing import ArrayLike
 
 from graphflow.assumed import Assumed, Assumption
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
