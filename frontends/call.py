@@ -16,6 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, OperatorGraph, Removed, Value, elements_touched
 from graphflow.tir import DTYPES, PrimFunc, interpret
 
@@ -36,6 +37,10 @@ class Context:
     consumed: frozenset[str] = frozenset()
     """Tensors that a node reads."""
     known: dict[str, Array] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+    """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
+    object_constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    """Initializers among them."""
     node_names: set[str] = field(default_factory=set)
     trimmed: list[tuple[str, int, str]] = field(default_factory=list)
     """Outputs of the model that a run cuts along an axis, to the extent in an integer tensor."""
@@ -83,6 +88,7 @@ class Call:
         self.outputs = tuple(proto.output)
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
+        self._emitted: list[Node] = []
 
     @property
     def opset(self) -> int:
@@ -127,13 +133,16 @@ class Call:
         return self.context.known.get(self.inputs[position]) if self.has(position) else None
 
     def constant(self, position: int, role: str) -> Array:
-        """The contents of an input that decides shapes; `UnsupportedOp` where it is not known."""
+        """The contents of an input that decides shapes.
+
+        `ValuesNeeded` where they follow from values of graph inputs that are not known,
+        `UnsupportedOp` where they cannot be found out.
+        """
         array = self.known(position)
         if array is None:
-            self.refuse(
-                f"input {self.inputs[position]} ({role}) is only known at run time",
-                "make it an initializer, or simplify the model with constant folding first",
-            )
+            tensor = self.value(position).name
+            asked = f"{self.op} node {self.name}: input {tensor} ({role})"
+            raise contents_missing(self.context.graph, self.context.known, tensor, asked)
         return array
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
@@ -171,6 +180,7 @@ class Call:
         op = f"{self.op}.{part}" if part else self.op
         node = Node(name, op, func, names, (result,), (self.name,))
         self.context.graph.add(node)
+        self._emitted.append(node)
         self._evaluate(node)
         return result
 
@@ -238,6 +248,22 @@ class Call:
         names = [buffer.name for buffer in node.func.inputs]
         results = interpret(node.func, dict(zip(names, known, strict=True)))
         self.context.known[node.outputs[0]] = results[node.func.outputs[0].name]
+
+    def undo(self) -> None:
+        """Take everything back that the node became, as if it had not been imported."""
+        context, graph = self.context, self.context.graph
+        for node in reversed(self._emitted):
+            graph.remove(node.name)
+            context.node_names.discard(node.name)
+        made = {name for node in self._emitted for name in node.outputs}
+        graph.guards = tuple(guard for guard in graph.guards if guard.value not in made)
+        context.trimmed = [trim for trim in context.trimmed if trim[0] not in self.outputs]
+        for name in made.union(name for name in self.outputs if name in graph.values):
+            graph.remove_value(name)
+            context.known.pop(name, None)
+        for name in self.outputs:
+            graph.removed.pop(name, None)
+        context.node_names.discard(self.name)
 
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""

@@ -96,7 +96,7 @@ def evaluate_constants(graph: OperatorGraph) -> int:
     changes = 0
     for node in graph.topological():
         ready = all(n in graph.initializers and n not in graph.inputs for n in node.inputs)
-        if not ready or elements_touched(node.func) > CONSTANT_LIMIT:
+        if not ready or node.func.callee or elements_touched(node.func) > CONSTANT_LIMIT:
             continue
         arrays = [graph.initializers[name] for name in node.inputs]
         names = [buffer.name for buffer in node.func.inputs]
@@ -130,6 +130,10 @@ def remove_dead(graph: OperatorGraph) -> int:
     After: each node reaches a graph output.  Graph inputs stay.
     """
     live = set(graph.outputs)
+    for node in graph.topological():
+        # What leaves a section besides tensors may be an output of the model.
+        if node.func.callee is not None and graph.sections[node.func.callee].objects_out:
+            live.update(node.outputs)
     changes = 0
     for node in reversed(graph.topological()):
         if any(name in live for name in node.outputs):

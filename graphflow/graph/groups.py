@@ -64,7 +64,9 @@ def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
 
 
 def _may_start(graph: OperatorGraph, node: Node) -> bool:
-    if node.by_user or only_fills(node.func) or only_moves(node.func):
+    if node.func.callee is not None or node.by_user:
+        return False
+    if only_fills(node.func) or only_moves(node.func):
         return False
     if matched_variables(node.func.body):
         # No tile is made of it, and stage by stage threads share kernels of one nest only.

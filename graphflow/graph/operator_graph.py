@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 import networkx as nx
 
 from graphflow.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, ValueGuard
 from graphflow.graph.value import Array, Value
 from graphflow.schedule import Schedule, is_marked, require_sound
@@ -65,6 +66,12 @@ class OperatorGraph:
         self.trims: tuple[OutputTrim, ...] = ()
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
+        self.sections: dict[str, Section] = {}
+        """What the nodes run whose kernels have a `callee`, by that name."""
+        self.objects_in: tuple[ObjectSpec, ...] = ()
+        """What a run is given for sections only, which no kernel could take."""
+        self.objects_out: tuple[ObjectSpec, ...] = ()
+        """Outputs of the model that a section gives and no kernel could."""
         self._values: dict[str, Value] = {}
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
@@ -80,6 +87,8 @@ class OperatorGraph:
         other.guards, other.trims = self.guards, self.trims
         other.initializers = dict(self.initializers)
         other.removed = dict(self.removed)
+        other.sections = dict(self.sections)
+        other.objects_in, other.objects_out = self.objects_in, self.objects_out
         other._values, other._nodes = dict(self._values), dict(self._nodes)
         other._next = self._next
         other._order, other._graph = dict(self._order), self._graph.copy()
@@ -168,12 +177,13 @@ class OperatorGraph:
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
 
-        A graph input is not constant, even where an initializer gives its default.
+        A graph input is not constant, even where an initializer gives its default; nor is what
+        comes from outside, where each run may give something else.
         """
         if self._constants is None:
             known = {name for name in self.initializers if name not in self.inputs}
             for node in self.topological():
-                if all(name in known for name in node.inputs):
+                if node.func.callee is None and all(name in known for name in node.inputs):
                     known.update(node.outputs)
             self._constants = frozenset(known)
         return value in self._constants
@@ -306,7 +316,9 @@ class OperatorGraph:
 
     def _note_constants(self, node: Node) -> None:
         """Keeps what is known of constants beside a new node, unless others may follow from it."""
-        if self._constants is not None and self._constants.issuperset(node.inputs):
+        if node.func.callee is not None or self._constants is None:
+            return
+        if self._constants.issuperset(node.inputs):
             read = any(self._graph.out_degree(("value", name)) for name in node.outputs)
             self._constants = None if read else self._constants | set(node.outputs)
 

@@ -75,7 +75,7 @@ def only_moves(func: PrimFunc) -> bool:
 
     Which element moves where must be known: under a condition on data it is not.
     """
-    if _decided_by_data(func):
+    if func.callee is not None or _decided_by_data(func):
         return False
     return all(
         isinstance(write, Store) and isinstance(write.value, Load) for write in writes_in(func.body)

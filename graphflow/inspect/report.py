@@ -59,6 +59,11 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"edge": trim.output, "axis": trim.axis, "extents": trim.extents}
             for trim in compiled.graph.trims
         ],
+        "foreign": [
+            {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}
+            for spec in compiled.spec.sections
+            for node in spec.section.nodes
+        ],
         "pinned": [
             {
                 "edge": pin.value,
@@ -156,6 +161,8 @@ def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]
         "fills": moves.fills,
         "cancelled_pairs": len(compiled.plan.cancelled),
         "folded_constants": moves.folded,
+        "sections": len(compiled.spec.sections),
+        "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
         "vector_form_share": vector_form_share(compiled),
         "poisoned_elements": compiled.physical.poisoned,
         "measured_prices": compiled.plan.measured_prices,

@@ -9,13 +9,16 @@ from graphflow.runtime.program import (
     ALIGNMENT,
     BufferRef,
     GuardedOutput,
+    OpenTensor,
     ProgramSpec,
+    SectionSpec,
     Space,
     Step,
     TensorSpec,
     TrimmedOutput,
 )
-from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
+from graphflow.runtime.saved import SavedProgram, load_programs, prepared_spec, save_programs
+from graphflow.runtime.values import require_value, value_key
 
 __all__ = [
     "ALIGNMENT",
@@ -23,10 +26,12 @@ __all__ = [
     "BufferRef",
     "GuardedOutput",
     "LinkedCode",
+    "OpenTensor",
     "Processor",
     "Program",
     "ProgramSpec",
     "SavedProgram",
+    "SectionSpec",
     "Space",
     "Step",
     "TensorSpec",
@@ -35,8 +40,10 @@ __all__ = [
     "default_threads",
     "is_container",
     "link",
-    "load_program",
+    "load_programs",
     "prepared_spec",
     "processor_of",
-    "save_program",
+    "require_value",
+    "save_programs",
+    "value_key",
 ]

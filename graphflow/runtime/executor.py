@@ -8,16 +8,19 @@ thread and in forked children, and with the same bits for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.errors import GraphflowError, InvalidModel, VerifyError
+from graphflow.foreign import open_section
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
+from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
 from graphflow.runtime.pool import POOLS
 from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
 from graphflow.runtime.results import (
@@ -27,6 +30,7 @@ from graphflow.runtime.results import (
     trimmed_views,
 )
 from graphflow.runtime.table import Arena, StepTable, step_table
+from graphflow.runtime.values import require_value
 
 _KEPT_ARENAS = 4
 """Arenas kept for later runs; more exist only while more runs are under way."""
@@ -39,7 +43,8 @@ class Program:
 
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory.  Raises CodegenError for unusable object code,
+    without `prepare`, which may be read-only memory; `values` are inputs by name that it was made
+    for, and other values are refused.  Raises CodegenError for unusable object code,
     GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
     """
 
@@ -49,45 +54,61 @@ class Program:
         threads: int | None = None,
         flush_denormals: bool = False,
         prepared: NDArray[np.uint8] | None = None,
+        values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> None:
         self.spec = spec
+        self._values = dict(values)
         self.threads = default_threads() if threads is None else threads
         if not 1 <= self.threads <= _MOST_THREADS:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
         self._flush_denormals = flush_denormals
         self._run = driver().run
         self._code = link(spec.objects)
+        sessions = {s.name: open_section(s.section, self.threads) for s in spec.sections}
         self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
-        self._table = self._step_table(spec.run, self._constants)
+        self._tables = [self._step_table(steps, self._constants) for steps in native_steps(spec)]
+        self._stretches = tuple(stretches(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
-        self._names = {tensor.name for tensor in spec.inputs}
+        self._names = set(spec.input_names)
         # Pop and append are atomic, so no lock can be held by another thread during a fork.
-        self._idle = [Arena(spec, self._table, flush_denormals)]
+        self._idle = [self._new_arena()]
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs are new arrays, also where they are trimmed.  Raises InvalidModel, before
-        anything runs, if the inputs are not exactly the ones of `spec.inputs`, and RunError, after
-        it, if a guard does not hold.
+        The outputs are new arrays, also where they are trimmed; those of `spec.objects_out` are as
+        onnxruntime gives them.  Raises InvalidModel, before anything runs, if the inputs are not
+        exactly the ones of `spec.inputs` and `spec.objects_in`, and RunError, after it, if a guard
+        does not hold.
         """
         arrays = self._accept(inputs)
+        objects = self._objects(inputs)
         arena = self._arena()
         for index, array in enumerate(arrays):
             arena.addresses[index] = _usable_address(array, arena.staging[index])
         outputs = self._new_outputs(arena)
-        self.execute(arena, self._table)
+        self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        return checked_results(self.spec, outputs)
+        results = checked_results(self.spec, outputs)
+        return {**results, **{known.name: objects[known.name] for known in self.spec.objects_out}}
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
-        return BoundRun(self, self._accept(inputs))
+        return BoundRun(self, self._accept(inputs), inputs)
 
-    def execute(self, arena: Arena, table: StepTable) -> None:
+    def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
+        """Run all stretches on an arena; `objects` has those that go in, and gets all others."""
+        for stretch in self._stretches:
+            match stretch:
+                case Native():
+                    self._walk(arena, stretch.table, arena.jobs[stretch.job])
+                case Foreign():
+                    stretch.run(arena, address_of(self._constants), objects)
+
+    def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
 
         Long runs pause between steps, so that a handler of a signal can end them by an exception.
@@ -95,7 +116,7 @@ class Program:
         step = 0
         try:
             # The pool is asked for each time: a handler may have forked.
-            while (step := self._run(self._pool(table), arena.job, step)) > 0:
+            while (step := self._run(self._pool(table), job, step)) > 0:
                 pass
         except BaseException:
             arena.abandon()
@@ -127,7 +148,8 @@ class Program:
         if spec.prepare:
             table = self._step_table(spec.prepare, constants)
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
-            self.execute(Arena(spec, table, self._flush_denormals), table)
+            arena = Arena(spec, [table], self._flush_denormals)
+            self._walk(arena, table, arena.jobs[0])
         release(constants, spec.run_constant_bytes)
         return constants
 
@@ -143,7 +165,14 @@ class Program:
         try:
             return self._idle.pop()
         except IndexError:
-            return Arena(self.spec, self._table, self._flush_denormals)
+            return self._new_arena()
+
+    def _new_arena(self) -> Arena:
+        return Arena(self.spec, self._tables, self._flush_denormals)
+
+    def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+        """What a run is given for sections alone, as it is."""
+        return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
         outputs = []
@@ -166,18 +195,20 @@ class Program:
                     f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
                     f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
                 )
+            if tensor.name in self._values:
+                require_value(tensor.name, self._values[tensor.name], array)
             arrays.append(array)
         return arrays
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
-        missing = [tensor.name for tensor in self.spec.inputs if tensor.name not in inputs]
+        missing = [name for name in self.spec.input_names if name not in inputs]
         unknown = [name for name in inputs if name not in self._names]
         found = [f"input {name!r} is missing" for name in missing]
         found += [f"there is no input {name!r}" for name in unknown]
         raise InvalidModel(f"{', '.join(found)}; {self._expected()}")
 
     def _expected(self) -> str:
-        listed = ", ".join(str(tensor) for tensor in self.spec.inputs)
+        listed = ", ".join(map(str, (*self.spec.inputs, *self.spec.objects_in)))
         return f"the inputs are {listed}" if listed else "the program takes no inputs"
 
 
@@ -188,12 +219,14 @@ class BoundRun:
     and for tight loops.  Not for two threads at once: the second one gets a GraphflowError.
     """
 
-    __slots__ = ("_arena", "_buffers", "_program", "_table", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "outputs")
 
-    def __init__(self, program: Program, arrays: list[NDArray[Any]]) -> None:
+    def __init__(
+        self, program: Program, arrays: list[NDArray[Any]], inputs: Mapping[str, Any]
+    ) -> None:
         self._program = program
-        self._table = program._table
-        self._arena = Arena(program.spec, self._table, program._flush_denormals)
+        self._objects = program._objects(inputs)
+        self._arena = program._new_arena()
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
             np.copyto(copy, array)
             self._arena.addresses[index] = address_of(copy)
@@ -202,7 +235,7 @@ class BoundRun:
 
     def run(self) -> None:
         """Run once more on the bound inputs; RunError if a guard does not hold."""
-        self._program.execute(self._arena, self._table)
+        self._program.execute(self._arena, self._objects)
         spec = self._program.spec
         require_guards(spec, self._buffers)
         if spec.trimmed:

@@ -9,13 +9,14 @@ block and on its alignment, tensor names are unique, constants fit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import VerifyError
+from graphflow.foreign import ObjectSpec, Section
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
@@ -85,6 +86,36 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTensor:
+    """An input or output of a model whose extents are not all known.
+
+    An extent is a number, the name that the model has for it, or `?`.  `shape` is None where even
+    the rank is not known.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{extents}]"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a tensor of a dtype that kernels may have."""
+        try:
+            return np.dtype(self.dtype).kind in _KINDS
+        except TypeError:
+            return False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an extent is not known."""
+        return self.shape is None or any(isinstance(extent, str) for extent in self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class GuardedOutput:
     """After a run, each element of output number `output` has to be from `lo` to `hi`.
 
@@ -110,6 +141,22 @@ class TrimmedOutput:
     element: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SectionSpec:
+    """A foreign part of the program: steps whose symbol is its name run it.
+
+    `tensors` are what the step's buffers hold, the inputs of the section and then its outputs.
+    """
+
+    section: Section
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def name(self) -> str:
+        """The symbol of its steps."""
+        return self.section.name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramSpec:
     """A whole model as one native program.
@@ -119,6 +166,8 @@ class ProgramSpec:
     that `run` reads; it may use the arena as scratch.  `run` is executed at every run; of the
     constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
     The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
+    `sections` are what runs in onnxruntime, and `objects_in` and `objects_out` what a run takes and
+    gives for them alone.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -131,6 +180,15 @@ class ProgramSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kept_bytes: int | None = None
+    sections: tuple[SectionSpec, ...] = ()
+    objects_in: tuple[ObjectSpec, ...] = ()
+    objects_out: tuple[ObjectSpec, ...] = ()
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of everything that a run takes."""
+        return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
+
     hidden: int = 0
     guards: tuple[GuardedOutput, ...] = ()
     trimmed: tuple[TrimmedOutput, ...] = ()
@@ -146,9 +204,11 @@ class ProgramSpec:
         return self.constant_bytes if self.kept_bytes is None else self.kept_bytes
 
     def __post_init__(self) -> None:
-        _check_unique("symbol", [symbol for symbol, _ in self.objects])
-        _check_unique("input", [tensor.name for tensor in self.inputs])
-        _check_unique("output", [tensor.name for tensor in self.outputs])
+        sections = [section.name for section in self.sections]
+        _check_unique("symbol", [*(symbol for symbol, _ in self.objects), *sections])
+        _check_unique("input", self.input_names)
+        outputs = [*(t.name for t in self.outputs), *(o.name for o in self.objects_out)]
+        _check_unique("output", outputs)
         if not 0 <= self.run_constant_bytes <= self.constant_bytes:
             raise VerifyError(
                 f"{self.kept_bytes} bytes of constants are to be kept, of {self.constant_bytes}"
@@ -158,6 +218,9 @@ class ProgramSpec:
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
             for index, step in enumerate(steps):
+                if phase == "run" and step.symbol in sections:
+                    self._check_section(f"{phase} step {index} ({step.symbol})", step)
+                    continue
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
 
     def _check_constants(self) -> None:
@@ -207,6 +270,14 @@ class ProgramSpec:
             if phase == "prepare" and ref.space in ("input", "output"):
                 raise VerifyError(f"{where}: there are no graph {ref.space}s when loading")
             self._check_ref(where, phase, ref)
+
+    def _check_section(self, where: str, step: Step) -> None:
+        (spec,) = (spec for spec in self.sections if spec.name == step.symbol)
+        if len(spec.tensors) != len(step.buffers):
+            raise VerifyError(f"{where}: {len(step.buffers)} buffers for {len(spec.tensors)}")
+        for ref, tensor in zip(step.buffers, spec.tensors, strict=True):
+            end = replace(ref, offset=ref.offset + tensor.nbytes) if ref.offset >= 0 else ref
+            self._check_ref(where, "run", end)
 
     def _check_ref(self, where: str, phase: str, ref: BufferRef) -> None:
         constants = self.constant_bytes if phase == "prepare" else self.run_constant_bytes

@@ -94,7 +94,9 @@ class Roles:
 @lru_cache(maxsize=4096)
 def roles_of(definition: PrimFunc) -> Roles | None:
     """The roles, or None where the kernel is not one nest over the axes of one output."""
-    if len(definition.outputs) != 1 or matched_variables(definition.body):
+    if len(definition.outputs) != 1 or definition.callee is not None:
+        return None
+    if matched_variables(definition.body):
         return None  # a tile would run all iterations of a matched loop
     try:
         merged = merge_stages(Schedule.of(definition)).func
