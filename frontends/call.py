@@ -256,6 +256,8 @@ class Call:
             graph.remove(node.name)
             context.node_names.discard(node.name)
         made = {name for node in self._emitted for name in node.outputs}
+        graph.guards = tuple(guard for guard in graph.guards if guard.value not in made)
+        context.trimmed = [trim for trim in context.trimmed if trim[0] not in self.outputs]
         for name in made.union(name for name in self.outputs if name in graph.values):
             graph.remove_value(name)
             context.known.pop(name, None)

@@ -25,6 +25,7 @@ from graphflow.frontends.ops_normalization import NORMALIZATION
 from graphflow.frontends.ops_ranking import RANKING
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
+from graphflow.frontends.ops_sampling import SAMPLING
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_suppression import SUPPRESSION
@@ -44,6 +45,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **RANKING,
     **REDUCTION,
     **RESIZE,
+    **SAMPLING,
     **SELECTION,
     **SHAPE,
     **SUPPRESSION,
