@@ -16,11 +16,18 @@ import onnx
 from onnx import numpy_helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.graph import Array, Node, OperatorGraph, Removed, Value, elements_touched
-from graphflow.tir import DTYPES, PrimFunc, interpret
+from graphflow.frontends.folding import Folding
+from graphflow.frontends.steps import Step
+from graphflow.graph import Array, Node, OperatorGraph, Removed, Value
+from graphflow.tir import DTYPES, PrimFunc
 
-EVALUATED_AT_IMPORT = 64
-"""Elements of the largest tensor that is computed at once: shape arithmetic, bounds of a Clip."""
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """An ONNX sequence whose length is known: the element type and the tensors in it."""
+
+    elem_type: int
+    names: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -31,16 +38,38 @@ class Context:
     opset: int
     declared: Mapping[str, tuple[str, tuple[int | None, ...] | None]]
     """dtype and shape of each tensor, as ONNX infers them; None where it does not know."""
-    read: frozenset[str]
+    read: set[str]
     """Tensors that a node reads or the graph returns."""
-    known: dict[str, Array] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    """Names that no new tensor may have."""
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
+    """The model's own functions by domain, name and overload."""
+    folding: Folding = field(default_factory=Folding)
+    sequences: dict[str, Tensors] = field(default_factory=dict)
+    optionals: dict[str, str | None] = field(default_factory=dict)
+    """For each optional the tensor or sequence in it; None where it is empty."""
+    unrolled: int = 0
+    """Nodes that unrolled loops have brought."""
     node_names: set[str] = field(default_factory=set)
 
+    @property
+    def known(self) -> dict[str, Array]:
+        """Contents of tensors that cannot change, as far as they are computed."""
+        return self.folding.known
+
     def add_constant(self, name: str, array: Array) -> None:
-        """Add a tensor whose contents cannot change."""
-        check_dtype(f"constant {name}", array.dtype.name)
-        self.graph.add_initializer(name, array)
+        """Add a tensor whose contents cannot change.
+
+        One of an element type that kernels do not have is no value of the graph; what is computed
+        from it may be.
+        """
+        if array.dtype.name in DTYPES:
+            self.graph.add_initializer(name, array)
         self.known[name] = array
+
+    def constant(self, name: str) -> Array | None:
+        """The contents of a tensor, None where a run decides them; see `Folding.constant`."""
+        return self.folding.constant(name)
 
     def unique_node_name(self, wanted: str) -> str:
         """`wanted`, or with a number behind it where a node has that name."""
@@ -54,9 +83,10 @@ class Context:
     def unique_tensor_name(self, wanted: str) -> str:
         """`wanted`, or with a number behind it where the model has such a tensor."""
         name, number = wanted, 0
-        while name in self.graph.values or name in self.declared or name in self.read:
+        while name in self.graph.values or name in self.declared or name in self.taken:
             number += 1
             name = f"{wanted}_{number}"
+        self.taken.add(name)
         return name
 
 
@@ -71,19 +101,17 @@ def check_dtype(what: str, dtype: str) -> None:
 class Call:
     """An ONNX node: typed attributes, inputs by position, and `emit` for the kernels it becomes."""
 
-    def __init__(self, proto: onnx.NodeProto, index: int, context: Context) -> None:
+    def __init__(self, step: Step, context: Context) -> None:
+        proto = step.node
         self.context = context
         self.op = proto.op_type
-        self.name = context.unique_node_name(proto.name or f"{proto.op_type}_{index}")
+        self.opset = step.opset
+        """The opset that the node was written for: the model's, or that of a function."""
+        self.name = context.unique_node_name(step.name)
         self.inputs = tuple(proto.input)
         self.outputs = tuple(proto.output)
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
-
-    @property
-    def opset(self) -> int:
-        """The opset of the model."""
-        return self.context.opset
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's Python value; strings are decoded; `default` where it is not given."""
@@ -108,7 +136,15 @@ class Call:
         """The input tensor at `position`."""
         if not self.has(position):
             raise InvalidModel(f"{self.op} node {self.name} lacks its input {position}")
-        return self.context.graph.values[self.inputs[position]]
+        name = self.inputs[position]
+        value = self.context.graph.values.get(name)
+        if value is not None:
+            return value
+        if name not in self.context.known:
+            self.refuse(f"input {name} is no tensor", "take the tensors out of it in the model")
+        # Only constants of element types that kernels do not have are no values of the graph.
+        dtype = self.context.known[name].dtype.name
+        return self.refuse(f"input {name} has dtype {dtype}", f"use one of {', '.join(DTYPES)}")
 
     def shape(self, position: int) -> tuple[int, ...]:
         """The logical shape of an input."""
@@ -124,7 +160,7 @@ class Call:
 
     def constant(self, position: int, role: str) -> Array:
         """The contents of an input that decides shapes; `UnsupportedOp` where it is not known."""
-        array = self.known(position)
+        array = self.context.constant(self.inputs[position]) if self.has(position) else None
         if array is None:
             self.refuse(
                 f"input {self.inputs[position]} ({role}) is only known at run time",
@@ -166,12 +202,12 @@ class Call:
         op = f"{self.op}.{part}" if part else self.op
         node = Node(name, op, func, names, (result,), (self.name,))
         self.context.graph.add(node)
-        self._evaluate(node)
         return result
 
     def emit_constant(self, array: Array) -> None:
         """Let the node's output be `array`."""
-        self.expect(self.outputs[0], array.dtype.name, array.shape)
+        if array.dtype.name in DTYPES:
+            self.expect(self.outputs[0], array.dtype.name, array.shape)
         self.context.add_constant(self.outputs[0], array)
 
     def expect(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
@@ -187,15 +223,6 @@ class Call:
                 f"{self.op} node {self.name}: output {name} is {dtype}{shape} by its inputs and "
                 f"attributes, but the model says {declared_dtype}{declared}"
             )
-
-    def _evaluate(self, node: Node) -> None:
-        arrays = [self.context.known.get(name) for name in node.inputs]
-        known = [array for array in arrays if array is not None]
-        if len(known) < len(arrays) or elements_touched(node.func) > EVALUATED_AT_IMPORT:
-            return
-        names = [buffer.name for buffer in node.func.inputs]
-        results = interpret(node.func, dict(zip(names, known, strict=True)))
-        self.context.known[node.outputs[0]] = results[node.func.outputs[0].name]
 
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""
@@ -213,6 +240,11 @@ def dtype_name(elem_type: int) -> str:
 def tensor_array(tensor: onnx.TensorProto, what: str) -> Array:
     """A tensor proto as numpy; `UnsupportedOp` for element types that kernels do not have."""
     check_dtype(what, dtype_name(tensor.data_type))
+    return known_array(tensor, what)
+
+
+def known_array(tensor: onnx.TensorProto, what: str) -> Array:
+    """A tensor proto as numpy, whatever its element type; `InvalidModel` where it is damaged."""
     # Protos hand out read-only views into their bytes; those are fine, nothing here writes.
     try:
         array: Array = numpy_helper.to_array(tensor)

@@ -7,13 +7,18 @@ buffers.  A model with operators that are not built is refused once, with all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
-from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
+from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, known_array
+from graphflow.frontends.control import CONTROL, check_guard
+from graphflow.frontends.folding import RANDOM, has_schema
+from graphflow.frontends.functions import expand_function, has_function
 from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
@@ -23,6 +28,8 @@ from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.sequences import SEQUENCES, Resolver
+from graphflow.frontends.steps import After, Item, Step, names_in, names_read
 from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
@@ -37,6 +44,9 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 }
 """What each ONNX operator of the standard domain becomes."""
 
+RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
+"""Operators that are gone when a model is imported."""
+
 
 def import_model(
     model: str | Path | bytes | onnx.ModelProto,
@@ -49,42 +59,157 @@ def import_model(
     """
     loaded = load_model(model, input_shapes)
     proto = loaded.graph
-    _refuse_unknown_operators(proto)
-    context = Context(OperatorGraph(), loaded.opset, _declared(proto), _tensors_read(proto))
+    steps = [
+        Step(node, node.name or f"{node.op_type}_{index}", loaded.opsets)
+        for index, node in enumerate(proto.node)
+    ]
+    context = Context(
+        OperatorGraph(),
+        loaded.opset,
+        _declared(proto),
+        names_read(proto.node) | {info.name for info in proto.output},
+        _names(proto, loaded.functions.values()),
+        loaded.functions,
+    )
     _add_sources(loaded, context)
-    for index, node in enumerate(proto.node):
-        call = Call(node, index, context)
-        try:
-            OPERATORS[call.op](call)
-        except GraphflowError as error:
-            if call.name in str(error):
-                raise
-            raise type(error)(f"{call.op} node {call.name}: {error}") from error
-        call.finish()
+    _Importer(context).run(steps)
+    for info in proto.output:
+        _check_output(info.name, context)
     context.graph.set_outputs(info.name for info in proto.output)
     context.graph.validate()
     return context.graph
 
 
-def _refuse_unknown_operators(proto: onnx.GraphProto) -> None:
-    unknown: dict[str, list[str]] = {}
-    for index, node in enumerate(proto.node):
-        standard = node.domain in ("", "ai.onnx")
-        if standard and node.op_type in OPERATORS:
-            continue
-        title = node.op_type if standard else f"{node.domain}.{node.op_type}"
-        unknown.setdefault(title, []).append(node.name or f"{node.op_type}_{index}")
-    if unknown:
+@dataclass(slots=True)
+class _Importer:
+    """The steps of a model in order; each becomes kernels, a constant, or other steps."""
+
+    context: Context
+    missing: set[str] = field(default_factory=set)
+    """Tensors that depend on an operator that is not built."""
+    unbuilt: dict[str, list[str]] = field(default_factory=dict)
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """Import `steps`; `UnsupportedOp` names all operators that are not built."""
+        pending: deque[Item] = deque(steps)
+        while pending:
+            item = pending.popleft()
+            step = item.step if isinstance(item, After) else item
+            reads, writes = (
+                (item.reads, item.writes)
+                if isinstance(item, After)
+                else (step.inputs, step.outputs)
+            )
+            if self.missing.intersection(reads):
+                if isinstance(item, Step) and not _is_built(step, self.context):
+                    self._note(step)
+                self.missing.update(writes)
+                continue
+            try:
+                following = item.steps() if isinstance(item, After) else self._import(step)
+            except GraphflowError as error:
+                raise _located(error, step) from error
+            pending.extendleft(reversed(following))
+        self._refuse_unbuilt()
+
+    def _import(self, step: Step) -> Sequence[Item]:
+        context = self.context
+        if step.is_standard and step.node.op_type in RANDOM:
+            raise UnsupportedOp(
+                f"{step} draws random numbers, so two runs differ and nothing can be compared, "
+                f"which is not built; pass the numbers as an input of the model"
+            )
+        resolve = RESOLVED.get(step.node.op_type) if step.is_standard else None
+        following = resolve(step, context) if resolve is not None else None
+        if following is not None:
+            return following
+        if self._folded(step):
+            return ()
+        if step.op in OPERATORS:
+            check_guard(step, context)
+            call = Call(step, context)
+            OPERATORS[step.op](call)
+            call.finish()
+            if context.folding.has_constant_inputs(step):
+                context.folding.defer(step)
+            return ()
+        following = expand_function(step, context)
+        if following is None:
+            self._note(step)
+            self.missing.update(step.outputs)
+            return ()
+        return following
+
+    def _folded(self, step: Step) -> bool:
+        """Whether the results are constants and computed now."""
+        folding = self.context.folding
+        # A Constant node has no inputs either, and says what it is.
+        if step.op == "Constant" or not folding.has_constant_inputs(step) or not has_schema(step):
+            return False
+        otherwise = step.op in OPERATORS or has_function(step, self.context)
+        try:
+            if otherwise and not folding.is_small(step):
+                return False
+            results = folding.evaluate(step)
+        except UnsupportedOp:
+            if otherwise:
+                return False
+            raise
+        for name, array in results.items():
+            self.context.add_constant(name, array)
+        return True
+
+    def _note(self, step: Step) -> None:
+        where = f"{step.name}, from the body of {step.origin}" if step.origin else step.name
+        self.unbuilt.setdefault(step.op, []).append(where)
+
+    def _refuse_unbuilt(self) -> None:
+        if not self.unbuilt:
+            return
         listed = "; ".join(
             f"{title} ({len(names)} nodes, the first is {names[0]})"
             if len(names) > 1
             else f"{title} (node {names[0]})"
-            for title, names in sorted(unknown.items())
+            for title, names in sorted(self.unbuilt.items())
         )
         raise UnsupportedOp(
             f"operators that are not built: {listed}. Rewrite the model without them; built are "
             f"{', '.join(sorted(OPERATORS))}"
         )
+
+
+def _is_built(step: Step, context: Context) -> bool:
+    """Whether the operator could be imported if its inputs were there."""
+    if step.is_standard and step.node.op_type in RESOLVED:
+        return True
+    return step.op in OPERATORS or has_function(step, context)
+
+
+def _located(error: GraphflowError, step: Step) -> GraphflowError:
+    """`error` with the node that it is about, and the model's node whose body that belongs to."""
+    text = str(error)
+    if step.name not in text:
+        text = f"{step}: {text}"
+    if step.origin and step.origin not in text:
+        text = f"{text} (in the body of {step.origin})"
+    return error if text == str(error) else type(error)(text)
+
+
+def _names(proto: onnx.GraphProto, functions: Iterable[onnx.FunctionProto]) -> set[str]:
+    names = names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
+    for function in functions:
+        names |= names_in(function.node)
+    return names
+
+
+def _check_output(name: str, context: Context) -> None:
+    if name in context.sequences or name in context.optionals:
+        raise UnsupportedOp(
+            f"graph output {name} is a sequence or an optional; only tensors are built, so return "
+            f"the tensors in it one by one"
+        )
+    if name in context.known:
+        check_dtype(f"graph output {name}", context.known[name].dtype.name)
 
 
 def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
@@ -102,11 +227,6 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
     return found
 
 
-def _tensors_read(proto: onnx.GraphProto) -> frozenset[str]:
-    read = {name for node in proto.node for name in node.input if name}
-    return frozenset(read.union(info.name for info in proto.output))
-
-
 def _add_sources(loaded: LoadedModel, context: Context) -> None:
     names = {info.name for info in loaded.inputs}
     for info in loaded.inputs:
@@ -116,7 +236,7 @@ def _add_sources(loaded: LoadedModel, context: Context) -> None:
         shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
         context.graph.add_value(Value(info.name, dtype, shape))
     for tensor in loaded.initializers:
-        array = tensor_array(tensor, f"initializer {tensor.name}")
+        array = known_array(tensor, f"initializer {tensor.name}")
         if tensor.name not in names:
             context.add_constant(tensor.name, array)
             continue

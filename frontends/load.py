@@ -1,7 +1,7 @@
 """Reading ONNX models: from a path, bytes or a proto to a checked graph with all shapes known.
 
 In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  Functions are inlined, input shapes are fixed, and ONNX's own checker and shape inference
+edited.  Input shapes are fixed, and ONNX's own checker and shape inference
 have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
 built raise `UnsupportedOp`.
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import checker, helper, inliner, shape_inference
+from onnx import checker, helper, shape_inference
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 
@@ -41,6 +41,10 @@ class LoadedModel:
     inputs: tuple[onnx.ValueInfoProto, ...]
     """The graph inputs that a caller may set, with static shapes."""
     initializers: tuple[onnx.TensorProto, ...]
+    opsets: Mapping[str, int]
+    """The version of each operator set that the model imports."""
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    """The model's own functions by domain, name and overload."""
 
 
 def load_model(
@@ -54,8 +58,6 @@ def load_model(
         checker.check_model(proto)
     except (checker.ValidationError, ValueError) as error:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
-    if proto.functions:
-        proto = inliner.inline_local_functions(proto)
     opset = _opset(proto)
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
@@ -69,7 +71,14 @@ def load_model(
         )
     except (shape_inference.InferenceError, checker.ValidationError, ValueError) as error:
         raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
-    return LoadedModel(typed.graph, opset, tuple(settable), tuple(given.graph.initializer))
+    return LoadedModel(
+        typed.graph,
+        opset,
+        tuple(settable),
+        tuple(given.graph.initializer),
+        {"" if e.domain == "ai.onnx" else e.domain: e.version for e in proto.opset_import},
+        {(f.domain, f.name, f.overload): f for f in proto.functions},
+    )
 
 
 def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:
