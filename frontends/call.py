@@ -65,7 +65,31 @@ class Context:
         """
         if array.dtype.name in DTYPES:
             self.graph.add_initializer(name, array)
+        else:
+            self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
+
+    def add_sequence(self, name: str, sequence: Tensors) -> None:
+        """Note the tensors of a sequence, which is no value of the graph."""
+        self.sequences[name] = sequence
+        self.graph.removed[name] = Removed(f"a sequence of {len(sequence.names)} tensors")
+
+    def add_optional(self, name: str, element: str | None) -> None:
+        """Note what an optional holds, which is no value of the graph."""
+        self.optionals[name] = element
+        self.graph.removed[name] = Removed("an optional", element)
+
+    def type_of(self, name: str) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
+        """Element type and shape of a tensor; `UnsupportedOp` where `name` is none."""
+        array = self.known.get(name)
+        if array is not None:
+            return array.dtype, array.shape
+        if name not in self.graph.values:
+            raise UnsupportedOp(
+                f"{name} is no tensor, which is not built here; take the tensors out of it"
+            )
+        value = self.graph.values[name]
+        return DTYPES[value.dtype], value.shape
 
     def constant(self, name: str) -> Array | None:
         """The contents of a tensor, None where a run decides them; see `Folding.constant`."""

@@ -244,7 +244,7 @@ def expand_scan(step: Step, context: Context) -> Sequence[Item]:
     outputs = len(body.graph.output) - len(states)
     axes = step.attribute("scan_input_axes") or [0] * count
     backward = step.attribute("scan_input_directions") or [0] * count
-    shapes = [context.graph.values[name].shape for name in sources]
+    shapes = [context.type_of(name)[1] for name in sources]
     lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(lengths) != 1:
         raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")

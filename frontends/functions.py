@@ -16,7 +16,6 @@ from graphflow.frontends.bodies import called
 from graphflow.frontends.call import Context
 from graphflow.frontends.folding import tensor_type
 from graphflow.frontends.steps import Step
-from graphflow.tir import DTYPES
 
 
 def has_function(step: Step, context: Context) -> bool:
@@ -38,6 +37,23 @@ def expand_function(step: Step, context: Context) -> Sequence[Step] | None:
         schema = _schema(step)
         function = None if schema is None else _schema_function(schema, step, context)
     return None if function is None else called(function, step, context)
+
+
+def write_defaults(proto: onnx.ModelProto) -> None:
+    """State, in place, the default attributes of nodes whose types ONNX infers from a body.
+
+    That inference knows only the attributes that a node has.
+    """
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    for node in proto.graph.node if versions else ():
+        try:
+            schema = defs.get_schema(node.op_type, versions[0], node.domain)
+        except defs.SchemaError:
+            continue
+        if schema.has_function and not schema.has_type_and_shape_inference_function:
+            given = {attribute.name for attribute in node.attribute}
+            defaults = _defaults(schema).items()
+            node.attribute.extend(default for name, default in defaults if name not in given)
 
 
 def _key(step: Step) -> tuple[str, str, str]:
@@ -101,8 +117,4 @@ def _type(name: str, context: Context) -> onnx.TypeProto:
         element = sequence.sequence_type.elem_type
         element.tensor_type.elem_type = context.sequences[name].elem_type
         return sequence
-    if name in context.known:
-        array = context.known[name]
-        return tensor_type(array.dtype, array.shape)
-    value = context.graph.values[name]
-    return tensor_type(DTYPES[value.dtype], value.shape)
+    return tensor_type(*context.type_of(name))

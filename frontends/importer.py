@@ -30,7 +30,7 @@ from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.steps import After, Item, Step, names_in, names_read
-from graphflow.graph import OperatorGraph, Value
+from graphflow.graph import Array, OperatorGraph, Removed, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
     **ELEMENTWISE,
@@ -72,7 +72,7 @@ def import_model(
         loaded.functions,
     )
     _add_sources(loaded, context)
-    _Importer(context).run(steps)
+    _Importer(context).run(steps, [info.name for info in proto.output])
     for info in proto.output:
         _check_output(info.name, context)
     context.graph.set_outputs(info.name for info in proto.output)
@@ -89,8 +89,11 @@ class _Importer:
     """Tensors that depend on an operator that is not built."""
     unbuilt: dict[str, list[str]] = field(default_factory=dict)
 
-    def run(self, steps: Iterable[Step]) -> None:
-        """Import `steps`; `UnsupportedOp` names all operators that are not built."""
+    def run(self, steps: Iterable[Step], outputs: Iterable[str]) -> None:
+        """Import `steps`; `UnsupportedOp` names all operators that are not built.
+
+        Those that no tensor of `outputs` depends on are left out.
+        """
         pending: deque[Item] = deque(steps)
         while pending:
             item = pending.popleft()
@@ -110,7 +113,11 @@ class _Importer:
             except GraphflowError as error:
                 raise _located(error, step) from error
             pending.extendleft(reversed(following))
-        self._refuse_unbuilt()
+        if self.missing.intersection(outputs):
+            self._refuse_unbuilt()
+        for name in sorted(self.missing):
+            reason = "depends on an operator that is not built, and no output depends on it"
+            self.context.graph.removed[name] = Removed(reason)
 
     def _import(self, step: Step) -> Sequence[Item]:
         context = self.context
@@ -125,13 +132,9 @@ class _Importer:
             return following
         if self._folded(step):
             return ()
-        if step.op in OPERATORS:
+        if step.op in OPERATORS and not self._is_better_expanded(step):
             check_guard(step, context)
-            call = Call(step, context)
-            OPERATORS[step.op](call)
-            call.finish()
-            if context.folding.has_constant_inputs(step):
-                context.folding.defer(step)
+            self._emit(step)
             return ()
         following = expand_function(step, context)
         if following is None:
@@ -139,6 +142,30 @@ class _Importer:
             self.missing.update(step.outputs)
             return ()
         return following
+
+    def _emit(self, step: Step) -> None:
+        """Import `step` as kernels; as a constant where kernels refuse and the inputs are known."""
+        context = self.context
+        constant = context.folding.has_constant_inputs(step)
+        try:
+            call = Call(step, context)
+            OPERATORS[step.op](call)
+            call.finish()
+        except UnsupportedOp as error:
+            if not constant or any(name in context.graph.values for name in step.outputs):
+                raise
+            try:
+                self._add_constants(context.folding.evaluate(step))
+            except UnsupportedOp:
+                raise error from None
+        else:
+            if constant:
+                context.folding.defer(step)
+
+    def _is_better_expanded(self, step: Step) -> bool:
+        """Whether outputs are read that kernels do not have: of all with a body they give one."""
+        others = [name for name in step.node.output[1:] if name in self.context.read]
+        return bool(others) and has_function(step, self.context)
 
     def _folded(self, step: Step) -> bool:
         """Whether the results are constants and computed now."""
@@ -155,17 +182,18 @@ class _Importer:
             if otherwise:
                 return False
             raise
-        for name, array in results.items():
-            self.context.add_constant(name, array)
+        self._add_constants(results)
         return True
+
+    def _add_constants(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            self.context.add_constant(name, array)
 
     def _note(self, step: Step) -> None:
         where = f"{step.name}, from the body of {step.origin}" if step.origin else step.name
         self.unbuilt.setdefault(step.op, []).append(where)
 
     def _refuse_unbuilt(self) -> None:
-        if not self.unbuilt:
-            return
         listed = "; ".join(
             f"{title} ({len(names)} nodes, the first is {names[0]})"
             if len(names) > 1

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, helper, shape_inference
 
 from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.functions import write_defaults
 
 OLDEST_OPSET = 7
 """The first opset with today's broadcasting."""
@@ -59,6 +60,7 @@ def load_model(
     except (checker.ValidationError, ValueError) as error:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
     opset = _opset(proto)
+    write_defaults(proto)
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")

@@ -11,22 +11,19 @@ from typing import NoReturn
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
 from graphflow.frontends.call import Context, Tensors
+from graphflow.frontends.folding import tensor_type
 from graphflow.frontends.steps import Item, Step, derived
 from graphflow.graph import Array
-from graphflow.tir import DTYPES
 
 Resolver = Callable[[Step, Context], Sequence[Item] | None]
 
 
 def _elem_type(name: str, context: Context) -> int:
-    array = context.known.get(name)
-    dtype = DTYPES[context.graph.values[name].dtype] if array is None else array.dtype
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return int(tensor_type(*context.type_of(name)).tensor_type.elem_type)
 
 
 def _refuse(step: Step, what: str, remedy: str) -> NoReturn:
@@ -62,13 +59,13 @@ def _position(step: Step, operand: int, length: int, context: Context, end: int 
 
 def _construct(step: Step, context: Context) -> Sequence[Item]:
     names = tuple(step.node.input)
-    context.sequences[step.node.output[0]] = Tensors(_elem_type(names[0], context), names)
+    context.add_sequence(step.node.output[0], Tensors(_elem_type(names[0], context), names))
     return ()
 
 
 def _empty(step: Step, context: Context) -> Sequence[Item]:
     elem_type = step.attribute("dtype", onnx.TensorProto.FLOAT)
-    context.sequences[step.node.output[0]] = Tensors(elem_type, ())
+    context.add_sequence(step.node.output[0], Tensors(elem_type, ()))
     return ()
 
 
@@ -89,7 +86,7 @@ def _insert(step: Step, context: Context) -> Sequence[Item]:
     names = given.names
     place = _position(step, 2, len(names), context, 1) if step.input(2) else len(names)
     result = (*names[:place], step.input(1), *names[place:])
-    context.sequences[step.node.output[0]] = Tensors(_elem_type(step.input(1), context), result)
+    context.add_sequence(step.node.output[0], Tensors(_elem_type(step.input(1), context), result))
     return ()
 
 
@@ -99,7 +96,7 @@ def _erase(step: Step, context: Context) -> Sequence[Item]:
     last = len(names) - 1
     place = _position(step, 1, len(names), context) if step.input(1) else last
     result = names[:place] + names[place + 1 :]
-    context.sequences[step.node.output[0]] = Tensors(given.elem_type, result)
+    context.add_sequence(step.node.output[0], Tensors(given.elem_type, result))
     return ()
 
 
@@ -123,11 +120,11 @@ def _concat(step: Step, context: Context) -> Sequence[Item]:
 
 def _split(step: Step, context: Context) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
-    shape = _shape(source, context)
+    _, shape = context.type_of(source)
     axis = step.attribute("axis", 0) % len(shape)
     sizes = _sizes(step, shape[axis], context)
     parts = [context.unique_tensor_name(f"{result}/{k}") for k in range(len(sizes))]
-    context.sequences[result] = Tensors(_elem_type(source, context), tuple(parts))
+    context.add_sequence(result, Tensors(_elem_type(source, context), tuple(parts)))
     if not parts:
         return ()
     given = context.unique_tensor_name(f"{result}/sizes")
@@ -142,11 +139,6 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
         for k, (row, part) in enumerate(zip(rows, parts, strict=True))
     ]
     return [derived(step, "Split", [source, given], rows, "split", axis=axis), *squeezes]
-
-
-def _shape(name: str, context: Context) -> tuple[int, ...]:
-    array = context.known.get(name)
-    return context.graph.values[name].shape if array is None else array.shape
 
 
 def _sizes(step: Step, extent: int, context: Context) -> list[int]:
@@ -166,16 +158,16 @@ def _identity(step: Step, context: Context) -> Sequence[Item] | None:
     """Another name of a sequence or an optional; None for a tensor, which has a kernel."""
     source, result = step.input(0), step.node.output[0]
     if source in context.optionals:
-        context.optionals[result] = context.optionals[source]
+        context.add_optional(result, context.optionals[source])
     elif source in context.sequences:
-        context.sequences[result] = context.sequences[source]
+        context.add_sequence(result, context.sequences[source])
     else:
         return None
     return ()
 
 
 def _optional(step: Step, context: Context) -> Sequence[Item]:
-    context.optionals[step.node.output[0]] = step.input(0) or None
+    context.add_optional(step.node.output[0], step.input(0) or None)
     return ()
 
 
