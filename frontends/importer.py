@@ -16,6 +16,7 @@ import onnx
 
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, known_array
+from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.control import CONTROL, check_guard
 from graphflow.frontends.folding import RANDOM, has_schema
 from graphflow.frontends.functions import expand_function, has_function
@@ -28,6 +29,7 @@ from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.rewrites import REWRITES, Rewrite
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.steps import After, Item, Step, names_in, names_read
 from graphflow.graph import Array, OperatorGraph, Removed, Value
@@ -46,6 +48,9 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 """Operators that are gone when a model is imported."""
+
+REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {**REWRITES, **CONTRIB}
+"""Operators, by domain and name, that become others of the standard domain."""
 
 
 def import_model(
@@ -73,8 +78,9 @@ def import_model(
     )
     _add_sources(loaded, context)
     _Importer(context).run(steps, [info.name for info in proto.output])
+    makers = {name: f" of {step}" for step in steps for name in step.outputs}
     for info in proto.output:
-        _check_output(info.name, context)
+        _check_output(info.name, makers.get(info.name, ""), context)
     context.graph.set_outputs(info.name for info in proto.output)
     context.graph.validate()
     return context.graph
@@ -136,6 +142,10 @@ class _Importer:
             check_guard(step, context)
             self._emit(step)
             return ()
+        if step.key in REWRITTEN:
+            body = Rewrite(step, context)
+            REWRITTEN[step.key](body)
+            return body.steps
         following = expand_function(step, context)
         if following is None:
             self._note(step)
@@ -165,7 +175,7 @@ class _Importer:
     def _is_better_expanded(self, step: Step) -> bool:
         """Whether outputs are read that kernels do not have: of all with a body they give one."""
         others = [name for name in step.node.output[1:] if name in self.context.read]
-        return bool(others) and has_function(step, self.context)
+        return bool(others) and _has_body(step, self.context)
 
     def _folded(self, step: Step) -> bool:
         """Whether the results are constants and computed now."""
@@ -173,7 +183,7 @@ class _Importer:
         # A Constant node has no inputs either, and says what it is.
         if step.op == "Constant" or not folding.has_constant_inputs(step) or not has_schema(step):
             return False
-        otherwise = step.op in OPERATORS or has_function(step, self.context)
+        otherwise = step.op in OPERATORS or _has_body(step, self.context)
         try:
             if otherwise and not folding.is_small(step):
                 return False
@@ -210,7 +220,11 @@ def _is_built(step: Step, context: Context) -> bool:
     """Whether the operator could be imported if its inputs were there."""
     if step.is_standard and step.node.op_type in RESOLVED:
         return True
-    return step.op in OPERATORS or has_function(step, context)
+    return step.op in OPERATORS or _has_body(step, context)
+
+
+def _has_body(step: Step, context: Context) -> bool:
+    return step.key in REWRITTEN or has_function(step, context)
 
 
 def _located(error: GraphflowError, step: Step) -> GraphflowError:
@@ -230,14 +244,14 @@ def _names(proto: onnx.GraphProto, functions: Iterable[onnx.FunctionProto]) -> s
     return names
 
 
-def _check_output(name: str, context: Context) -> None:
+def _check_output(name: str, maker: str, context: Context) -> None:
     if name in context.sequences or name in context.optionals:
         raise UnsupportedOp(
-            f"graph output {name} is a sequence or an optional; only tensors are built, so return "
-            f"the tensors in it one by one"
+            f"graph output {name}{maker} is a sequence or an optional; only tensors are built, so "
+            f"return the tensors in it one by one"
         )
     if name in context.known:
-        check_dtype(f"graph output {name}", context.known[name].dtype.name)
+        check_dtype(f"graph output {name}{maker}", context.known[name].dtype.name)
 
 
 def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:

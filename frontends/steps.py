@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import onnx
 from onnx import helper
 
-WRITTEN_FOR = 17
+WRITTEN_FOR = 20
 """The opset of the nodes that graphflow's own rewrites make."""
 
 
@@ -43,6 +43,11 @@ class Step:
     def domain(self) -> str:
         """The operator's domain, '' for the standard one."""
         return "" if self.node.domain == "ai.onnx" else self.node.domain
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The operator's domain and name."""
+        return self.domain, self.node.op_type
 
     @property
     def is_standard(self) -> bool:
