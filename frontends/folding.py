@@ -52,12 +52,20 @@ _WHOLE_ARRAYS = frozenset(
         "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg",
         "NonZero", "Not", "OneHot", "Or", "Pad", "Pow", "QuantizeLinear", "Range", "Reciprocal",
         "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape",
-        "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax", "Split", "Sqrt", "Squeeze",
-        "Sub", "Sum", "Tan", "Tanh", "Tile", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
-        "Xor",
+        "Round", "Shape", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Split",
+        "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "Tile", "Transpose", "Trilu", "Unique",
+        "Unsqueeze", "Where", "Xor",
     }
 )  # fmt: skip
 """Operators for which the evaluator calls numpy a fixed number of times."""
+
+_RIGHT_SINCE = {"Hardmax": 13, "LogSoftmax": 13, "Resize": 11, "RoiAlign": 16, "Softmax": 13}
+"""Operators that the evaluator computes as of this opset, also where an older one is asked for."""
+
+_NEVER_RIGHT = frozenset({"Scatter", "Upsample"})
+
+_WRITTEN_SINCE = {"DequantizeLinear": 19}
+"""Operators that the evaluator lacks before this opset, which says the same of them."""
 
 
 @dataclass(slots=True)
@@ -103,7 +111,9 @@ class Folding:
         return self.known.get(name)
 
     def is_small(self, step: Step) -> bool:
-        """Whether `step` takes next to no time; its inputs are constants."""
+        """Whether numpy does `step`, whose inputs are constants, in next to no time."""
+        if step.node.op_type not in _WHOLE_ARRAYS or _is_older_than_evaluator(step):
+            return False
         if any(name not in self.known for name in step.inputs):
             return False
         return _elements(step, self._arrays(step)) <= SMALL
@@ -120,6 +130,8 @@ class Folding:
         elements = _elements(step, arrays)
         if elements > limit:
             _refuse(step, f"it touches {elements} elements, more than {limit}")
+        if _is_older_than_evaluator(step):
+            _refuse(step, f"ONNX's reference evaluator does not follow opset {step.opset} there")
         if self._seconds > SECONDS:
             _refuse(step, f"the constants before it took more than {SECONDS:.0f} s")
         _check_division(step, arrays)
@@ -195,6 +207,11 @@ def _elements(step: Step, arrays: Mapping[str, Array]) -> int:
     return given + made
 
 
+def _is_older_than_evaluator(step: Step) -> bool:
+    op = step.node.op_type
+    return step.is_standard and (op in _NEVER_RIGHT or step.opset < _RIGHT_SINCE.get(op, 0))
+
+
 def _is_count(array: Array) -> bool:
     return array.size == 1 and array.dtype.kind in "iu"
 
@@ -211,8 +228,11 @@ def _results(step: Step, arrays: Mapping[str, Array]) -> dict[str, Array]:
     function.input.extend(arrays)
     function.output.extend(step.outputs)
     function.node.append(step.node)
+    opsets = dict(step.opsets)
+    if step.is_standard:
+        opsets[""] = max(step.opset, _WRITTEN_SINCE.get(step.node.op_type, 0))
     function.opset_import.extend(
-        helper.make_opsetid(domain, version) for domain, version in step.opsets.items()
+        helper.make_opsetid(domain, version) for domain, version in opsets.items()
     )
     try:
         with np.errstate(all="ignore"):

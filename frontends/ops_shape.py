@@ -12,6 +12,7 @@ import numpy as np
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call, check_dtype, known_array
+from graphflow.frontends.folding import LARGEST
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
@@ -136,6 +137,8 @@ def _range(call: Call) -> None:
     start, limit, delta = (call.constant(k, role).item() for k, role in enumerate(roles))
     if delta == 0:
         raise InvalidModel(f"Range node {call.name}: delta is 0")
+    if abs((limit - start) / delta) > LARGEST:
+        call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from single import peer
 
@@ -12,10 +13,12 @@ from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, interpret_graph
 
 
-def parsed(text: str, opset: int = 17, more: str = "") -> onnx.ModelProto:
-    """The model of a graph in ONNX's text syntax; `more` imports other operator sets."""
-    head = f'<ir_version: 8, opset_import: ["" : {opset}{more}]>\n'
+def parsed(text: str, opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
+    """The model of a graph in ONNX's text syntax, with `weights` as initializers."""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]>\n'
     model = onnx.parser.parse_model(head + text)
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    model.graph.initializer.extend(tensors)
     onnx.checker.check_model(model)
     return model
 
