@@ -17,6 +17,7 @@ import onnx
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, known_array
 from graphflow.frontends.contrib import CONTRIB
+from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL, check_guard
 from graphflow.frontends.folding import RANDOM, has_schema
 from graphflow.frontends.functions import expand_function, has_function
@@ -49,7 +50,11 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 """Operators that are gone when a model is imported."""
 
-REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {**REWRITES, **CONTRIB}
+REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+    **REWRITES,
+    **CONTRIB,
+    **CONTRIB_ATTENTION,
+}
 """Operators, by domain and name, that become others of the standard domain."""
 
 

@@ -85,6 +85,78 @@ def test_operators_match_onnxruntime(case):
     assert_agrees(*contrib(op, arrays, **attributes))
 
 
+SELF = [noise(2, 3, 8), noise(8, 24, seed=1), noise(24, seed=2)]
+I32 = np.int32
+RAW = np.array([[1, 1, 0], [1, 0, 0]], I32)
+WINDOW = np.array([[[1, 0, 1], [1, 1, 0], [0, 1, 1]], [[0, 0, 0], [1, 1, 1], [0, 1, 0]]], I32)
+SELF_CASES = [
+    ([], {}),
+    ([], {"unidirectional": 1}),
+    ([], {"scale": 0.3}),
+    ([RAW], {}),
+    ([RAW], {"unidirectional": 1, "mask_filter_value": -5.0}),
+    ([WINDOW], {}),
+    ([np.array([2, 3], I32)], {}),
+    ([np.array([3, 2, 1, 0], I32)], {}),
+    ([None, noise(2, 2, 2, 4, 4, seed=5)], {"unidirectional": 1}),
+    ([None, None, noise(1, 2, 3, 3, seed=6)], {}),
+]
+
+
+@pytest.mark.parametrize("case", SELF_CASES)
+def test_self_attention_matches_onnxruntime(case):
+    more, attributes = case
+    past = len(more) == 2
+    outputs = (0, 1) if past else (0,)
+    assert_agrees(*contrib("Attention", [*SELF, *more], (), outputs, num_heads=2, **attributes))
+
+
+def test_self_attention_with_values_of_another_size():
+    arrays = [noise(2, 3, 8), noise(8, 20, seed=1), noise(20, seed=2)]
+    attributes = {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4]}
+    assert_agrees(*contrib("Attention", arrays, **attributes))
+
+
+QUERY, KEY, VALUE = noise(2, 3, 8), noise(2, 5, 8, seed=1), noise(2, 5, 12, seed=2)
+PADDED = np.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 0]], I32)
+PASTS = [noise(2, 2, 4, 4, seed=3), noise(2, 2, 4, 4, seed=4)]
+CROSS_CASES = [
+    ([QUERY, KEY, VALUE], (0,), {}),
+    ([QUERY, KEY, VALUE, noise(28, seed=3)], (0,), {"scale": 0.2}),
+    ([QUERY, KEY, VALUE, None, PADDED], (0,), {}),
+    ([QUERY, KEY, VALUE, None, np.array([2, 5], I32)], (0,), {}),
+    ([QUERY, KEY, VALUE, None, None, noise(2, 1, 3, 5, seed=4)], (0,), {}),
+    ([QUERY, QUERY, QUERY], (0,), {"unidirectional": 1}),
+    ([QUERY, QUERY, QUERY, None, None, None, *PASTS], (0, 1, 2), {}),
+    ([QUERY, QUERY, QUERY, None, None, None, *PASTS], (0, 1, 2), {"unidirectional": 1}),
+    ([QUERY, *PASTS], (0,), {}),
+]
+
+
+@pytest.mark.parametrize("case", CROSS_CASES)
+def test_attention_of_heads_matches_onnxruntime(case):
+    arrays, outputs, attributes = case
+    model, feeds = contrib("MultiHeadAttention", arrays, (), outputs, num_heads=2, **attributes)
+    assert_agrees(model, feeds)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "width", "attributes"),
+    [
+        ((2, 3, 16), 4, {}),
+        ((2, 4, 3, 8), 4, {}),
+        ((2, 3, 16), 2, {"num_heads": 2, "rotary_embedding_dim": 4}),
+    ],
+)
+def test_rotations_at_known_positions_match_onnxruntime(shape, width, attributes, interleaved):
+    caches = [noise(6, width, seed=1), noise(6, width, seed=2)]
+    for positions in (np.array([2]), np.array([[0, 5, 2], [1, 1, 3]])):
+        arrays = [noise(*shape), positions, *caches]
+        attributes = {**attributes, "interleaved": interleaved}
+        assert_agrees(*contrib("RotaryEmbedding", arrays, (1,), **attributes))
+
+
 @pytest.mark.parametrize(
     ("op", "count"), [("SkipLayerNormalization", 5), ("SkipSimplifiedLayerNormalization", 4)]
 )
