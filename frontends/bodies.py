@@ -7,7 +7,7 @@ graph around it and stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -108,6 +108,25 @@ def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[S
     )
 
 
+def feed(names: Iterable[str], step: Step, context: Context) -> list[Step]:
+    """Steps that make the sequences and optionals among `names`, which import has resolved."""
+    steps: list[Step] = []
+    for name in names:
+        if name in context.objects:
+            continue
+        if name in context.optionals:
+            held = context.optionals[name]
+            steps += feed([held] if held else [], step, context)
+            steps.append(derived(step, "Optional", [held] if held else [], [name], f"make_{name}"))
+        elif name in context.sequences:
+            tensors = context.sequences[name]
+            op = "SequenceConstruct" if tensors.names else "SequenceEmpty"
+            attributes = {} if tensors.names else {"dtype": tensors.elem_type}
+            part = f"make_{name}"
+            steps.append(derived(step, op, tensors.names, [name], part, **attributes))
+    return steps
+
+
 def copies(step: Step, sources: Mapping[str, str]) -> list[Step]:
     """Steps that let each tensor of `sources` be the tensor it is mapped to."""
     return [
@@ -139,10 +158,13 @@ def _renamed_steps(
             step.origin or str(step),
             step.guard,
             step.depth + 1,
+            step.trusted,
         )
         for index, node in enumerate(nodes)
     ]
-    context.read |= names_read([step.node for step in steps])
+    for made in steps:
+        context.consumed.update(names_read(made.node))
+    context.read |= context.consumed
     return steps
 
 

@@ -17,7 +17,8 @@ from onnx import numpy_helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.folding import Folding
-from graphflow.frontends.steps import Step
+from graphflow.frontends.inference import output_types, tensor_type
+from graphflow.frontends.steps import Step, names_read
 from graphflow.graph import Array, Node, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES, PrimFunc
 
@@ -30,13 +31,28 @@ class Tensors:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How much of a graph there was at some time, in numbers of what comes one after another."""
+
+    values: int
+    nodes: int
+    removed: int
+    known: int
+    sequences: int
+    optionals: int
+    objects: int
+    trimmed: int
+    unrolled: int
+
+
 @dataclass(slots=True)
 class Context:
     """The graph under construction, and the constants that operators may ask for."""
 
     graph: OperatorGraph
     opset: int
-    declared: Mapping[str, tuple[str, tuple[int | None, ...] | None]]
+    declared: dict[str, tuple[str, tuple[int | None, ...] | None]]
     """dtype and shape of each tensor, as ONNX infers them; None where it does not know."""
     read: set[str]
     """Tensors that a node reads or the graph returns."""
@@ -50,7 +66,19 @@ class Context:
     """For each optional the tensor or sequence in it; None where it is empty."""
     unrolled: int = 0
     """Nodes that unrolled loops have brought."""
+    consumed: set[str] = field(default_factory=set)
+    """Tensors that a node reads."""
+    objects: dict[str, str] = field(default_factory=dict)
+    """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
     node_names: set[str] = field(default_factory=set)
+    node_order: list[str] = field(default_factory=list)
+    """The same, in the order they were given."""
+    types: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
+    """Types of tensors of the model and its bodies, as ONNX infers them."""
+    is_inferred: bool = True
+    """Whether ONNX inferred the types of the model as a whole."""
+    trimmed: list[tuple[str, int, str]] = field(default_factory=list)
+    """Outputs of the model that a run cuts along an axis, to the extent in an integer tensor."""
 
     @property
     def known(self) -> dict[str, Array]:
@@ -91,6 +119,56 @@ class Context:
         value = self.graph.values[name]
         return DTYPES[value.dtype], value.shape
 
+    def declare(self, step: Step) -> None:
+        """Ask ONNX for the types of what `step` makes; `InvalidModel` where it refuses the node.
+
+        Nothing is asked where the type of something that the node reads is not known.
+        """
+        reads = names_read(step.node)
+        if any(name not in self.known and name not in self.graph.values for name in reads):
+            return
+        types = {name: tensor_type(*self.type_of(name)) for name in reads}
+        arrays = {name: self.known[name] for name in reads if name in self.known}
+        for name, found in output_types(step, types, arrays).items():
+            self.types[name] = onnx.ValueInfoProto(name=name, type=found)
+            described = declared_type(self.types[name])
+            if described is not None:
+                self.declared[name] = described
+
+    def mark(self) -> Mark:
+        """What there is now; see `undo`."""
+        graph = self.graph
+        return Mark(
+            len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
+            len(self.sequences), len(self.optionals), len(self.objects), len(self.trimmed),
+            self.unrolled,
+        )  # fmt: skip
+
+    def undo(self, mark: Mark) -> None:
+        """Take everything back that came after `mark`, the latest first."""
+        graph = self.graph
+        for name in reversed(self.node_order[mark.nodes :]):
+            if name in graph:
+                graph.remove(name)
+            self.node_names.discard(name)
+        del self.node_order[mark.nodes :]
+        values = list(graph.values)[mark.values :]
+        for name in values:
+            graph.remove_value(name)
+        graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
+        del self.trimmed[mark.trimmed :]
+        tables: tuple[tuple[dict[str, Any], int], ...] = (
+            (graph.removed, mark.removed),
+            (self.known, mark.known),
+            (self.sequences, mark.sequences),
+            (self.optionals, mark.optionals),
+            (self.objects, mark.objects),
+        )
+        for table, length in tables:
+            for name in list(table)[length:]:
+                del table[name]
+        self.unrolled = mark.unrolled
+
     def constant(self, name: str) -> Array | None:
         """The contents of a tensor, None where a run decides them; see `Folding.constant`."""
         return self.folding.constant(name)
@@ -102,6 +180,7 @@ class Context:
             number += 1
             name = f"{wanted}_{number}"
         self.node_names.add(name)
+        self.node_order.append(name)
         return name
 
     def unique_tensor_name(self, wanted: str) -> str:
@@ -212,16 +291,17 @@ class Call:
         inputs: Sequence[str] | None = None,
         output: str | None = None,
         part: str = "",
+        open_axis: int | None = None,
     ) -> str:
         """Add a kernel with one output and give that tensor's name.
 
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
-        kernels names each by its `part`.
+        kernels names each by its `part`.  On an `open_axis` the model may say another extent.
         """
         names = tuple(self.inputs if inputs is None else inputs)
         result = self.outputs[0] if output is None else output
         buffer = func.outputs[0]
-        self.expect(result, buffer.dtype, buffer.shape)
+        self.expect(result, buffer.dtype, buffer.shape, open_axis)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
         node = Node(name, op, func, names, (result,), (self.name,))
@@ -234,13 +314,42 @@ class Call:
             self.expect(self.outputs[0], array.dtype.name, array.shape)
         self.context.add_constant(self.outputs[0], array)
 
-    def expect(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
-        """Check a result against what ONNX infers for it."""
+    def emit_bounded(
+        self,
+        func: PrimFunc,
+        inputs: Sequence[str],
+        output: str,
+        axis: int,
+        count: str,
+        part: str = "",
+    ) -> None:
+        """Add a kernel whose output has room for more than a run gives along `axis`.
+
+        How many elements a run gives there is the only element of the integer tensor `count`.
+        `UnsupportedOp` where another node reads the output, as no kernel has such an extent.
+        """
+        if output in self.context.consumed:
+            self.refuse(
+                f"how many elements its output {output} has is only known at run time, and other "
+                "nodes read it",
+                "cut the model behind this node",
+            )
+        self.emit(func, inputs, output, part, axis)
+        if output in self.context.read:
+            self.context.trimmed.append((output, axis, count))
+
+    def expect(
+        self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None = None
+    ) -> None:
+        """Check a result against what ONNX infers for it, but for the extent of an open axis."""
         check_dtype(f"{self.op} node {self.name}: tensor {name}", dtype)
         declared_dtype, declared = self.context.declared.get(name, (dtype, None))
         agrees = declared is None or (
             len(declared) == len(shape)
-            and all(n is None or n == m for n, m in zip(declared, shape, strict=True))
+            and all(
+                n is None or n == m or axis == open_axis
+                for axis, (n, m) in enumerate(zip(declared, shape, strict=True))
+            )
         )
         if not agrees or declared_dtype != dtype:
             raise InvalidModel(
@@ -259,6 +368,20 @@ def dtype_name(elem_type: int) -> str:
     """numpy's name of an ONNX element type."""
     name: str = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type)).name
     return name
+
+
+def declared_type(
+    info: onnx.ValueInfoProto,
+) -> tuple[str, tuple[int | None, ...] | None] | None:
+    """Element type and shape of a tensor, as far as they are stated; None where it is none."""
+    tensor = info.type.tensor_type
+    if not tensor.elem_type:
+        return None
+    if not tensor.HasField("shape"):
+        return dtype_name(tensor.elem_type), None
+    dims = tensor.shape.dim
+    shape = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in dims)
+    return dtype_name(tensor.elem_type), shape
 
 
 def tensor_array(tensor: onnx.TensorProto, what: str) -> Array:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 import onnx
-from onnx import defs, helper, numpy_helper, shape_inference
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from graphflow.errors import UnsupportedOp
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.inference import output_types, schema_of, tensor_type
 from graphflow.frontends.steps import Step, subgraphs
 from graphflow.graph import Array
 
@@ -145,23 +147,7 @@ class Folding:
         return {name: self.known[name] for name in step.inputs}
 
 
-def has_schema(step: Step) -> bool:
-    """Whether ONNX defines the operator, so that the evaluator may know it."""
-    try:
-        defs.get_schema(step.node.op_type, step.opset, step.domain)
-    except defs.SchemaError:
-        return False
-    return True
-
-
-def tensor_type(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> onnx.TypeProto:
-    """The ONNX type of an array."""
-    if dtype.kind in "OUS":
-        return helper.make_tensor_type_proto(onnx.TensorProto.STRING, shape)
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), shape)
-
-
-def _refuse(step: Step, reason: str) -> None:
+def _refuse(step: Step, reason: str) -> NoReturn:
     raise UnsupportedOp(
         f"{step}: the inputs are constants, but the result is not computed when the model is "
         f"compiled: {reason}. Store the result as an initializer"
@@ -170,26 +156,17 @@ def _refuse(step: Step, reason: str) -> None:
 
 def _inferred(step: Step, arrays: Mapping[str, Array]) -> dict[str, onnx.TypeProto]:
     """The types of the outputs as ONNX infers them from the contents of the inputs."""
-    schema = defs.get_schema(step.node.op_type, step.opset, step.domain)
     types = {name: tensor_type(array.dtype, array.shape) for name, array in arrays.items()}
-    contents = {
-        name: numpy_helper.from_array(array, name)
-        for name, array in arrays.items()
-        if array.size <= SMALL
-    }
-    opsets = [helper.make_opsetid(domain, version) for domain, version in step.opsets.items()]
     try:
-        found: dict[str, onnx.TypeProto] = shape_inference.infer_node_outputs(
-            schema, step.node, types, contents, opset_imports=opsets
-        )
-    except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError) as error:
-        _refuse(step, f"ONNX infers no type for it ({error})")
-    return found
+        return output_types(step, types, arrays)
+    except InvalidModel as error:
+        # Some of ONNX's own bodies are not as its inference wants them; kernels may take them.
+        _refuse(step, str(error))
 
 
 def _elements(step: Step, arrays: Mapping[str, Array]) -> int:
     """Elements that evaluating `step` reads and writes; too many rather than too few."""
-    if not has_schema(step):
+    if schema_of(step) is None:
         return LARGEST + 1
     given = sum(array.size for array in arrays.values())
     if step.is_standard and step.node.op_type in ("Shape", "Size"):

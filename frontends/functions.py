@@ -6,7 +6,8 @@ for.  A body may itself be written for another opset; its nodes then have that o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx
 from onnx import defs
@@ -14,7 +15,7 @@ from onnx import defs
 from graphflow.errors import UnsupportedOp
 from graphflow.frontends.bodies import called
 from graphflow.frontends.call import Context
-from graphflow.frontends.folding import tensor_type
+from graphflow.frontends.inference import defaults_of, schema_of, tensor_type
 from graphflow.frontends.steps import Step
 
 
@@ -22,7 +23,7 @@ def has_function(step: Step, context: Context) -> bool:
     """Whether `step` calls a function of the model or one of ONNX."""
     if _key(step) in context.functions:
         return True
-    schema = _schema(step)
+    schema = schema_of(step)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
@@ -33,38 +34,15 @@ def expand_function(step: Step, context: Context) -> Sequence[Step] | None:
     those of this node.
     """
     function = context.functions.get(_key(step))
-    if function is None:
-        schema = _schema(step)
-        function = None if schema is None else _schema_function(schema, step, context)
-    return None if function is None else called(function, step, context)
-
-
-def write_defaults(proto: onnx.ModelProto) -> None:
-    """State, in place, the default attributes of nodes whose types ONNX infers from a body.
-
-    That inference knows only the attributes that a node has.
-    """
-    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
-    for node in proto.graph.node if versions else ():
-        try:
-            schema = defs.get_schema(node.op_type, versions[0], node.domain)
-        except defs.SchemaError:
-            continue
-        if schema.has_function and not schema.has_type_and_shape_inference_function:
-            given = {attribute.name for attribute in node.attribute}
-            defaults = _defaults(schema).items()
-            node.attribute.extend(default for name, default in defaults if name not in given)
+    if function is not None:
+        return called(function, step, context)
+    schema = schema_of(step)
+    function = None if schema is None else _schema_function(schema, step, context)
+    return None if function is None else called(function, replace(step, trusted=True), context)
 
 
 def _key(step: Step) -> tuple[str, str, str]:
     return (step.domain, step.node.op_type, step.node.overload)
-
-
-def _schema(step: Step) -> defs.OpSchema | None:
-    try:
-        return defs.get_schema(step.node.op_type, step.opset, step.domain)
-    except defs.SchemaError:
-        return None
 
 
 def _schema_function(
@@ -90,7 +68,7 @@ def _schema_function(
         return None
     given = {attribute.name for attribute in function.attribute_proto}
     function.attribute_proto.extend(
-        default for name, default in _defaults(schema).items() if name not in given
+        default for name, default in defaults_of(schema).items() if name not in given
     )
     return function
 
@@ -98,14 +76,6 @@ def _schema_function(
 def _version(versions: Sequence[int], opset: int) -> int:
     """The newest body that `opset` knows, else the oldest: all say the same of the operator."""
     return max((v for v in versions if v <= opset), default=min(versions))
-
-
-def _defaults(schema: defs.OpSchema) -> Mapping[str, onnx.AttributeProto]:
-    return {
-        name: attribute.default_value
-        for name, attribute in schema.attributes.items()
-        if attribute.default_value.type != onnx.AttributeProto.UNDEFINED
-    }
 
 
 def _type(name: str, context: Context) -> onnx.TypeProto:

@@ -22,7 +22,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, helper, shape_inference
 
 from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.functions import write_defaults
+from graphflow.frontends.inference import schema_of, write_defaults
+from graphflow.frontends.steps import Step, subgraphs
 
 OLDEST_OPSET = 7
 """The first opset with today's broadcasting."""
@@ -42,10 +43,12 @@ class LoadedModel:
     inputs: tuple[onnx.ValueInfoProto, ...]
     """The graph inputs that a caller may set, with static shapes."""
     initializers: tuple[onnx.TensorProto, ...]
-    opsets: Mapping[str, int]
-    """The version of each operator set that the model imports."""
+    header: onnx.ModelProto
+    """The model without its graph: IR version and opsets."""
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
     """The model's own functions by domain, name and overload."""
+    is_inferred: bool
+    """Whether ONNX's type inference agreed to every node; else import asks it node by node."""
 
 
 def load_model(
@@ -60,27 +63,46 @@ def load_model(
     except (checker.ValidationError, ValueError) as error:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
     opset = _opset(proto)
-    write_defaults(proto)
+    _write_defaults(proto, opset)
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
     inputs = {info.name: info for info in proto.graph.input}
     settable = [inputs[name] for name in _settable_inputs(given)]
     _fix_shapes(settable, dict(input_shapes or {}))
+    typed, is_inferred = _inferred(proto)
+    header = onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import)
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    initializers = tuple(given.graph.initializer)
+    return LoadedModel(
+        typed.graph, opset, tuple(settable), initializers, header, functions, is_inferred
+    )
+
+
+def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
+    for node in proto.graph.node:
+        schema = schema_of(Step(node, node.name, {"": opset}))
+        if schema is not None:
+            write_defaults(schema, node)
+
+
+def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
+    """The model with its types, and whether inference agreed to all of it.
+
+    It looks into branches that are never taken: exporters guard the squeezing of an axis by a
+    question for its extent.  So where there are branches, a second look forgives errors.
+    """
     try:
         typed = shape_inference.infer_shapes(
             proto, check_type=True, strict_mode=True, data_prop=True
         )
     except (shape_inference.InferenceError, checker.ValidationError, ValueError) as error:
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
-    return LoadedModel(
-        typed.graph,
-        opset,
-        tuple(settable),
-        tuple(given.graph.initializer),
-        {"" if e.domain == "ai.onnx" else e.domain: e.version for e in proto.opset_import},
-        {(f.domain, f.name, f.overload): f for f in proto.functions},
-    )
+        bodies = (node for function in proto.functions for node in function.node)
+        if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
+            raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+    else:
+        return typed, True
+    return shape_inference.infer_shapes(proto, data_prop=True), False
 
 
 def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:
@@ -166,7 +188,7 @@ def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequenc
     open_dimensions: list[str] = []
     for name, info in infos.items():
         if not info.type.HasField("tensor_type"):
-            raise UnsupportedOp(f"graph input {name} is no tensor; only tensors are built")
+            continue  # only a foreign node can take it
         if name in wanted:
             _write_shape(info, tuple(wanted[name]))
         open_dimensions += _open_dimensions(info)

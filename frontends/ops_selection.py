@@ -13,9 +13,7 @@ from graphflow.frontends.call import Call
 from graphflow.kernels.definitions import (
     depth_to_space,
     expand,
-    gather,
     pad,
-    reshape,
     space_to_depth,
     take_slice,
     tile,
@@ -130,25 +128,6 @@ def _tile(call: Call) -> None:
     call.emit(tile(call.shape(0), _numbers(call, 1, "repeats"), call.dtype()), call.inputs[:1])
 
 
-def _gather(call: Call) -> None:
-    """Indices of more than one axis are taken in a row, which a reshape follows."""
-    shape, axis = call.shape(0), call.attribute("axis", 0)
-    _check_axis(call, axis)
-    indices = call.constant(1, "indices")
-    if indices.ndim == 0:
-        call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
-        return
-    func = gather(shape, axis, _numbers(call, 1, "indices"), call.dtype())
-    if indices.ndim == 1:
-        call.emit(func, call.inputs[:1])
-        return
-    axis %= len(shape)
-    name = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
-    flat = call.emit(func, call.inputs[:1], name, "flat")
-    result = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
-    call.emit(reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
-
-
 def _depth_to_space(call: Call) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
@@ -167,7 +146,6 @@ SELECTION: dict[str, Callable[[Call], None]] = {
     "Pad": _pad,
     "Expand": _expand,
     "Tile": _tile,
-    "Gather": _gather,
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
 }

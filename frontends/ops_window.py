@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
+from graphflow.frontends.ops_indexing import require_from
 from graphflow.kernels.definitions import (
     average_pool,
     convolution,
     global_average_pool,
     global_max_pool,
     max_pool,
+    max_pool_place,
+    pad,
+    put,
+    reshape,
     transposed_convolution,
 )
 
@@ -135,20 +143,59 @@ def _conv_transpose(call: Call) -> None:
 
 def _max_pool(call: Call) -> None:
     # The storage order only says how the second output, the indices, counts.
-    call.attribute("storage_order")
-    call.refuse_outputs_from(1)
+    column_major = bool(call.attribute("storage_order", 0))
     kernel = call.required("kernel_shape")
     window = _window_attributes(call, kernel)
-    func = max_pool(
-        call.shape(0),
-        kernel,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        ceil_mode=bool(call.attribute("ceil_mode", 0)) and window.explicit,
-        dtype=call.dtype(),
+    attributes: dict[str, Any] = {
+        "strides": window.strides,
+        "pads": window.pads,
+        "dilations": window.dilations,
+        "ceil_mode": bool(call.attribute("ceil_mode", 0)) and window.explicit,
+        "dtype": call.dtype(),
+    }
+    places = call.outputs[1] if len(call.outputs) > 1 else ""
+    if places not in call.context.read:
+        call.refuse_outputs_from(1)
+        call.emit(max_pool(call.shape(0), kernel, **attributes))
+        return
+    place = partial(max_pool_place, call.shape(0), kernel, **attributes)
+    call.emit(place(column_major=column_major), None, places, "indices")
+    if call.outputs[0]:
+        call.emit(place(value=True))
+
+
+def _max_unpool(call: Call) -> None:
+    """Indices count in the tensor that was pooled; an `output_shape` that is larger pads it."""
+    shape = call.shape(0)
+    kernel = call.required("kernel_shape")
+    window = _window_attributes(call, kernel)
+    rank = len(kernel)
+    spatial = tuple(
+        (n - 1) * stride - begin - end + k
+        for n, stride, begin, end, k in zip(
+            shape[2:], window.strides, window.pads[:rank], window.pads[rank:], kernel, strict=True
+        )
     )
-    call.emit(func)
+    whole = (*shape[:2], *spatial)
+    wanted = whole
+    if call.has(2):
+        wanted = tuple(int(n) for n in call.constant(2, "output_shape").reshape(-1))
+    if call.shape(1) != shape or len(wanted) != len(whole) or min(whole) < 0:
+        raise InvalidModel(
+            f"MaxUnpool node {call.name}: indices of shape {call.shape(1)} and the output shape "
+            f"{wanted} do not fit an input of shape {shape}, which becomes {whole}"
+        )
+    require_from(call, 1, 0, prod(whole) - 1)
+    func = put(shape, prod(whole), call.dtype(), call.dtype(1))
+    flat = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
+    call.emit(func, call.inputs[:2], flat, "flat")
+    if wanted == whole:
+        call.emit(reshape((prod(whole),), whole, call.dtype()), (flat,))
+        return
+    shaped = call.context.unique_tensor_name(f"{call.outputs[0]}.shaped")
+    call.emit(reshape((prod(whole),), whole, call.dtype()), (flat,), shaped, "shaped")
+    ends = [m - n for m, n in zip(wanted, whole, strict=True)]
+    call.emit(pad(whole, [0] * len(whole), ends, dtype=call.dtype()), (shaped,))
 
 
 def _average_pool(call: Call) -> None:
@@ -179,6 +226,7 @@ WINDOW: dict[str, Callable[[Call], None]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
+    "MaxUnpool": _max_unpool,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_average_pool,
     "GlobalMaxPool": _global_max_pool,

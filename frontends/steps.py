@@ -7,7 +7,7 @@ and a node of a body knows the opset that the body was written for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -33,6 +33,8 @@ class Step:
     """The `If` node that may discard the results, as text: then the node must not fail."""
     depth: int = 0
     """The number of bodies around the node."""
+    trusted: bool = False
+    """Whether ONNX wrote the node: its bodies do not all agree with its own type inference."""
 
     @property
     def op(self) -> str:
@@ -113,6 +115,7 @@ def derived(
         step.origin or str(step),
         step.guard,
         step.depth + 1,
+        step.trusted,
     )
 
 
@@ -130,16 +133,19 @@ def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     return names
 
 
-def names_read(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """The tensors that `nodes` read, those included that the graphs they hold read or return."""
-    names: set[str] = set()
-    for node in nodes:
-        names.update(node.input)
-        for graph in subgraphs(node):
-            names.update(info.name for info in graph.output)
-            names |= names_read(graph.node)
-    names.discard("")
-    return names
+def names_read(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """The tensors of the graph that a node reads, in its subgraphs too; each once."""
+    return tuple(dict.fromkeys(_names_read(proto)))
+
+
+def _names_read(proto: onnx.NodeProto) -> Iterator[str]:
+    yield from (name for name in proto.input if name)
+    for graph in subgraphs(proto):
+        own = {info.name for info in graph.input} | {t.name for t in graph.initializer}
+        own.update(name for node in graph.node for name in node.output)
+        inner = (name for node in graph.node for name in _names_read(node))
+        outputs = (info.name for info in graph.output)
+        yield from (name for name in (*inner, *outputs) if name not in own)
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:

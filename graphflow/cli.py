@@ -1,4 +1,4 @@
-"""The command line: demo, compile, run, inspect, explain, diff, bench, tune.
+"""The command line: demo, compile, run, check, inspect, explain, diff, bench, tune.
 
 In: arguments.  Out: text or JSON on stdout, progress and errors on stderr, an exit code: 0, 1 where
 graphflow refuses (one message that says why and what to do) or reports differ, 2 for wrong
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from graphflow.bench import PEERS, bench, bench_table
+from graphflow.checking import check
 from graphflow.codegen import avx2_target, host_target
 from graphflow.compilation import compile
 from graphflow.compiler import Model
@@ -33,6 +34,9 @@ from graphflow.options import Options, default_timings
 from graphflow.runtime import is_container
 from graphflow.samples import random_inputs
 from graphflow.tuning import tune
+
+MOST_FOREIGN = 3
+"""Nodes that run in onnxruntime which `compile` and `run` name; `check` names all."""
 
 INTERRUPTED = 130
 """What shells expect of a command that SIGINT ended."""
@@ -70,6 +74,7 @@ def run_demo(wanted: argparse.Namespace) -> int:
 def run_compile(wanted: argparse.Namespace) -> int:
     """`graphflow compile MODEL`."""
     exe = _compiled(wanted, wanted.shape)
+    _tell_foreign(exe)
     print(exe.decisions().summary)
     for stage, seconds in exe.compiled.timings["stages"].items():
         print(f"  {stage:13} {seconds:8.3f} s")
@@ -85,12 +90,20 @@ def run_model(wanted: argparse.Namespace) -> int:
     """`graphflow run MODEL`."""
     given = dict(_named_array(text) for text in wanted.input)
     exe = _executable(wanted, [(name, array.shape) for name, array in given.items()])
+    _tell_foreign(exe)
     arrays = {**random_inputs(exe.inputs, wanted.seed), **given}
     for name, array in exe.run(arrays).items():
         print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")
         if wanted.save is not None:
             np.save(f"{wanted.save}{name.replace('/', '_')}.npy", array)
     return 0
+
+
+def run_check(wanted: argparse.Namespace) -> int:
+    """`graphflow check MODEL`."""
+    found = check(_model(wanted.model, wanted.reseed), input_shapes=dict(wanted.shape))
+    print("\n".join(found.lines()))
+    return 0 if found.runs else 1
 
 
 def run_inspect(wanted: argparse.Namespace) -> int:
@@ -162,6 +175,15 @@ def run_tune(wanted: argparse.Namespace) -> int:
     return 0
 
 
+def _tell_foreign(exe: Executable) -> None:
+    """One line about the nodes that no kernel is built for, if there are some."""
+    nodes = exe.foreign
+    if nodes:
+        reasons = "; ".join(map(str, nodes[:MOST_FOREIGN]))
+        more = f"; and {len(nodes) - MOST_FOREIGN} more" if len(nodes) > MOST_FOREIGN else ""
+        print(f"{len(nodes)} nodes run in onnxruntime: {reasons}{more}", file=sys.stderr)
+
+
 def _measured(name: str, wanted: argparse.Namespace) -> dict[str, Any]:
     return bench(
         _model(name, wanted.reseed),
@@ -188,6 +210,7 @@ def _executable(
         ("--reseed", wanted.reseed is not None),
         ("--shape", bool(wanted.shape)),
         ("--timings", wanted.timings is not None),
+        ("--strict", wanted.strict),
     ):
         if value:
             raise InvalidModel(
@@ -275,7 +298,15 @@ def _options(wanted: argparse.Namespace) -> Options:
     dump, timings = getattr(wanted, "dump", None), getattr(wanted, "timings", None)
     plain = Options.from_environment()
     validate = getattr(wanted, "validate", False)
-    return replace(plain, threads=wanted.threads, dump=dump, timings=timings, validate=validate)
+    fallback = None if getattr(wanted, "strict", False) else plain.fallback
+    return replace(
+        plain,
+        threads=wanted.threads,
+        dump=dump,
+        timings=timings,
+        validate=validate,
+        fallback=fallback,
+    )
 
 
 def _console() -> Console:
@@ -344,6 +375,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=0, help="of random inputs")
     command.add_argument("--save", metavar="PREFIX", help="write outputs to PREFIXname.npy")
 
+    command = _command(
+        commands, "check", run_check, "say which nodes have kernels, and what becomes of the others"
+    )
+    command.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    _add_common(command)
+
     command = _command(commands, "inspect", run_inspect, "show the decision about every tensor")
     _add_model(command)
     command.add_argument("--json", action="store_true")
@@ -399,6 +436,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shape", type=_shape, action="append", default=[], metavar="NAME=1x3x224x224"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse nodes that no kernel is built for, instead of running them in onnxruntime",
     )
     parser.add_argument(
         "--timings",

@@ -88,6 +88,13 @@ class Compiled:
     validation: Validation | None = None
 
 
+def imported(
+    proto: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]] | None, options: Options
+) -> OperatorGraph:
+    """The model's graph, with sections for what no kernel is built for if the options allow it."""
+    return import_model(proto, input_shapes, fallback=options.fallback is not None)
+
+
 def fuse_and_staff(
     canonical: OperatorGraph,
     offers: Callable[[OperatorGraph], None] | None,
@@ -147,7 +154,7 @@ def poisoned(
 
 STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
-    Stage("import", ("proto", "input_shapes"), ("imported",), import_model, graph_text),
+    Stage("import", ("proto", "input_shapes", "options"), ("imported",), imported, graph_text),
     Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
         "fuse",

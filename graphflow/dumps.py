@@ -30,7 +30,12 @@ def _graph_lines(graph: OperatorGraph) -> Iterator[str]:
         for value, buffer in node.inner:
             yield f"    inside: {value} as {buffer}"
     for name in graph.outputs:
-        yield f"output {_typed(graph, name)}"
+        hidden = "" if name in graph.results else "hidden "
+        yield f"{hidden}output {_typed(graph, name)}"
+    for trim in graph.trims:
+        yield f"trim axis {trim.axis} of {trim.output} to {trim.extents}[{trim.element}]"
+    for guard in graph.guards:
+        yield f"guard {guard.value} from {guard.lo} to {guard.hi}: {guard.subject}"
     for name, removed in graph.removed.items():
         same = f", equals {removed.alias_of}" if removed.alias_of is not None else ""
         yield f"removed {name}: {removed.reason}{same}"

@@ -17,6 +17,10 @@ class InvalidModel(GraphflowError):
     """The input is not a valid ONNX model, or a run was given inputs that do not fit it."""
 
 
+class RunError(GraphflowError):
+    """A run met a value that the model does not allow, such as an index outside its tensor."""
+
+
 class ScheduleError(GraphflowError):
     """A scheduling primitive refused, because its safety condition was not proven."""
 
@@ -47,3 +51,8 @@ class CodegenError(GraphflowError):
 
 class ParseError(GraphflowError):
     """Text is not a kernel in the text form; the message gives line and column."""
+
+
+def outside_interval(subject: str, found: object, lo: int, hi: int) -> str:
+    """The message of a guard on a value that does not hold; `subject` says what the value is."""
+    return f"{subject} is {found}, and has to be from {lo} to {hi}"

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.assumed import require_assumed
 from graphflow.decisions import Decisions, SavedEdge
 from graphflow.errors import InvalidModel
+from graphflow.foreign import ForeignNode
 from graphflow.model import Model, Models
 from graphflow.runtime import Program, TensorSpec
 from graphflow.saved import SavedModel, save_model
@@ -41,6 +42,7 @@ class Executable:
         `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
         the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
         or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true.
+        RunError where a value that the run met is not allowed, as an index outside its tensor.
         """
         model = self._model_for(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
@@ -78,8 +80,11 @@ class Executable:
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Names, dtypes and logical shapes of the outputs, in the model's order."""
-        return self.program.spec.outputs
+        """Names, dtypes and logical shapes of the outputs, in the model's order.
+
+        The shape of an output whose extents depend on values is the largest that it can have.
+        """
+        return self.program.spec.results
 
     @property
     def threads(self) -> int:
@@ -90,6 +95,12 @@ class Executable:
     def poisoned(self) -> int:
         """How many elements of undefined padding a run overwrites; 0 without Options.poison."""
         return self._models.only().poisoned
+
+    @property
+    def foreign(self) -> tuple[ForeignNode, ...]:
+        """The nodes that no kernel is built for, and why; onnxruntime runs them."""
+        sections = self.program.spec.sections
+        return tuple(node for spec in sections for node in spec.section.nodes)
 
     @property
     def layouts(self) -> Mapping[str, EdgeType] | Mapping[str, SavedEdge]:

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 
 from graphflow.errors import GraphflowError
+from graphflow.foreign import FALLBACKS
 
 DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
 CACHE_VARIABLE = "XDG_CACHE_HOME"
@@ -29,8 +30,10 @@ class Options:
     denormal floats count as zero.  `workers` is how many processes besides this one make kernels,
     0 to make them in this process; None starts as many as `threads` and the processors allow if
     there are many kernels.  `validate` runs each distinct kernel on made-up inputs and compares it
-    with its definition, before anything is returned.  `timings` is the path of a table of measured
-    times that `tune` filled, by which layouts are then chosen; with None all prices are estimated.
+    with its definition, before anything is returned.  `fallback` runs nodes that no kernel is built
+    for: "onnxruntime"; with None a model that has some is refused.  `timings` is the path of a
+    table of measured times that `tune` filled, by which layouts are then chosen; with None all
+    prices are estimated.
     """
 
     threads: int | None = None
@@ -41,6 +44,7 @@ class Options:
     flush_denormals: bool = False
     workers: int | None = None
     validate: bool = False
+    fallback: str | None = "onnxruntime"
     timings: str | None = None
 
     def __post_init__(self) -> None:
@@ -53,6 +57,11 @@ class Options:
             raise GraphflowError(
                 f"Options.workers is {self.workers}; it must be at least 0 (compile in this "
                 "process), or None to let graphflow decide"
+            )
+        if self.fallback is not None and self.fallback not in FALLBACKS:
+            raise GraphflowError(
+                f"Options.fallback is {self.fallback!r}; it must be one of {', '.join(FALLBACKS)}, "
+                "or None to refuse models with nodes that no kernel is built for"
             )
         if not 0 <= self.debug <= MOST_DEBUG:
             raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")

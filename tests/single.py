@@ -54,7 +54,7 @@ def peer(model, feeds):
 
 def assert_same_as_peer(model, feeds, graph=None):
     graph = graph or import_model(model)
-    expected, actual = peer(model, feeds), interpret_graph(graph, feeds)
+    expected, actual = peer(model, feeds), interpret_graph(graph, feeds, graph.results)
     assert list(actual) == list(expected)
     for name, array in expected.items():
         assert actual[name].dtype == array.dtype

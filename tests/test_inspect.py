@@ -58,7 +58,8 @@ def test_the_report_is_plain_and_complete() -> None:
     assert json.loads(json.dumps(report())) == report()
     assert set(report()) == {
         "model", "target", "edges", "cancelled", "refused", "assumed", "pinned", "seconds",
-        "unpinned_seconds", "gap", "whole", "next_best", "validation", "summary",
+        "unpinned_seconds", "gap", "whole", "next_best", "validation", "summary", "foreign",
+        "guards", "trimmed",
     }  # fmt: skip
     wanted = {
         "name", "producer", "consumers", "dtype", "logical_shape", "where", "physical_shape",

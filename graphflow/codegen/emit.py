@@ -14,7 +14,7 @@ from typing import assert_never
 
 import numpy as np
 
-from graphflow.arith import Const, IndexExpr, Var, bounds, variables
+from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
 from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
 from graphflow.codegen.emit_expr import UNSIGNED, Expressions
 from graphflow.codegen.emit_index import Indices, Lanes
@@ -30,6 +30,7 @@ from graphflow.tir import (
     Assume,
     Block,
     Body,
+    Expr,
     For,
     If,
     LoopKind,
@@ -39,7 +40,9 @@ from graphflow.tir import (
     Role,
     Stmt,
     Store,
+    expression_variables,
     is_predicate,
+    matched_value,
     walk,
 )
 
@@ -204,13 +207,52 @@ class _Kernel:
                 self._body(loop.body, mask)
             return
         interval = (low, None if high is None else high - 1)
-
-        def body(index: Value) -> None:
-            with self.indices.running(loop.var, index, interval):
-                self._body(loop.body, mask)
-
         first, last = self.indices.value(start), self.indices.value(stop)
-        self.builder.loop(first, last, fewest is None or fewest < 1, body)
+        may_be_empty = fewest is None or fewest < 1
+        value = matched_value(loop)
+        if value is None:
+
+            def body(index: Value) -> None:
+                with self.indices.running(loop.var, index, interval):
+                    self._body(loop.body, mask)
+
+            self.builder.loop(first, last, may_be_empty, body)
+            return
+
+        def matched() -> None:
+            self._matched(loop, value, (first, last), interval, mask)
+
+        if may_be_empty:
+            self.builder.when(self.builder.compare("icmp slt", first, last), matched)
+        else:
+            matched()
+
+    def _matched(
+        self,
+        loop: For,
+        value: Expr,
+        limits: tuple[Value, Value],
+        interval: Interval,
+        mask: Mask | None,
+    ) -> None:
+        """The one iteration that a matched loop can have, if it lies within the limits."""
+        b = self.builder
+        index = self.expressions.emit(value, mask)
+        assert index.lanes == 1, "where lanes match apart, the loop around is emitted as serial"
+        # One number for the test and for the addresses, also where memory was never written.
+        index = b.opaque(index)
+        first, last = limits
+        inside = b.binary(
+            "and", b.compare("icmp sge", index, first), b.compare("icmp slt", index, last)
+        )
+        (test,) = loop.body
+        assert isinstance(test, If)
+
+        def then() -> None:
+            with self.indices.running(loop.var, index, interval):
+                self._body(test.then, mask)
+
+        b.when(inside, then)
 
     def _parallel(self, loop: For) -> None:
         start = self.indices.resolved(loop.start)
@@ -291,7 +333,7 @@ class _Kernel:
 
 def _fits_lanes(loop: For) -> bool:
     """Whether one vector statement can stand for each in the body: no loop bound differs by lane,
-    no lane owns memory."""
+    no matched loop takes another iteration in each, no lane owns memory."""
     dependent = {loop.var}
     for stmt in walk(loop.body):
         match stmt:
@@ -301,9 +343,16 @@ def _fits_lanes(loop: For) -> bool:
                 return False
             case For() if stmt.kind is LoopKind.VECTORIZED:
                 return False
+            case For() if _matches_apart(stmt, loop.var):
+                return False
             case _:
                 pass
     return True
+
+
+def _matches_apart(stmt: For, lane: Var) -> bool:
+    value = matched_value(stmt)
+    return value is not None and lane in expression_variables(value)
 
 
 def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:

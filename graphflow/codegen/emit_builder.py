@@ -185,6 +185,16 @@ class Builder:
         text = f"freeze {value.type} {value.text}"
         return self.remembered(text, lambda: self.emit(text, value.element, value.lanes))
 
+    def opaque(self, value: Value) -> Value:
+        """A scalar as one number that LLVM knows nothing of.
+
+        A test of it then guards what uses it behind the test.  Freezing is not enough: LLVM 22 may
+        read what is frozen from two registers that were never written, one of them in the test.
+        """
+        return self.emit(
+            f'call {value.type} asm "", "=r,0"({value.type} {value.text})', value.element
+        )
+
     def readable(self, truths: Value) -> Value:
         """A vector of i1 whose lanes are about to be read as scalars.
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from graphflow.cost.keys import conversion_key, definition_key, fill_key, form_key
 from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
-from graphflow.kernels.recipes import Alternative, View
+from graphflow.kernels.recipes import Alternative, Foreign, View
 from graphflow.layout import Layout
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Literal, PrimFunc
@@ -96,7 +96,7 @@ class FormPrices:
         return Price(self._estimate(form, pad) * self._ratio / self._timings.optimism)
 
     def _known(self, form: Alternative, pad: float | None) -> Price | None:
-        if not self._timings.known or isinstance(form.recipe, View):
+        if not self._timings.known or isinstance(form.recipe, View | Foreign):
             return None
         return self._timings.price(form_key(self._key, form, pad))
 

@@ -16,7 +16,7 @@ from graphflow.flow.copies import Copy
 from graphflow.flow.plan import Label
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import Alternative, View
+from graphflow.kernels.recipes import Alternative, Foreign, View
 from graphflow.layout import Layout
 from graphflow.target import Target
 
@@ -118,7 +118,7 @@ def _near_forms(
 
 
 def _is_open(candidate: Candidate) -> bool:
-    return not candidate.measured and not isinstance(candidate.alternative.recipe, View)
+    return not candidate.measured and not isinstance(candidate.alternative.recipe, View | Foreign)
 
 
 def _form(candidate: Candidate) -> FormToTime:

@@ -3,9 +3,10 @@
 from graphflow.graph.calls import Kernel, call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, PASSES, Pass, canonicalize
 from graphflow.graph.groups import fuse
+from graphflow.graph.hidden import OutputTrim, ValueGuard
 from graphflow.graph.joining import Call, Joined, join
 from graphflow.graph.meaning import interpret_graph
-from graphflow.graph.operator_graph import Array, Node, OperatorGraph, Removed, Value
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import (
     elements_touched,
@@ -15,6 +16,7 @@ from graphflow.graph.structure import (
     reads_in_place,
 )
 from graphflow.graph.through import read_through
+from graphflow.graph.value import Array, Value
 
 __all__ = [
     "CONSTANT_LIMIT",
@@ -25,9 +27,11 @@ __all__ = [
     "Kernel",
     "Node",
     "OperatorGraph",
+    "OutputTrim",
     "Pass",
     "Removed",
     "Value",
+    "ValueGuard",
     "call",
     "canonicalize",
     "elements_touched",

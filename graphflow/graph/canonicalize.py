@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.graph.operator_graph import Array, OperatorGraph, Removed
+from graphflow.errors import InvalidModel
+from graphflow.graph.operator_graph import OperatorGraph, Removed
 from graphflow.graph.structure import elements_touched, is_identity
+from graphflow.graph.value import Array
 from graphflow.tir import interpret
 
 CONSTANT_LIMIT = 4096
@@ -94,7 +96,7 @@ def evaluate_constants(graph: OperatorGraph) -> int:
     changes = 0
     for node in graph.topological():
         ready = all(n in graph.initializers and n not in graph.inputs for n in node.inputs)
-        if not ready or elements_touched(node.func) > CONSTANT_LIMIT:
+        if not ready or node.func.callee or elements_touched(node.func) > CONSTANT_LIMIT:
             continue
         arrays = [graph.initializers[name] for name in node.inputs]
         names = [buffer.name for buffer in node.func.inputs]
@@ -106,12 +108,32 @@ def evaluate_constants(graph: OperatorGraph) -> int:
     return changes
 
 
+def settle_guards(graph: OperatorGraph) -> int:
+    """Guards on tensors whose contents are known → none.
+
+    After: each guard reads a tensor that was not evaluated.  InvalidModel where a guard does not
+    hold: then no run could succeed.
+    """
+    known = {name for name in graph.initializers if name not in graph.inputs}
+    settled = [guard for guard in graph.guards if guard.value in known]
+    for guard in settled:
+        wrong = guard.violation(graph.initializers[guard.value])
+        if wrong is not None:
+            raise InvalidModel(wrong)
+    graph.guards = tuple(guard for guard in graph.guards if guard.value not in known)
+    return len(settled)
+
+
 def remove_dead(graph: OperatorGraph) -> int:
     """Take out nodes, values and initializers that no graph output depends on.
 
     After: each node reaches a graph output.  Graph inputs stay.
     """
     live = set(graph.outputs)
+    for node in graph.topological():
+        # What leaves a section besides tensors may be an output of the model.
+        if node.func.callee is not None and graph.sections[node.func.callee].objects_out:
+            live.update(node.outputs)
     changes = 0
     for node in reversed(graph.topological()):
         if any(name in live for name in node.outputs):
@@ -169,7 +191,9 @@ def _bytes(array: Array) -> NDArray[np.uint8]:
 PASSES = (
     Pass("drop identities", drop_identities),
     Pass("evaluate constants", evaluate_constants),
+    Pass("check guards on constants", settle_guards),
     Pass("remove dead nodes", remove_dead),
     Pass("merge equal initializers", merge_initializers),
 )
-"""In this order: constants are found behind identities, and evaluating them leaves dead nodes."""
+"""In this order: constants are found behind identities; evaluating them, and dropping guards on
+them, leaves dead nodes."""

@@ -20,6 +20,7 @@ from graphflow.graph.structure import (
     only_moves,
     reads_in_place,
 )
+from graphflow.tir import matched_variables
 
 GROUP_LIMIT = 128
 """Kernels in a group.
@@ -63,7 +64,12 @@ def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
 
 
 def _may_start(graph: OperatorGraph, node: Node) -> bool:
-    if node.by_user or only_fills(node.func) or only_moves(node.func):
+    if node.func.callee is not None or node.by_user:
+        return False
+    if only_fills(node.func) or only_moves(node.func):
+        return False
+    if matched_variables(node.func.body):
+        # No tile is made of it, and stage by stage threads share kernels of one nest only.
         return False
     return not all(graph.is_constant(name) for name in node.outputs)
 

@@ -12,31 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
-from typing import TypeAlias
 
 import networkx as nx
-import numpy as np
-from numpy.typing import NDArray
 
 from graphflow.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.foreign import ObjectSpec, Section
+from graphflow.graph.hidden import OutputTrim, ValueGuard
+from graphflow.graph.value import Array, Value
 from graphflow.schedule import Schedule, is_marked, require_sound
 from graphflow.tir import Buffer, PrimFunc
-
-Array: TypeAlias = NDArray[np.generic]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor: its ONNX name, numpy dtype name and logical shape."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +61,17 @@ class OperatorGraph:
 
     def __init__(self) -> None:
         self.inputs: tuple[str, ...] = ()
-        self.outputs: tuple[str, ...] = ()
+        self.results: tuple[str, ...] = ()
+        self.guards: tuple[ValueGuard, ...] = ()
+        self.trims: tuple[OutputTrim, ...] = ()
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
+        self.sections: dict[str, Section] = {}
+        """What the nodes run whose kernels have a `callee`, by that name."""
+        self.objects_in: tuple[ObjectSpec, ...] = ()
+        """What a run is given for sections only, which no kernel could take."""
+        self.objects_out: tuple[ObjectSpec, ...] = ()
+        """Outputs of the model that a section gives and no kernel could."""
         self._values: dict[str, Value] = {}
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
@@ -91,14 +83,23 @@ class OperatorGraph:
     def copy(self) -> OperatorGraph:
         """An independent graph of the same nodes, values and arrays (arrays are shared)."""
         other = OperatorGraph()
-        other.inputs, other.outputs = self.inputs, self.outputs
+        other.inputs, other.results = self.inputs, self.results
+        other.guards, other.trims = self.guards, self.trims
         other.initializers = dict(self.initializers)
         other.removed = dict(self.removed)
+        other.sections = dict(self.sections)
+        other.objects_in, other.objects_out = self.objects_in, self.objects_out
         other._values, other._nodes = dict(self._values), dict(self._nodes)
         other._next = self._next
         other._order, other._graph = dict(self._order), self._graph.copy()
         other._sorted, other._constants = self._sorted, self._constants
         return other
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The model's own outputs (`results`), and behind them what guards and trims read."""
+        read = (*(trim.extents for trim in self.trims), *(guard.value for guard in self.guards))
+        return tuple(dict.fromkeys((*self.results, *read))) if read else self.results
 
     @property
     def values(self) -> Mapping[str, Value]:
@@ -176,12 +177,13 @@ class OperatorGraph:
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
 
-        A graph input is not constant, even where an initializer gives its default.
+        A graph input is not constant, even where an initializer gives its default; nor is what
+        comes from outside, where each run may give something else.
         """
         if self._constants is None:
             known = {name for name in self.initializers if name not in self.inputs}
             for node in self.topological():
-                if all(name in known for name in node.inputs):
+                if node.func.callee is None and all(name in known for name in node.inputs):
                     known.update(node.outputs)
             self._constants = frozenset(known)
         return value in self._constants
@@ -211,8 +213,22 @@ class OperatorGraph:
         self._constants = None
 
     def set_outputs(self, names: Iterable[str]) -> None:
-        """Name the graph outputs, in order."""
-        self.outputs = tuple(names)
+        """Name the model's own outputs, in order."""
+        self.results = tuple(names)
+
+    def add_guard(self, value: str, lo: int, hi: int, subject: str) -> None:
+        """Let each run check that all elements of an integer tensor are from `lo` to `hi`.
+
+        A run where they are not raises a RunError that begins with `subject`; see `ValueGuard`.
+        """
+        guard = ValueGuard(value, lo, hi, subject)
+        guard.check(self._values)
+        self.guards = (*self.guards, guard)
+
+    def trim_output(self, output: str, axis: int, extents: str, element: int = 0) -> None:
+        """Let each run cut an output of the model along `axis`, to as many elements as the element
+        `element` of the tensor `extents` says then; see `OutputTrim`."""
+        self.trims = (*self.trims, OutputTrim(output, axis, extents, element))
 
     def remove_value(self, name: str) -> None:
         """Remove a value that no node touches, and its initializer."""
@@ -300,7 +316,9 @@ class OperatorGraph:
 
     def _note_constants(self, node: Node) -> None:
         """Keeps what is known of constants beside a new node, unless others may follow from it."""
-        if self._constants is not None and self._constants.issuperset(node.inputs):
+        if node.func.callee is not None or self._constants is None:
+            return
+        if self._constants.issuperset(node.inputs):
             read = any(self._graph.out_degree(("value", name)) for name in node.outputs)
             self._constants = None if read else self._constants | set(node.outputs)
 
@@ -325,6 +343,10 @@ class OperatorGraph:
         missing = [name for name in (*self.inputs, *self.outputs) if name not in self._values]
         if missing:
             raise VerifyError(f"graph inputs or outputs {missing} are not values")
+        for guard in self.guards:
+            guard.check(self._values)
+        for trim in self.trims:
+            trim.check(self._values, self.results)
 
     def _check_source(self, name: str) -> None:
         made = self._graph.in_degree(("value", name)) > 0

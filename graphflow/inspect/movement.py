@@ -47,12 +47,13 @@ def movement(compiled: Compiled) -> Movement:
     }
     own_inputs = len(compiled.imported.inputs)
     steps = [step for step in compiled.spec.run if not _poisons(step, own_inputs)]
-    moving = [step for step in steps if kinds[step.symbol] == "move"]
+    # What another program runs is no kernel, and computes.
+    moving = [step for step in steps if kinds.get(step.symbol) == "move"]
     boundary = sum(_at_boundary(step) for step in moving)
     return Movement(
         boundary=boundary,
         inner=len(moving) - boundary,
-        fills=sum(kinds[step.symbol] == "fill" for step in steps),
+        fills=sum(kinds.get(step.symbol) == "fill" for step in steps),
         folded=len(compiled.spec.prepare),
     )
 

@@ -18,8 +18,8 @@ from graphflow.inspect.movement import movement
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
-    """Model, target, one entry an edge, cancelled and refused pairs, pins, the plan's price beside
-    the next best, and a summary.
+    """Model, target, one entry an edge, cancelled and refused pairs, what runs check (`guards`) and
+    cut (`trimmed`), pins, the plan's price beside the next best, and a summary.
 
     Seconds are what the compiler expects; null where that was not computed.  Under `validation`
     they are what it took, and differ from run to run.
@@ -50,6 +50,19 @@ def report(compiled: Compiled) -> dict[str, Any]:
                 ],
             }
             for assumed in (*compiled.plan.assumed, *compiled.stated)
+        ],
+        "foreign": [
+            {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}
+            for spec in compiled.spec.sections
+            for node in spec.section.nodes
+        ],
+        "guards": [
+            {"edge": guard.value, "lo": guard.lo, "hi": guard.hi, "subject": guard.subject}
+            for guard in compiled.graph.guards
+        ],
+        "trimmed": [
+            {"edge": trim.output, "axis": trim.axis, "extents": trim.extents}
+            for trim in compiled.graph.trims
         ],
         "pinned": [
             {
@@ -148,6 +161,8 @@ def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]
         "fills": moves.fills,
         "cancelled_pairs": len(compiled.plan.cancelled),
         "folded_constants": moves.folded,
+        "sections": len(compiled.spec.sections),
+        "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
         "vector_form_share": vector_form_share(compiled),
         "poisoned_elements": compiled.physical.poisoned,
         "measured_prices": compiled.plan.measured_prices,

@@ -6,6 +6,9 @@ asked for; nobody decides much about them, and they are most of the tensors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.markup import escape
 from rich.table import Table
 
@@ -83,8 +86,13 @@ def summary_line(compiled: Compiled) -> str:
         f"({counts['boundary_conversions']} at the boundary, {counts['inner_conversions']} inside) "
         f"and {counts['fills']} fills; {counts['cancelled_pairs']} crop/pad pairs cancelled, "
         f"{len(compiled.plan.refused)} refused; {100 * counts['vector_form_share']:.0f} % of the "
-        f"multiply-adds run in lanes; {_seconds(compiled.plan)}"
+        f"multiply-adds run in lanes; {_foreign(counts)}{_seconds(compiled.plan)}"
     )
+
+
+def _foreign(counts: Mapping[str, Any]) -> str:
+    nodes = counts["foreign_nodes"]
+    return f"{nodes} nodes run in onnxruntime; " if nodes else ""
 
 
 def _seconds(plan: LayoutPlan) -> str:

@@ -91,6 +91,8 @@ def output_facts(
                 f"{func.name}: {param.buffer.name} has the logical shape "
                 f"{list(param.buffer.shape)}, its layout is one of {list(logical)}"
             )
+    if func.callee is not None:
+        return {(b.name, LOGICAL): Undefined() for b in func.outputs}
     func = _apart(func, placed)
     return _facts(func, _Kernel(placed, facts, _writers(func)))
 

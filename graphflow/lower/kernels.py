@@ -311,13 +311,19 @@ def lower_kernels(
     trace: Trace | None = None,
     workers: Workers | None = None,
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
-    """The distinct kernels by symbol, and the symbol of each call in order."""
+    """The distinct kernels by symbol, and the symbol of each call in order.
+
+    A call of a definition with a callee has that as its symbol, and there is no kernel of it.
+    """
     for call in physical.calls:
         check_storage(call, physical)
     symbols: dict[tuple[object, ...], str] = {}
     tasks: dict[str, KernelTask] = {}
     order: list[str] = []
     for call in physical.calls:
+        if call.definition.callee is not None:
+            order.append(call.definition.callee)
+            continue
         symbol = symbols.setdefault(kernel_key(call), f"k{len(symbols)}")
         known = tasks.setdefault(symbol, kernel_task(call, target, symbol))
         if known.claimed is None:  # it is enough that one of its calls is relied on

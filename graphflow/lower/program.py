@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
-from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import (
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    SectionSpec,
+    Step,
+    TensorSpec,
+    TrimmedOutput,
+)
 from graphflow.target import Target
-from graphflow.tir import DTYPES
+from graphflow.tir import DTYPES, Buffer
 from graphflow.trace import Trace
 from graphflow.workers import Workers
 
 if TYPE_CHECKING:  # see kernels.py
     from graphflow.convert import Call, PhysicalGraph
-    from graphflow.graph import OperatorGraph, Value
+    from graphflow.graph import Node, OperatorGraph, Value
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ def lower(
     touched: list[list[str]] = []
     for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
         touched.append([p.storage for p in call.placements.values()])
-        for buffer in kernels[symbol].workspace:
+        for buffer in _workspace(kernels, symbol):
             name = _workspace_name(k, buffer.name)
             sizes[name], kinds[name] = buffer.bytes, "arena"
             touched[-1].append(name)
@@ -72,7 +81,7 @@ def lower(
     outputs = [f"output:{name}" for name in physical.outputs]
     places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
     calls = tuple(
-        (call, _step(k, call, kernels[symbol], places))
+        (call, _step(k, call, symbol, kernels, places))
         for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
     )
     return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
@@ -82,14 +91,25 @@ def _workspace_name(call: int, buffer: str) -> str:
     return f"workspace:{call}:{buffer}"
 
 
-def _step(number: int, call: Call, kernel: LoweredKernel, places: Mapping[str, BufferRef]) -> Step:
+def _workspace(kernels: Mapping[str, LoweredKernel], symbol: str) -> tuple[Buffer, ...]:
+    """Of a kernel; what is no kernel has memory of its own."""
+    return kernels[symbol].workspace if symbol in kernels else ()
+
+
+def _step(
+    number: int,
+    call: Call,
+    symbol: str,
+    kernels: Mapping[str, LoweredKernel],
+    places: Mapping[str, BufferRef],
+) -> Step:
     buffers = []
     for buffer in (param.buffer for param in call.definition.params):
         place = call.placements[buffer.name]
         begin = place.offset * DTYPES[buffer.dtype].itemsize
         buffers.append(replace(places[place.storage], offset=begin))
-    buffers += [places[_workspace_name(number, b.name)] for b in kernel.workspace]
-    return Step(kernel.symbol, tuple(buffers), kernel.extent)
+    buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
+    return Step(symbol, tuple(buffers), kernels[symbol].extent if symbol in kernels else 1)
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
@@ -101,6 +121,7 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         for name, spec in physical.storages.items()
         if spec.contents is not None
     )
+    numbers = {name: number for number, name in enumerate(physical.outputs)}
     return ProgramSpec(
         objects=tuple((symbol, objects[symbol]) for symbol in lowered.kernels),
         prepare=tuple(step for call, step in lowered.calls if call.prepare),
@@ -111,7 +132,38 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         inputs=tuple(_tensor(values[name]) for name in physical.inputs),
         outputs=tuple(_tensor(values[name]) for name in physical.outputs),
         kept_bytes=lowered.kept_bytes,
+        sections=tuple(
+            SectionSpec(graph.sections[node.func.callee], _section_tensors(graph, node))
+            for node in graph.nodes
+            if node.func.callee is not None
+        ),
+        objects_in=graph.objects_in,
+        objects_out=graph.objects_out,
+        hidden=len(graph.outputs) - len(graph.results),
+        guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
+        trimmed=tuple(
+            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
+            for t in graph.trims
+        ),
     )
+
+
+def _section_tensors(graph: OperatorGraph, node: Node) -> tuple[TensorSpec, ...]:
+    """The parameters of a section's node, by the names that the section has for them.
+
+    Values may have other names by now.  Those by which sections wait for each other have no name in
+    the section, and stand behind those that have.
+    """
+    section = graph.sections[node.func.callee or ""]
+    found = []
+    for names, buffers in (
+        (section.inputs, node.func.inputs),
+        (section.outputs, node.func.outputs),
+    ):
+        for buffer, name in zip_longest(buffers, names, fillvalue=""):
+            assert isinstance(buffer, Buffer)
+            found.append(TensorSpec(str(name) or f".{buffer.name}", buffer.dtype, buffer.shape))
+    return tuple(found)
 
 
 def _tensor(value: Value) -> TensorSpec:

@@ -5,21 +5,34 @@ from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import BoundRun, Program
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
-from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Space, Step, TensorSpec
+from graphflow.runtime.program import (
+    ALIGNMENT,
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    SectionSpec,
+    Space,
+    Step,
+    TensorSpec,
+    TrimmedOutput,
+)
 from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
 
 __all__ = [
     "ALIGNMENT",
     "BoundRun",
     "BufferRef",
+    "GuardedOutput",
     "LinkedCode",
     "Processor",
     "Program",
     "ProgramSpec",
     "SavedProgram",
+    "SectionSpec",
     "Space",
     "Step",
     "TensorSpec",
+    "TrimmedOutput",
     "check_host",
     "default_threads",
     "is_container",

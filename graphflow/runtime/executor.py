@@ -14,12 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.errors import GraphflowError, InvalidModel, VerifyError
+from graphflow.foreign import open_section
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
+from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
 from graphflow.runtime.pool import POOLS
 from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
+from graphflow.runtime.results import (
+    checked_results,
+    named_results,
+    require_guards,
+    trimmed_views,
+)
 from graphflow.runtime.table import Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
@@ -51,36 +59,51 @@ class Program:
         self._flush_denormals = flush_denormals
         self._run = driver().run
         self._code = link(spec.objects)
+        sessions = {s.name: open_section(s.section, self.threads) for s in spec.sections}
         self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
-        self._table = self._step_table(spec.run, self._constants)
+        self._tables = [self._step_table(steps, self._constants) for steps in native_steps(spec)]
+        self._stretches = tuple(stretches(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
-        self._outputs = [(t.name, t.shape, np.dtype(t.dtype)) for t in spec.outputs]
-        self._names = {tensor.name for tensor in spec.inputs}
+        self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
+        self._names = set(spec.input_names)
         # Pop and append are atomic, so no lock can be held by another thread during a fork.
-        self._idle = [Arena(spec, self._table, flush_denormals)]
+        self._idle = [self._new_arena()]
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs are new arrays.  Raises InvalidModel, before anything runs, if the inputs are
-        not exactly the ones of `spec.inputs`.
+        The outputs are new arrays, also where they are trimmed; those of `spec.objects_out` are as
+        onnxruntime gives them.  Raises InvalidModel, before anything runs, if the inputs are not
+        exactly the ones of `spec.inputs` and `spec.objects_in`, and RunError, after it, if a guard
+        does not hold.
         """
         arrays = self._accept(inputs)
+        objects = self._objects(inputs)
         arena = self._arena()
         for index, array in enumerate(arrays):
             arena.addresses[index] = _usable_address(array, arena.staging[index])
         outputs = self._new_outputs(arena)
-        self.execute(arena, self._table)
+        self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        return outputs
+        results = checked_results(self.spec, outputs)
+        return {**results, **{known.name: objects[known.name] for known in self.spec.objects_out}}
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
-        return BoundRun(self, self._accept(inputs))
+        return BoundRun(self, self._accept(inputs), inputs)
 
-    def execute(self, arena: Arena, table: StepTable) -> None:
+    def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
+        """Run all stretches on an arena; `objects` has those that go in, and gets all others."""
+        for stretch in self._stretches:
+            match stretch:
+                case Native():
+                    self._walk(arena, stretch.table, arena.jobs[stretch.job])
+                case Foreign():
+                    stretch.run(arena, address_of(self._constants), objects)
+
+    def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
 
         Long runs pause between steps, so that a handler of a signal can end them by an exception.
@@ -88,7 +111,7 @@ class Program:
         step = 0
         try:
             # The pool is asked for each time: a handler may have forked.
-            while (step := self._run(self._pool(table), arena.job, step)) > 0:
+            while (step := self._run(self._pool(table), job, step)) > 0:
                 pass
         except BaseException:
             arena.abandon()
@@ -120,7 +143,8 @@ class Program:
         if spec.prepare:
             table = self._step_table(spec.prepare, constants)
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
-            self.execute(Arena(spec, table, self._flush_denormals), table)
+            arena = Arena(spec, [table], self._flush_denormals)
+            self._walk(arena, table, arena.jobs[0])
         release(constants, spec.run_constant_bytes)
         return constants
 
@@ -136,13 +160,21 @@ class Program:
         try:
             return self._idle.pop()
         except IndexError:
-            return Arena(self.spec, self._table, self._flush_denormals)
+            return self._new_arena()
 
-    def _new_outputs(self, arena: Arena) -> dict[str, NDArray[Any]]:
-        outputs = {}
-        for index, (name, shape, dtype) in enumerate(self._outputs, len(self._inputs)):
-            outputs[name] = array = aligned_empty(shape, dtype)
+    def _new_arena(self) -> Arena:
+        return Arena(self.spec, self._tables, self._flush_denormals)
+
+    def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+        """What a run is given for sections alone, as it is."""
+        return {known.name: inputs[known.name] for known in self.spec.objects_in}
+
+    def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
+        outputs = []
+        for index, (shape, dtype) in enumerate(self._outputs, len(self._inputs)):
+            array = aligned_empty(shape, dtype)
             arena.addresses[index] = address_of(array)
+            outputs.append(array)
         return outputs
 
     def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
@@ -162,38 +194,45 @@ class Program:
         return arrays
 
     def _refuse_names(self, inputs: Mapping[str, ArrayLike]) -> None:
-        missing = [tensor.name for tensor in self.spec.inputs if tensor.name not in inputs]
+        missing = [name for name in self.spec.input_names if name not in inputs]
         unknown = [name for name in inputs if name not in self._names]
         found = [f"input {name!r} is missing" for name in missing]
         found += [f"there is no input {name!r}" for name in unknown]
         raise InvalidModel(f"{', '.join(found)}; {self._expected()}")
 
     def _expected(self) -> str:
-        listed = ", ".join(str(tensor) for tensor in self.spec.inputs)
+        listed = ", ".join(map(str, (*self.spec.inputs, *self.spec.objects_in)))
         return f"the inputs are {listed}" if listed else "the program takes no inputs"
 
 
 class BoundRun:
     """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
 
-    Meant for measuring and for tight loops.  Not for two threads at once: the second one gets a
-    GraphflowError.
+    Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
+    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError.
     """
 
-    __slots__ = ("_arena", "_program", "_table", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "outputs")
 
-    def __init__(self, program: Program, arrays: list[NDArray[Any]]) -> None:
+    def __init__(
+        self, program: Program, arrays: list[NDArray[Any]], inputs: Mapping[str, Any]
+    ) -> None:
         self._program = program
-        self._table = program._table
-        self._arena = Arena(program.spec, self._table, program._flush_denormals)
+        self._objects = program._objects(inputs)
+        self._arena = program._new_arena()
         for index, (array, copy) in enumerate(zip(arrays, self._arena.staging, strict=True)):
             np.copyto(copy, array)
             self._arena.addresses[index] = address_of(copy)
-        self.outputs = program._new_outputs(self._arena)
+        self._buffers = program._new_outputs(self._arena)
+        self.outputs = named_results(program.spec, self._buffers)
 
     def run(self) -> None:
-        """Run once more on the bound inputs."""
-        self._program.execute(self._arena, self._table)
+        """Run once more on the bound inputs; RunError if a guard does not hold."""
+        self._program.execute(self._arena, self._objects)
+        spec = self._program.spec
+        require_guards(spec, self._buffers)
+        if spec.trimmed:
+            self.outputs.update(trimmed_views(spec, self._buffers))
 
 
 def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8]:

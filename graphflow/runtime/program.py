@@ -9,13 +9,14 @@ block and on its alignment, tensor names are unique, constants fit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import VerifyError
+from graphflow.foreign import ObjectSpec, Section
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
@@ -84,6 +85,48 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
+@dataclass(frozen=True, slots=True)
+class GuardedOutput:
+    """After a run, each element of output number `output` has to be from `lo` to `hi`.
+
+    `subject` names the tensor, and the node that asks for it, at the beginning of the error.
+    """
+
+    output: int
+    lo: int
+    hi: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedOutput:
+    """Of output number `output`, a run gives along `axis` only the first n elements.
+
+    n is element `element`, in row-major order, of output number `extents`.
+    """
+
+    output: int
+    axis: int
+    extents: int
+    element: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SectionSpec:
+    """A foreign part of the program: steps whose symbol is its name run it.
+
+    `tensors` are what the step's buffers hold, the inputs of the section and then its outputs.
+    """
+
+    section: Section
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def name(self) -> str:
+        """The symbol of its steps."""
+        return self.section.name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramSpec:
     """A whole model as one native program.
@@ -92,6 +135,9 @@ class ProgramSpec:
     when the program is loaded and turns the initial `constants` (byte offset, array) into the form
     that `run` reads; it may use the arena as scratch.  `run` is executed at every run; of the
     constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
+    `sections` are what runs in onnxruntime, and `objects_in` and `objects_out` what a run takes and
+    gives for them alone.
+    The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -104,6 +150,22 @@ class ProgramSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kept_bytes: int | None = None
+    hidden: int = 0
+    guards: tuple[GuardedOutput, ...] = ()
+    trimmed: tuple[TrimmedOutput, ...] = ()
+    sections: tuple[SectionSpec, ...] = ()
+    objects_in: tuple[ObjectSpec, ...] = ()
+    objects_out: tuple[ObjectSpec, ...] = ()
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of everything that a run takes."""
+        return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """The model's own outputs; one that is trimmed has here the largest shape it can have."""
+        return self.outputs[: len(self.outputs) - self.hidden]
 
     @property
     def run_constant_bytes(self) -> int:
@@ -111,17 +173,23 @@ class ProgramSpec:
         return self.constant_bytes if self.kept_bytes is None else self.kept_bytes
 
     def __post_init__(self) -> None:
-        _check_unique("symbol", [symbol for symbol, _ in self.objects])
-        _check_unique("input", [tensor.name for tensor in self.inputs])
-        _check_unique("output", [tensor.name for tensor in self.outputs])
+        sections = [section.name for section in self.sections]
+        _check_unique("symbol", [*(symbol for symbol, _ in self.objects), *sections])
+        _check_unique("input", self.input_names)
+        outputs = [*(t.name for t in self.outputs), *(o.name for o in self.objects_out)]
+        _check_unique("output", outputs)
         if not 0 <= self.run_constant_bytes <= self.constant_bytes:
             raise VerifyError(
                 f"{self.kept_bytes} bytes of constants are to be kept, of {self.constant_bytes}"
             )
         self._check_constants()
+        self._check_hidden()
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
             for index, step in enumerate(steps):
+                if phase == "run" and step.symbol in sections:
+                    self._check_section(f"{phase} step {index} ({step.symbol})", step)
+                    continue
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
 
     def _check_constants(self) -> None:
@@ -136,6 +204,32 @@ class ProgramSpec:
             if array.dtype.kind not in _KINDS:
                 raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
 
+    def _check_hidden(self) -> None:
+        if not 0 <= self.hidden <= len(self.outputs):
+            raise VerifyError(f"{self.hidden} outputs are hidden, of {len(self.outputs)}")
+        for guard in self.guards:
+            self._check_integers(f"the guard {guard.subject!r}", guard.output)
+            if guard.lo > guard.hi:
+                raise VerifyError(f"the guard {guard.subject!r} allows nothing")
+        for trim in self.trimmed:
+            where = f"trimmed output {trim.output}"
+            if not 0 <= trim.output < len(self.results):
+                raise VerifyError(f"{where}: the model has {len(self.results)} outputs")
+            if not 0 <= trim.axis < len(self.outputs[trim.output].shape):
+                raise VerifyError(f"{where}: it has no axis {trim.axis}")
+            self._check_integers(where, trim.extents)
+            if not 0 <= trim.element < math.prod(self.outputs[trim.extents].shape):
+                raise VerifyError(
+                    f"{where}: output {trim.extents} has no element {trim.element} to trim it by"
+                )
+
+    def _check_integers(self, where: str, output: int) -> None:
+        if not 0 <= output < len(self.outputs):
+            raise VerifyError(f"{where}: there is no output {output}")
+        tensor = self.outputs[output]
+        if np.dtype(tensor.dtype).kind not in "iu":
+            raise VerifyError(f"{where}: output {output} is {tensor.dtype} and not integers")
+
     def _check_step(self, where: str, phase: str, step: Step, symbols: set[str]) -> None:
         if step.symbol not in symbols:
             raise VerifyError(f"{where}: no object defines this symbol")
@@ -145,6 +239,14 @@ class ProgramSpec:
             if phase == "prepare" and ref.space in ("input", "output"):
                 raise VerifyError(f"{where}: there are no graph {ref.space}s when loading")
             self._check_ref(where, phase, ref)
+
+    def _check_section(self, where: str, step: Step) -> None:
+        (spec,) = (spec for spec in self.sections if spec.name == step.symbol)
+        if len(spec.tensors) != len(step.buffers):
+            raise VerifyError(f"{where}: {len(step.buffers)} buffers for {len(spec.tensors)}")
+        for ref, tensor in zip(step.buffers, spec.tensors, strict=True):
+            end = replace(ref, offset=ref.offset + tensor.nbytes) if ref.offset >= 0 else ref
+            self._check_ref(where, "run", end)
 
     def _check_ref(self, where: str, phase: str, ref: BufferRef) -> None:
         constants = self.constant_bytes if phase == "prepare" else self.run_constant_bytes

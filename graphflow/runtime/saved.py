@@ -19,13 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import VerifyError
+from graphflow.foreign import ForeignNode, ObjectSpec, Section
 from graphflow.runtime.container import Bytes, Container, write_container
 from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import reachable
 from graphflow.runtime.processor import Processor, check_host
-from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime.program import (
+    ALIGNMENT,
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    SectionSpec,
+    Step,
+    TensorSpec,
+    TrimmedOutput,
+)
 
 _DOCUMENT = "document:"
+_SECTION = "section:"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +71,12 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         arena_bytes=spec.arena_bytes,
         inputs=spec.inputs,
         outputs=spec.outputs,
+        sections=spec.sections,
+        objects_in=spec.objects_in,
+        objects_out=spec.objects_out,
+        hidden=spec.hidden,
+        guards=spec.guards,
+        trimmed=spec.trimmed,
     )
 
 
@@ -84,6 +101,7 @@ def save_program(path: str | Path, saved: SavedProgram, written_by: str) -> None
         "code": b"".join(code for _, code in saved.spec.objects),
         "arrays": arrays,
         **{f"{_DOCUMENT}{name}": content for name, content in saved.documents.items()},
+        **{f"{_SECTION}{spec.name}": spec.section.model for spec in saved.spec.sections},
         "constants": saved.constants.data,
     }
     write_container(path, header, sections)
@@ -107,7 +125,12 @@ def _load(file: Container) -> SavedProgram:
     needed = Processor(header["cpu"], tuple(header["features"]), header["exact"])
     check_host(needed, f"the saved model {file.path}")
     program = json.loads(file.read("program"))
-    spec = _spec(program, file.read("code"))
+    models = {
+        name.removeprefix(_SECTION): file.read(name)
+        for name in file.names
+        if name.startswith(_SECTION)
+    }
+    spec = _spec(program, file.read("code"), models)
     arrays, constants = file.map("arrays"), file.map("constants")
     documents = {
         name.removeprefix(_DOCUMENT): file.read(name)
@@ -145,10 +168,41 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "arena_bytes": spec.arena_bytes,
         "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
         "outputs": [[t.name, t.dtype, t.shape] for t in spec.outputs],
+        "sections": [_section(section) for section in spec.sections],
+        "objects_in": [[known.name, known.type] for known in spec.objects_in],
+        "objects_out": [[known.name, known.type] for known in spec.objects_out],
+        "hidden": spec.hidden,
+        "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
+        "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
     }
 
 
-def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
+def _section(spec: SectionSpec) -> dict[str, Any]:
+    """All but its model, which is a section of the file."""
+    section = spec.section
+    return {
+        "name": section.name,
+        "nodes": [[node.name, node.op, node.reason] for node in section.nodes],
+        "tensors": [[t.name, t.dtype, t.shape] for t in spec.tensors],
+        **{field: list(getattr(section, field)) for field in _SECTION_NAMES},
+    }
+
+
+_SECTION_NAMES = ("inputs", "outputs", "objects_in", "objects_out")
+
+
+def _section_spec(saved: Mapping[str, Any], model: bytes) -> SectionSpec:
+    section = Section(
+        saved["name"],
+        model,
+        tuple(ForeignNode(*node) for node in saved["nodes"]),
+        **{field: tuple(saved[field]) for field in _SECTION_NAMES},
+    )
+    return SectionSpec(section, _tensors(saved["tensors"]))
+
+
+def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) -> ProgramSpec:
+    """The program; `models` are those of its sections by name."""
     return ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),
@@ -161,6 +215,12 @@ def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
         arena_bytes=program["arena_bytes"],
         inputs=_tensors(program["inputs"]),
         outputs=_tensors(program["outputs"]),
+        sections=tuple(_section_spec(s, models[s["name"]]) for s in program["sections"]),
+        objects_in=tuple(ObjectSpec(*known) for known in program["objects_in"]),
+        objects_out=tuple(ObjectSpec(*known) for known in program["objects_out"]),
+        hidden=program["hidden"],
+        guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
+        trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
     )
 
 

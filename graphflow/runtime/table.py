@@ -1,14 +1,15 @@
 """The native tables that the driver walks, and the memory of one run.
 
-A `StepTable` is made once per phase of a program and shared by all its runs: steps, the pointers
-of their buffers as far as they are known, and where the rest belongs.  An `Arena` is what a single
-run owns: intermediate memory, staging copies of inputs, its own pointers and the native job.
+A `StepTable` is made once for each stretch of a program and shared by all its runs: steps, the
+pointers of their buffers as far as they are known, and where the rest belongs.  An `Arena` is what
+a single run owns: intermediate memory, staging copies of inputs, its own pointers and native jobs.
 What always holds: a table and an arena keep alive everything their addresses point to.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from graphflow.runtime.driver import Job
 from graphflow.runtime.memory import address_of, zeroed_block
-from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step
+from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
@@ -53,7 +54,7 @@ def step_table(
     inputs: int,
     threads: int,
 ) -> StepTable:
-    """The table of a phase for that many threads and graph inputs; empty steps are left out."""
+    """The table of a stretch for that many threads and graph inputs; empty steps are left out."""
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros((len(steps), 5), np.int64)
     base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
@@ -88,18 +89,29 @@ class Arena:
     """The memory of one run at a time; the driver refuses a second one.
 
     `staging` has one aligned row-major array per graph input.  `addresses` is to be filled with the
-    addresses of the inputs, then of the outputs, before a run.  `job` is the native job's address.
+    addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses of native
+    jobs, one for each table.
     """
 
-    __slots__ = ("_job", "_keep", "addresses", "job", "staging")
+    __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
 
-    def __init__(self, spec: ProgramSpec, table: StepTable, flush_denormals: bool) -> None:
+    def __init__(
+        self, spec: ProgramSpec, tables: Sequence[StepTable], flush_denormals: bool
+    ) -> None:
         memory = zeroed_block(spec.arena_bytes)
-        pointers = table.pointers.copy()
-        pointers[table.arena_slots] += address_of(memory)
+        self._base, self._inputs = address_of(memory), len(spec.inputs)
         self.staging = _staging(spec)
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        self._job = Job(
+        made = [self._job(table, flush_denormals) for table in tables]
+        self._jobs = [job for job, _ in made]
+        self.jobs = [ctypes.addressof(job) for job in self._jobs]
+        self._keep = (memory, made, tables)
+
+    def _job(self, table: StepTable, flush_denormals: bool) -> tuple[Job, NDArray[np.int64]]:
+        """The job of a table, and the pointers that it refers to."""
+        pointers = table.pointers.copy()
+        pointers[table.arena_slots] += self._base
+        job = Job(
             parallel=table.parallel,
             steps=address_of(table.steps),
             step_count=len(table.steps),
@@ -110,13 +122,25 @@ class Arena:
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
             patience_ns=PATIENCE_NS,
         )
-        self.job = ctypes.addressof(self._job)
-        self._keep = (memory, pointers, table)
+        return job, pointers
+
+    def address(self, ref: BufferRef, constants: int) -> int:
+        """Where a buffer lies, the constant block beginning at the address `constants`."""
+        match ref.space:
+            case "constant":
+                return constants + ref.position + ref.offset
+            case "arena":
+                return self._base + ref.position + ref.offset
+            case "input":
+                return self.addresses[ref.position] + ref.offset
+            case "output":
+                return self.addresses[self._inputs + ref.position] + ref.offset
 
     def abandon(self) -> None:
         """Give up a paused run, so that the next one may begin; nothing else is changed."""
-        if self._job.in_use == PAUSED:
-            self._job.in_use = 0
+        for job in self._jobs:
+            if job.in_use == PAUSED:
+                job.in_use = 0
 
 
 def _staging(spec: ProgramSpec) -> list[NDArray[Any]]:

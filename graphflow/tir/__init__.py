@@ -24,6 +24,7 @@ from graphflow.tir.expr import (
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
+from graphflow.tir.matched import expression_variables, matched_value, matched_variables
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
@@ -116,6 +117,7 @@ __all__ = [
     "condition_text",
     "element_text",
     "expr_text",
+    "expression_variables",
     "expressions_of",
     "float32",
     "interpret",
@@ -128,6 +130,8 @@ __all__ = [
     "map_expr",
     "map_expressions",
     "map_indices",
+    "matched_value",
+    "matched_variables",
     "parse",
     "rename_buffers",
     "serial_form",

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from graphflow.errors import InvalidModel
+from graphflow.errors import InvalidModel, VerifyError
 from graphflow.tir.expr import DTYPES, Buffer
 from graphflow.tir.operators import undefined_value
 from graphflow.tir.stmt import PrimFunc
@@ -37,8 +37,11 @@ def interpret(
     `undefined` is what memory that was never written holds and what `Undef` evaluates to; an
     integer type that cannot hold it takes an extreme value instead.  `reverse` runs parallel and
     vectorized loops from the last iteration to the first, which shows most dependences that such
-    loops must not have.  Raises `InvalidModel` for arrays that do not fit.
+    loops must not have.  Raises `InvalidModel` for arrays that do not fit, `VerifyError` for a
+    kernel with a `callee`.
     """
+    if func.callee is not None:
+        raise VerifyError(f"{func.name} has no statements to interpret: {func.callee} computes it")
     memory = {b: _input(func, b, arrays) for b in func.inputs}
     unknown = [name for name in arrays if all(name != b.name for b in func.inputs)]
     if unknown:

@@ -73,7 +73,8 @@ def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
     """`func` as text; the statement that is the object `mark` gets `note` as a comment."""
     params = ", ".join(_param_text(param) for param in func.params)
     head = ("@primfunc", f"def {func.name}({params}):")
-    return "\n".join((*head, *_body_lines(func.body, 1, mark, note))) + "\n"
+    computed = () if func.callee is None else (f"{INDENT}# {func.callee} computes the outputs",)
+    return "\n".join((*head, *computed, *_body_lines(func.body, 1, mark, note))) + "\n"
 
 
 def stmt_text(stmt: Stmt) -> str:

@@ -131,11 +131,14 @@ class PrimFunc(Hashed):
     name: str
     params: tuple[Param, ...]
     body: Body
+    callee: str | None = None
+    """Who computes the outputs, where no statement does: then the body is empty, and all that is
+    known is that each input may be read and each output is written whole."""
 
     __hash__ = Hashed.__hash__
 
     def _compared(self) -> object:
-        return self.name, self.params, self.body
+        return self.name, self.params, self.body, self.callee
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

@@ -47,6 +47,7 @@ from graphflow.tir.expr import (
     Undef,
     is_predicate,
 )
+from graphflow.tir.matched import matched_value
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.printer import BINARY_SIGNS, COMPARISON_SIGNS, element_text, stmt_text
 from graphflow.tir.stmt import (
@@ -167,15 +168,35 @@ class _Writer:
             yield f"{indent}{name}()"
             return
         start, stop = self.index(stmt.start), self.index(stmt.stop)
+        value = matched_value(stmt)
+        if value is not None:
+            yield from self.matched(stmt, value, depth, loops)
+            return
         values = f"range({start}, {stop})"
         if self.reverse and stmt.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
             values = f"reversed({values})"
-        variable = self.variables[stmt.var] = self.temporary()
-        low, high = constant_value(stmt.start), constant_value(stmt.stop)
-        self.loops[stmt.var] = None if low is None or high is None else (low, high - 1)
+        variable = self.bind(stmt)
         yield f"{indent}for {variable} in {values}:"
         yield from self.body(stmt.body, depth + 1, loops + 1)
         del self.loops[stmt.var]
+
+    def matched(self, stmt: For, value: Expr, depth: int, loops: int) -> Iterator[str]:
+        """The one iteration that a matched loop can have, if it is in range."""
+        indent = "    " * depth
+        start, stop = self.index(stmt.start), self.index(stmt.stop)
+        wanted = self.expr(value)
+        variable = self.bind(stmt)
+        # Without iterations nothing may be evaluated, so the bounds are looked at first.
+        yield f"{indent}if {start} < {stop} and {start} <= ({variable} := int({wanted})) < {stop}:"
+        yield from self.body(cast(If, stmt.body[0]).then, depth + 1, loops)
+        del self.loops[stmt.var]
+
+    def bind(self, stmt: For) -> str:
+        """The name of a loop's variable, which is in scope from here on."""
+        variable = self.variables[stmt.var] = self.temporary()
+        low, high = constant_value(stmt.start), constant_value(stmt.stop)
+        self.loops[stmt.var] = None if low is None or high is None else (low, high - 1)
+        return variable
 
     def write(self, stmt: Store | Reduce) -> str:
         memory, value = self.memory(stmt.buffer), self.expr(stmt.value)

@@ -117,6 +117,8 @@ class _Verifier:
             self.declare(buffer, None)
             if "." in buffer.name or buffer.scope != "global":
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
+        if self.func.callee is not None and (self.func.body or self.legal.emittable):
+            raise self.fail(f"its outputs come from {self.func.callee}, so it has no statements")
         if self.legal.emittable:
             self.check_parallel()
         self.body(self.func.body)

@@ -48,6 +48,7 @@ from graphflow.tir import (
     loads_in,
     loops_of,
     map_indices,
+    matched_variables,
     sites,
     substitute_body,
     undefined_value,
@@ -271,11 +272,16 @@ def _simplified(body: Body, ranges: Mapping[Var, Interval]) -> Body:
 
 
 def _cost(body: Body, ranges: Mapping[Var, Interval]) -> int:
-    """How often stores and reductions are run for one element, conditions taken to hold."""
+    """How often stores and reductions are run for one element, conditions taken to hold.
+
+    A matched loop runs once.
+    """
     total = 0
+    matched = matched_variables(body)
     for site in sites(body):
         if isinstance(site.stmt, Store | Reduce):
-            total += prod(_most(axis, site.domain.axes, ranges) for axis in site.domain.axes)
+            axes = [axis for axis in site.domain.axes if axis.var not in matched]
+            total += prod(_most(axis, site.domain.axes, ranges) for axis in axes)
     return total
 
 

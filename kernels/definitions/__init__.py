@@ -1,5 +1,16 @@
 """Compute definitions: PrimFuncs from logical shapes and attributes, without layout or machine."""
 
+from graphflow.kernels.definitions.compaction import (
+    count_of,
+    first_alike,
+    kept_slices,
+    non_zero,
+    places_of,
+    unique_counts,
+    unique_extent,
+    unique_indices,
+    unique_rows,
+)
 from graphflow.kernels.definitions.convolution import convolution, transposed_convolution
 from graphflow.kernels.definitions.elementwise import (
     binary,
@@ -16,6 +27,17 @@ from graphflow.kernels.definitions.elementwise import (
     variadic,
     where,
 )
+from graphflow.kernels.definitions.indexing import (
+    gather_at,
+    gather_elements,
+    gather_nd,
+    one_hot,
+    put,
+    reverse_sequence,
+    scatter_elements,
+    scatter_nd,
+    write_slices,
+)
 from graphflow.kernels.definitions.linear import gemm, matmul
 from graphflow.kernels.definitions.movement import concat, copy, fill, reshape, transpose
 from graphflow.kernels.definitions.normalization import (
@@ -29,6 +51,8 @@ from graphflow.kernels.definitions.pooling import (
     global_max_pool,
     max_pool,
 )
+from graphflow.kernels.definitions.pooling_places import max_pool_place
+from graphflow.kernels.definitions.ranking import at_ranks, ranks, selected
 from graphflow.kernels.definitions.reduction import (
     REDUCTIONS,
     arg_reduce,
@@ -46,19 +70,23 @@ from graphflow.kernels.definitions.segments import (
     reduced_through,
 )
 from graphflow.kernels.definitions.selection import (
+    MOST_RUNS,
     depth_to_space,
     expand,
     gather,
     pad,
+    runs_of,
     space_to_depth,
     take_slice,
     tile,
 )
 from graphflow.kernels.definitions.stages import Shape
+from graphflow.kernels.definitions.suppression import listed_boxes, picked_boxes
 from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
+    "MOST_RUNS",
     "REDUCTIONS",
     "UNARY_VALUES",
     "Coordinates",
@@ -68,6 +96,7 @@ __all__ = [
     "Weight",
     "Window",
     "arg_reduce",
+    "at_ranks",
     "average_pool",
     "binary",
     "broadcast",
@@ -77,32 +106,51 @@ __all__ = [
     "convolution",
     "copied",
     "copy",
+    "count_of",
     "depth_to_space",
     "elementwise",
     "expand",
     "fill",
+    "first_alike",
     "gather",
+    "gather_at",
+    "gather_elements",
+    "gather_nd",
     "gemm",
     "global_average_pool",
     "global_max_pool",
     "group_normalization",
+    "kept_slices",
     "layer_normalization",
+    "listed_boxes",
     "local_response_normalization",
     "log_softmax",
     "log_sum_exp",
     "matmul",
     "max_pool",
+    "max_pool_place",
+    "non_zero",
     "normalization_scale",
     "normalization_shift",
+    "one_hot",
     "pad",
+    "picked_boxes",
+    "places_of",
     "power",
     "prelu",
+    "put",
+    "ranks",
     "reduce",
     "reduced_through",
     "reshape",
     "resize_linear",
     "resize_nearest",
+    "reverse_sequence",
+    "runs_of",
     "scale_and_shift",
+    "scatter_elements",
+    "scatter_nd",
+    "selected",
     "softmax",
     "space_to_depth",
     "take_slice",
@@ -110,6 +158,11 @@ __all__ = [
     "transpose",
     "transposed_convolution",
     "unary",
+    "unique_counts",
+    "unique_extent",
+    "unique_indices",
+    "unique_rows",
     "variadic",
     "where",
+    "write_slices",
 ]

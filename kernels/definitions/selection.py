@@ -90,7 +90,7 @@ def gather(
     outside = [p for p in wanted if not -extent <= p < extent]
     if outside:
         raise InvalidModel(f"indices {outside[:4]} are outside axis {axis} of shape {x_shape}")
-    runs = _runs([p % extent for p in wanted])
+    runs = runs_of(wanted, extent)
     if len(runs) > MOST_RUNS:
         raise UnsupportedOp(
             f"a gather of {len(wanted)} indices in {len(runs)} runs is not built, at most "
@@ -115,8 +115,12 @@ def gather(
     return kernel("gather", (x,), (y,), stages)
 
 
-def _runs(positions: Sequence[int]) -> list[range]:
-    """The positions as equally spaced runs, each as long as it can be, in order."""
+def runs_of(indices: Sequence[int], extent: int) -> list[range]:
+    """Positions of an axis as equally spaced runs, each as long as it can be, in order.
+
+    `indices` lie in `-extent <= index < extent`; negative ones count from the end.
+    """
+    positions = [index % extent for index in indices]
     runs: list[range] = []
     start = 0
     while start < len(positions):

@@ -3,6 +3,7 @@
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Crossing,
+    Foreign,
     Link,
     Padding,
     Recipe,
@@ -35,6 +36,7 @@ __all__ = [
     "Alternative",
     "Asked",
     "Crossing",
+    "Foreign",
     "Known",
     "Link",
     "MemoryKey",

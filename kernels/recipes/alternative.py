@@ -72,6 +72,11 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """Made by no recipe: what the definition names as its callee computes the outputs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """Where one tensor lies inside another one; as a label it keeps the layout it has by itself.
 
@@ -95,7 +100,7 @@ class View:
     outward: bool = False
 
 
-Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | View
+Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
 
 
 @dataclass(frozen=True, slots=True)

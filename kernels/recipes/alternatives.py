@@ -19,6 +19,7 @@ from graphflow.arith import (
 )
 from graphflow.kernels.recipes.alternative import (
     Alternative,
+    Foreign,
     Padding,
     Staged,
     View,
@@ -70,6 +71,8 @@ def alternatives(
 
     Besides the layouts of families, inputs are read in those that are `offered`.
     """
+    if definition.callee is not None:
+        return (foreign_form(definition),)
     roles = _tileable(definition)
     if offered:
         # With the very arguments of whoever asks for these alone, or they are made once more.
@@ -123,6 +126,14 @@ def plain_form(definition: PrimFunc, placed: Mapping[str, Layout] | None = None)
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
     return Alternative(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
+
+
+def foreign_form(definition: PrimFunc) -> Alternative:
+    """The one form of what is computed elsewhere: row-major, the cost that of its memory alone."""
+    layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
+    work = Work(0.0, 0.0, 1, *touched(definition.params, layouts))
+    name = f"row-major, by {definition.callee}"
+    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, Foreign(), work, False)
 
 
 def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import (
     Crossing,
+    Foreign,
     Recipe,
     Scheduled,
     Staged,
@@ -39,5 +40,7 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
             return crossing(definition, target)
         case Scheduled():
             return finished(recipe, placements, target)
+        case Foreign():
+            raise ScheduleError(f"{definition.name} is computed by {definition.callee}, no kernel")
         case View():
             raise ScheduleError(f"{definition.name} is a view: there is no kernel to make")

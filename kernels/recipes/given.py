@@ -62,6 +62,8 @@ def placed_form(
     definition: PrimFunc, placed: tuple[tuple[str, Layout], ...], target: Target
 ) -> Alternative | None:
     """The form made stage by stage with these parameters placed so, if it can be made."""
+    if definition.callee is not None:
+        return None
     return _usable(definition, plain_form(definition, dict(placed)), target)
 
 

@@ -32,6 +32,7 @@ from graphflow.tir import (
     Store,
     accesses,
     loops_of,
+    matched_variables,
     sites,
     walk,
     walk_expr,
@@ -93,8 +94,10 @@ class Roles:
 @lru_cache(maxsize=4096)
 def roles_of(definition: PrimFunc) -> Roles | None:
     """The roles, or None where the kernel is not one nest over the axes of one output."""
-    if len(definition.outputs) != 1:
+    if len(definition.outputs) != 1 or definition.callee is not None:
         return None
+    if matched_variables(definition.body):
+        return None  # a tile would run all iterations of a matched loop
     try:
         merged = merge_stages(Schedule.of(definition)).func
     except ScheduleError:
@@ -236,13 +239,19 @@ def multiply_adds(func: PrimFunc) -> int:
 
 
 def operations(func: PrimFunc) -> int:
-    """Arithmetic operations of the whole kernel, each scalar operation counted once."""
+    """Arithmetic operations of the whole kernel, each scalar operation counted once.
+
+    A matched loop counts as one iteration, and its test and what it moves as one operation.
+    """
     total = 0
+    matched = matched_variables(func.body)
     for site in sites(func.body):
         value = getattr(site.stmt, "value", None)
         if value is not None:
             each = sum(1 for e in walk_expr(value) if not hasattr(e, "indices"))
-            total += (each + isinstance(site.stmt, Reduce)) * iterations(site.domain.axes)
+            around = tuple(axis for axis in site.domain.axes if axis.var not in matched)
+            tested = len(around) < len(site.domain.axes)
+            total += (each + isinstance(site.stmt, Reduce) + tested) * iterations(around)
     return total
 
 

@@ -3,6 +3,8 @@
 In: a definition and placements.  Out: its schedule.  Serves kernels of several nests that depend on
 each other, and kernels that only move elements.  What stands in the way of lanes is taken out of
 the innermost loops first: conditions that hold for most iterations, and quotients and remainders.
+Matched loops (`tir.matched`) stay as they are: divided, in lanes or shared by threads they would
+run all their iterations instead of one.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from graphflow.tir import (
     accesses,
     is_predicate,
     loops_of,
+    matched_value,
     walk,
     writes_in,
 )
@@ -94,7 +97,7 @@ def _conditions_apart(s: Schedule) -> Schedule:
 
 def _fills_apart(s: Schedule) -> Schedule:
     """Innermost loops cut where what they copy ends and what they write instead begins."""
-    for stmt in [loop for loop in loops_of(s.func.body) if _is_innermost(loop)]:
+    for stmt in [loop for loop in _divisible(s.func) if _is_innermost(loop)]:
         if any(_mention(p, stmt, False) for p in _conditions(stmt)):
             try:
                 s = _cut_at(s, stmt, interior(s.func, stmt.var.name), ("_copied", "_filled"))
@@ -127,7 +130,7 @@ def _innermost_in_lanes(
     s: Schedule, target: Target, done: Container[str] = frozenset()
 ) -> Schedule:
     """The innermost loops in lanes, except for those that are `done`."""
-    for loop in [stmt for stmt in loops_of(s.func.body) if _is_innermost(stmt)]:
+    for loop in [stmt for stmt in _divisible(s.func) if _is_innermost(stmt)]:
         if loop.var.name not in done and any(writes_in(loop.body)):  # others only state something
             s = _in_lanes(s, loop, _lanes(s, target))
     return s
@@ -179,7 +182,7 @@ def _guards_apart(s: Schedule) -> Schedule:
 
     A loop that is cut is not left outermost, where one nest is to be shared by threads.
     """
-    for stmt in list(loops_of(s.func.body)):
+    for stmt in _divisible(s.func):
         name = stmt.var.name
         if stmt.extent is None or not any(_mention(p, stmt, True) for p in _conditions(stmt)):
             continue
@@ -195,7 +198,7 @@ def _guards_apart(s: Schedule) -> Schedule:
         except ScheduleError:
             continue
     s = s.apply(simplify_kernel)
-    for stmt in list(loops_of(s.func.body)):
+    for stmt in _divisible(s.func):
         if any(_mention(p, stmt, False) for p in _conditions(stmt)):
             try:
                 s = s.apply(restrict_loop, stmt.var.name)
@@ -227,7 +230,7 @@ def _is_outermost(func: PrimFunc, stmt: For) -> bool:
 
 def _digits_apart(s: Schedule) -> Schedule:
     """Innermost loops of which an access sees quotient and remainder become a loop for each."""
-    for stmt in [loop for loop in loops_of(s.func.body) if _is_innermost(loop)]:
+    for stmt in [loop for loop in _divisible(s.func) if _is_innermost(loop)]:
         base, name = _digit_base(stmt), stmt.var.name
         if base is not None and stmt.extent is not None and base < stmt.extent:
             try:
@@ -250,6 +253,11 @@ def _digit_base(stmt: For) -> int | None:
             if aligned and [k for a, k in terms if a is stmt.var] == [1] and len(terms) == 1:
                 return atom.divisor
     return None
+
+
+def _divisible(func: PrimFunc) -> list[For]:
+    """The loops but the matched ones."""
+    return [loop for loop in loops_of(func.body) if matched_value(loop) is None]
 
 
 def _is_innermost(stmt: For) -> bool:
@@ -296,10 +304,14 @@ def _threaded(s: Schedule) -> Schedule:
     if len(body) != 1 or not isinstance(body[0], For):
         return s
     outer = body[0]
+    if matched_value(outer) is not None:
+        return s
     try:
         while len(outer.body) == 1 and isinstance(outer.body[0], For):
             inner = outer.body[0]
             if inner.kind is not LoopKind.SERIAL or _is_innermost(inner):
+                break
+            if matched_value(inner) is not None:
                 break
             if any(
                 stmt.kind is LoopKind.VECTORIZED for stmt in inner.body if isinstance(stmt, For)

@@ -1,0 +1,276 @@
+"""onnx's own backend tests, by graphflow and by onnxruntime: how many pass, and why others do not.
+
+    python benchmarks/conformance.py [--strict] [--peer] [--only TEXT] [--jobs N] [--json FILE]
+
+Each test compiles and runs a model and compares with the outputs that come with it, to the
+tolerances that onnx sets.  Tests run in processes of their own with a time limit, so that a test
+that hangs or dies is counted and the rest goes on.  With --strict no node may run in onnxruntime;
+--peer runs onnxruntime alone.  Printed are the counts by outcome, the refusals by reason, and each
+test that is neither right nor refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from queue import Empty, Queue
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx.backend.base import Backend, BackendRep
+from onnx.backend.test import BackendTest
+from rich.console import Console
+from rich.table import Table
+
+from graphflow.backend import GraphflowBackend, GraphflowRep
+from graphflow.compilation import compile
+from graphflow.errors import UnsupportedOp
+from graphflow.options import Options
+
+TIME_LIMIT = 20.0
+"""Seconds that one test may take, the compile included."""
+
+RIGHT, REFUSED, WRONG, ERROR, HANGS, DIES = "right", "refused", "wrong", "error", "hangs", "dies"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one test; `reason` is empty where it is right."""
+
+    test: str
+    outcome: str
+    reason: str
+    seconds: float
+
+
+class PeerRep(BackendRep):  # type: ignore[misc]
+    """A model in an onnxruntime session."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Outputs in the graph's order."""
+        names = [given.name for given in self._session.get_inputs()]
+        return tuple(self._session.run(None, dict(zip(names, inputs, strict=False))))
+
+
+class Peer(Backend):  # type: ignore[misc]
+    """onnxruntime as onnx's test runner wants it."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PeerRep:
+        """A session; onnxruntime's own errors pass."""
+        return PeerRep(model)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Processors only."""
+        return device == "CPU"
+
+
+class Compiled(GraphflowBackend):
+    """graphflow, which may run nodes in onnxruntime."""
+
+    options = Options(workers=0)
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> GraphflowRep:
+        """A compiled model."""
+        return GraphflowRep(compile(model, options=cls.options), model)
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Every model is tried: asking whether one compiles would compile it twice."""
+        return True
+
+
+class Strict(Compiled):
+    """graphflow by itself."""
+
+    options = Options(workers=0, fallback=None)
+
+
+BACKENDS: dict[str, type[Backend]] = {"graphflow": Compiled, "strict": Strict, "peer": Peer}
+
+
+def all_tests(backend: type[Backend]) -> dict[str, Callable[[], None]]:
+    """onnx's tests for processors by name, except the real networks, which need downloads."""
+    found = {}
+    for category, cases in BackendTest(backend, __name__).test_cases.items():
+        if category == "OnnxBackendRealModelTest":
+            continue
+        for name in unittest.TestLoader().getTestCaseNames(cases):
+            if name.endswith("_cpu"):
+                found[name.removesuffix("_cpu")] = getattr(cases(name), name)
+    return found
+
+
+def outcome_of(test: Callable[[], None], backend: str) -> tuple[str, str]:
+    """Outcome and reason of one test."""
+    try:
+        test()
+    except UnsupportedOp as error:
+        return REFUSED, reason_of(str(error))
+    except AssertionError as error:
+        return WRONG, " ".join(str(error).split())[:300]
+    except Exception as error:
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return (REFUSED if backend == "peer" else ERROR), text
+    return RIGHT, ""
+
+
+def reason_of(message: str) -> str:
+    """The part of a refusal that is the same for other nodes."""
+    operators = re.match(r"operators that are not built: (.*?)\. Rewrite", message)
+    if operators:
+        return "not built: " + re.sub(r" \([^)]*\)", "", operators[1])
+    message = re.sub(r"^\w+ node \S+: ", "", message)
+    return re.sub(r"(input|initializer|tensor|output) \S+", r"\1", message)[:110]
+
+
+def serve(backend: str) -> None:
+    """Answer names of tests on stdin with outcomes on stdout, as lines of JSON."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    np.seterr(all="ignore")
+    tests = all_tests(BACKENDS[backend])
+    print(json.dumps(sorted(tests)), file=answers, flush=True)
+    for line in sys.stdin:
+        name = line.strip()
+        start = time.perf_counter()
+        outcome, reason = outcome_of(tests[name], backend)
+        found = Outcome(name, outcome, reason, time.perf_counter() - start)
+        print(json.dumps(asdict(found)), file=answers, flush=True)
+
+
+class Server:
+    """A process that runs tests, and is replaced when one of them ends it."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self.names: list[str] = []
+        self._start()
+
+    def _start(self) -> None:
+        command = [sys.executable, "-W", "ignore", __file__, "--serve", self._backend]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._lines: Queue[str] = Queue()
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self.names = json.loads(self._lines.get())
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        lines = self._lines
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put("")
+
+    def run(self, name: str) -> Outcome:
+        """One test; afterwards the process is ready for another one."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(name + "\n")
+        self._process.stdin.flush()
+        try:
+            line = self._lines.get(timeout=TIME_LIMIT)
+        except Empty:
+            return self._replaced(Outcome(name, HANGS, f"over {TIME_LIMIT:.0f} s", TIME_LIMIT))
+        if not line:
+            return self._replaced(Outcome(name, DIES, f"signal {self._process.wait()}", 0.0))
+        return Outcome(**json.loads(line))
+
+    def _replaced(self, outcome: Outcome) -> Outcome:
+        self.close()
+        self._start()
+        return outcome
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+
+def run_all(backend: str, only: str, jobs: int) -> list[Outcome]:
+    """All tests whose names have the text `only`, on `jobs` processes."""
+    servers = [Server(backend) for _ in range(jobs)]
+    names: Queue[str] = Queue()
+    for name in servers[0].names:
+        if only in name:
+            names.put(name)
+    outcomes: list[Outcome] = []
+
+    def work(server: Server) -> None:
+        while True:
+            try:
+                name = names.get_nowait()
+            except Empty:
+                return
+            outcomes.append(server.run(name))
+
+    threads = [threading.Thread(target=work, args=(server,)) for server in servers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for server in servers:
+        server.close()
+    return sorted(outcomes, key=lambda outcome: outcome.test)
+
+
+def show(outcomes: Sequence[Outcome], console: Console) -> None:
+    """Print the counts, the reasons and what is neither right nor refused."""
+    counts = Counter(outcome.outcome for outcome in outcomes)
+    reasons = Counter(o.reason for o in outcomes if o.outcome == REFUSED)
+    table = Table("tests", "refused because", title=f"{len(outcomes)} tests")
+    for reason, count in reasons.most_common():
+        table.add_row(str(count), reason)
+    console.print(table)
+    for outcome in outcomes:
+        if outcome.outcome not in (RIGHT, REFUSED):
+            console.print(f"{outcome.outcome}: {outcome.test}: {outcome.reason}", markup=False)
+    listed = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    slowest = max(outcomes, key=lambda outcome: outcome.seconds, default=None)
+    slow = f"; the slowest took {slowest.seconds:.1f} s ({slowest.test})" if slowest else ""
+    console.print(f"{listed}{slow}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--strict", action="store_true", help="no node may run in onnxruntime")
+    parser.add_argument("--peer", action="store_true", help="onnxruntime instead of graphflow")
+    parser.add_argument("--only", default="", metavar="TEXT", help="tests whose names have TEXT")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
+    parser.add_argument("--json", metavar="FILE", help="write each test's outcome")
+    parser.add_argument("--serve", choices=BACKENDS, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.serve is not None:
+        serve(chosen.serve)
+        return
+    backend = "peer" if chosen.peer else "strict" if chosen.strict else "graphflow"
+    outcomes = run_all(backend, chosen.only, chosen.jobs)
+    if chosen.json:
+        with open(chosen.json, "w", encoding="utf-8") as file:
+            json.dump([asdict(outcome) for outcome in outcomes], file, indent=1)
+    show(outcomes, Console(width=140))
+
+
+if __name__ == "__main__":
+    main()

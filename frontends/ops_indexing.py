@@ -1,0 +1,224 @@
+"""Gather and scatter: operators whose indices are data.
+
+Indices that are known when the model is compiled are checked then, and few runs of them become
+copies.  Others are looked at when the model runs: a guard on their least and their largest element
+ends a run whose indices are outside of the axis, and kernels leave memory alone there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.graph import Array
+from graphflow.kernels.definitions import (
+    MOST_RUNS,
+    fill,
+    gather,
+    gather_at,
+    gather_elements,
+    gather_nd,
+    one_hot,
+    reduce,
+    reshape,
+    reverse_sequence,
+    runs_of,
+    scatter_elements,
+    scatter_nd,
+    take_slice,
+    write_slices,
+)
+
+
+def require_indices(call: Call, position: int, extent: int) -> None:
+    """See to it that each index in an input lies in `-extent <= index < extent`.
+
+    InvalidModel where it is known that one does not; else a guard that each run checks.
+    """
+    require_from(call, position, -extent, extent - 1)
+
+
+def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None:
+    """The same for index tuples, each number of which indexes an axis of its own."""
+    name, shape = call.inputs[position], call.shape(position)
+    known = call.known(position)
+    if known is None and len(set(extents)) == 1:
+        require_indices(call, position, extents[0])
+        return
+    for number, extent in enumerate(extents):
+        part = f"number{number}"
+        ranges = [*map(range, shape[:-1]), range(number, number + 1)]
+        func = take_slice(shape, ranges, call.dtype(position))
+        taken = call.context.unique_tensor_name(f"{call.outputs[0]}.{part}")
+        call.emit(func, (name,), taken, part)
+        if known is not None:
+            call.context.known[taken] = known[..., number]
+        _require_within(call, name, taken, (-extent, extent - 1), f".{part}")
+
+
+def _require_within(
+    call: Call, source: str, name: str, interval: tuple[int, int], part: str
+) -> None:
+    """`name` is the tensor of indices, or that `part` of the tensor `source`."""
+    shape, dtype = call.context.graph.values[name].shape, call.context.graph.values[name].dtype
+    if 0 in shape:
+        return
+    lo, hi = interval
+    tensor = f"of tensor {source}"
+    if lo > hi:
+        raise InvalidModel(
+            f"{call.op} node {call.name}: an axis without elements has no place for the indices "
+            f"{tensor}"
+        )
+    known = call.context.known.get(name)
+    if known is not None:
+        outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
+        if outside:
+            raise InvalidModel(
+                f"{call.op} node {call.name}: index {outside[0]} {tensor} is outside of its axis, "
+                f"and has to be from {lo} to {hi}"
+            )
+        return
+    for kind, word in (("min", "least"), ("max", "largest")):
+        limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
+        func = reduce(kind, shape, range(len(shape)), False, dtype)
+        call.emit(func, (name,), limit, f"{part[1:]}{word}")
+        subject = f"{call.op} node {call.name}: the {word} index {tensor}"
+        call.context.graph.add_guard(limit, lo, hi, subject)
+
+
+def require_from(call: Call, position: int, lo: int, hi: int) -> None:
+    """See to it that each number in an integer input is from `lo` to `hi`, as `require_indices`."""
+    source = call.inputs[position]
+    _require_within(call, source, source, (lo, hi), "")
+
+
+def _axis(call: Call, default: int = 0) -> int:
+    axis, rank = int(call.attribute("axis", default)), len(call.shape(0))
+    if not -rank <= axis < rank:
+        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
+    return axis % rank
+
+
+def _gather(call: Call) -> None:
+    shape, axis = call.shape(0), _axis(call)
+    require_indices(call, 1, shape[axis])
+    known = call.known(1)
+    if known is None or len(runs_of(known.reshape(-1).tolist(), shape[axis])) > MOST_RUNS:
+        call.emit(gather_at(shape, call.shape(1), axis, call.dtype(), call.dtype(1)))
+        return
+    _gather_known(call, axis, known)
+
+
+def _gather_known(call: Call, axis: int, indices: Array) -> None:
+    """Indices of more than one axis are taken in a row, which a reshape follows."""
+    shape = call.shape(0)
+    if indices.ndim == 0:
+        call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
+        return
+    func = gather(shape, axis, indices.reshape(-1).tolist(), call.dtype())
+    if indices.ndim == 1:
+        call.emit(func, call.inputs[:1])
+        return
+    name = call.context.unique_tensor_name(f"{call.outputs[0]}.flat")
+    flat = call.emit(func, call.inputs[:1], name, "flat")
+    result = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+    call.emit(reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
+
+
+def _gather_elements(call: Call) -> None:
+    axis = _axis(call)
+    require_indices(call, 1, call.shape(0)[axis])
+    func = gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
+    call.emit(func)
+
+
+def _gather_nd(call: Call) -> None:
+    batch, shape = int(call.attribute("batch_dims", 0)), call.shape(0)
+    func = gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
+    _require_tuples(call, 1, shape[batch : batch + call.shape(1)[-1]])
+    call.emit(func)
+
+
+def _scatter_elements(call: Call) -> None:
+    axis, reduction = _axis(call), str(call.attribute("reduction", "none"))
+    shape = call.shape(0)
+    _check_updates(call, call.shape(1))
+    func = scatter_elements(shape, call.shape(1), axis, reduction, call.dtype(), call.dtype(1))
+    require_indices(call, 1, shape[axis])
+    call.emit(func)
+
+
+def _scatter_nd(call: Call) -> None:
+    shape, indices = call.shape(0), call.shape(1)
+    func = scatter_nd(
+        shape, indices, str(call.attribute("reduction", "none")), call.dtype(), call.dtype(1)
+    )
+    _check_updates(call, (*indices[:-1], *shape[indices[-1] :]))
+    _require_tuples(call, 1, shape[: indices[-1]])
+    call.emit(func)
+
+
+def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
+    if call.shape(2) != wanted:
+        raise InvalidModel(
+            f"{call.op} node {call.name}: the updates have shape {call.shape(2)}, data of shape "
+            f"{call.shape(0)} and indices of shape {call.shape(1)} take {wanted}"
+        )
+
+
+def _one_hot(call: Call) -> None:
+    depth = int(call.constant(1, "depth").reshape(-1)[0])
+    if depth < 1:
+        raise InvalidModel(f"OneHot node {call.name}: depth {depth} is not positive")
+    if call.shape(2) != (2,):
+        raise InvalidModel(
+            f"OneHot node {call.name}: values have shape {call.shape(2)}, and have to be two"
+        )
+    axis = int(call.attribute("axis", -1))
+    func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
+    call.emit(func, (call.inputs[0], call.inputs[2]))
+
+
+def _reverse_sequence(call: Call) -> None:
+    time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
+    shape = call.shape(0)
+    func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
+    if call.shape(1) != (shape[batch],):
+        raise InvalidModel(
+            f"ReverseSequence node {call.name}: lengths of shape {call.shape(1)} do not fit axis "
+            f"{batch} of shape {shape}"
+        )
+    require_from(call, 1, 0, shape[time])
+    call.emit(func)
+
+
+def _tensor_scatter(call: Call) -> None:
+    """Updates of a cache from a step on that each batch has; from its beginning without one."""
+    shape, updates = call.shape(0), call.shape(1)
+    axis, mode = int(call.attribute("axis", -2)), str(call.attribute("mode", "linear"))
+    if mode not in ("linear", "circular"):
+        raise InvalidModel(f"TensorScatter node {call.name}: mode {mode} does not exist")
+    inputs = list(call.inputs)
+    if not call.has(2):
+        name = call.context.unique_tensor_name(f"{call.name}.starts")
+        inputs[2:] = [call.emit(fill(shape[:1], 0, "int64"), (), name, "starts")]
+    dtype = call.context.graph.values[inputs[2]].dtype
+    func = write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)
+    if call.has(2):
+        require_from(call, 2, 0, shape[axis] - (1 if mode == "circular" else updates[axis]))
+    call.emit(func, inputs)
+
+
+INDEXING: dict[str, Callable[[Call], None]] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
+    "TensorScatter": _tensor_scatter,
+}

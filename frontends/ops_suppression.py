@@ -1,0 +1,49 @@
+"""NonMaxSuppression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.kernels.definitions import count_of, listed_boxes, picked_boxes, reshape
+
+
+def _non_max_suppression(call: Call) -> None:
+    """How many boxes may be picked of a class decides the shape, and must be known."""
+    boxes, scores = call.shape(0), call.shape(1)
+    centered = bool(call.attribute("center_point_box", 0))
+    fits = len(boxes) == len(scores) == 3 and boxes[2] == 4
+    if not fits or (boxes[0], boxes[1]) != (scores[0], scores[2]):
+        raise InvalidModel(
+            f"NonMaxSuppression node {call.name}: boxes of shape {boxes} and scores of shape "
+            f"{scores} have to be [batches, boxes, 4] and [batches, classes, boxes]"
+        )
+    batches, classes, count = scores
+    wanted = call.constant(2, "max_output_boxes_per_class").reshape(-1) if call.has(2) else [0]
+    most = max(min(int(wanted[0]), count), 0)
+    inputs = list(call.inputs[:2])
+    for position in (3, 4):
+        if call.has(position):
+            inputs.append(_one_element(call, position))
+    given = (call.has(3), call.has(4))
+    func = picked_boxes(batches, classes, count, most, centered, given)
+    name = call.context.unique_tensor_name(f"{call.name}.picked")
+    picked = call.emit(func, inputs, name, "picked")
+    name = call.context.unique_tensor_name(f"{call.name}.count")
+    total = call.emit(count_of((batches, classes, most), "int64", 0), (picked,), name, "count")
+    func = listed_boxes(batches, classes, most)
+    call.emit_bounded(func, (picked,), call.outputs[0], 0, total)
+
+
+def _one_element(call: Call, position: int) -> str:
+    """A threshold as a vector of one element; some models have a scalar."""
+    given = call.value(position)
+    if given.shape == (1,):
+        return given.name
+    name = call.context.unique_tensor_name(f"{call.name}.threshold{position}")
+    func = reshape(given.shape, (1,), given.dtype)
+    return call.emit(func, (given.name,), name, f"threshold{position}")
+
+
+SUPPRESSION: dict[str, Callable[[Call], None]] = {"NonMaxSuppression": _non_max_suppression}

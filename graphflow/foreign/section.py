@@ -1,0 +1,58 @@
+"""What is known of a foreign part of a model before anything runs it.
+
+What always holds: this is plain data, and knows no graph and no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FALLBACKS = ("onnxruntime",)
+"""What can run the nodes that have no kernel here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignNode:
+    """A node of the model that has no kernel, and why."""
+
+    name: str
+    op: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.name}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Neighbouring foreign nodes as a model of their own.
+
+    `model` holds a serialized ModelProto.  `inputs` and `outputs` are tensors of a known dtype and
+    shape, which lie in memory that kernels share.  `objects_in` and `objects_out` are all others:
+    strings, sequences, tensors whose shape depends on data; they pass from the caller to sections,
+    between sections, and back to the caller as Python objects.
+    """
+
+    name: str
+    model: bytes
+    nodes: tuple[ForeignNode, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    objects_in: tuple[str, ...] = ()
+    objects_out: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The operators in it, for messages."""
+        return ", ".join(dict.fromkeys(node.op for node in self.nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSpec:
+    """An input or output of the model that is no tensor of known shape: its name and ONNX type."""
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"

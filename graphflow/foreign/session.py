@@ -1,0 +1,90 @@
+"""A section in onnxruntime.
+
+In: a `Section`.  Out: a `Session` that runs it.  Only `opening` imports this module, when a program
+has a section: others do not wait for onnxruntime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper
+
+from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.foreign.section import Section
+
+
+class Session:
+    """A section in onnxruntime, on as many threads as the rest of the program."""
+
+    def __init__(self, section: Section, threads: int) -> None:
+        """Raises UnsupportedOp where onnxruntime cannot run the section either."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        # Threads that spin behind a run would take the processors from the kernels that follow.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._section = section
+        try:
+            self._session = onnxruntime.InferenceSession(
+                section.model, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            # onnxruntime's errors have no common base below Exception.
+            reasons = "; ".join(map(str, section.nodes))
+            raise UnsupportedOp(
+                f"no kernel is built for {reasons}; and onnxruntime refuses these nodes: {error}. "
+                "Rewrite the model without them"
+            ) from error
+
+        given, made = self._session.get_inputs(), self._session.get_outputs()
+        self._typed = any("float8" in t.type or "bfloat16" in t.type for t in (*given, *made))
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs and outgoing objects by name; GraphflowError where onnxruntime fails."""
+        wanted = [*self._section.outputs, *self._section.objects_out]
+        names = (*self._section.inputs, *self._section.objects_in)
+        given = {name: values[name] for name in names}
+        try:
+            results = self._run_typed(wanted, given) if self._typed else self._run(wanted, given)
+        except Exception as error:
+            raise GraphflowError(
+                f"onnxruntime, which runs {self._section.title}, failed: {error}"
+            ) from error
+        return dict(zip(wanted, results, strict=True))
+
+    def _run(self, wanted: list[str], given: dict[str, Any]) -> list[Any]:
+        results: list[Any] = self._session.run(wanted, given)
+        return results
+
+    def _run_typed(self, wanted: list[str], given: dict[str, Any]) -> list[Any]:
+        """With element types that numpy does not have by itself, which `run` would refuse."""
+        values = {name: _ort_value(np.asarray(array)) for name, array in given.items()}
+        return [_array(value) for value in self._session.run_with_ort_values(wanted, values)]
+
+
+def _ort_value(array: NDArray[Any]) -> Any:
+    array = np.ascontiguousarray(array)
+    if array.dtype.isbuiltin == 1:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    bits = array.view(f"u{array.dtype.itemsize}")
+    element = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, element)
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """A copy of a tensor, also of an element type for which onnxruntime has no numpy type."""
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.element_type()))
+    if dtype.isbuiltin == 1:
+        result: NDArray[Any] = value.numpy()
+        return result
+    shape = tuple(value.shape())
+    memory = (ctypes.c_char * (prod(shape) * dtype.itemsize)).from_address(value.data_ptr())
+    return np.frombuffer(bytearray(memory), dtype).reshape(shape)

@@ -1,0 +1,81 @@
+"""What a run has to check in its results and cut off them, by the names of values.
+
+In: a graph under construction.  Out: `ValueGuard`s and `OutputTrim`s of an `OperatorGraph`.  What
+always holds: the tensors that they read are outputs of the graph, hidden behind the model's own, so
+that every stage computes them and none renames or removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import VerifyError, outside_interval
+from graphflow.graph.value import Value
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGuard:
+    """After each run, every element of the integer tensor `value` has to be from `lo` to `hi`.
+
+    `subject` is how the error begins, for example `Gather node g: the largest index in tensor ids`;
+    the error goes on with ` is 9, and has to be from -4 to 3`.
+    """
+
+    value: str
+    lo: int
+    hi: int
+    subject: str
+
+    def violation(self, array: NDArray[Any]) -> str | None:
+        """What is wrong with these contents of `value`; None where nothing is."""
+        outside = array[(array < self.lo) | (array > self.hi)]
+        if not outside.size:
+            return None
+        return outside_interval(self.subject, outside[0], self.lo, self.hi)
+
+    def check(self, values: Mapping[str, Value]) -> None:
+        """VerifyError where the guard does not fit the values of a graph."""
+        _require_integers(f"the guard {self.subject!r}", self.value, values)
+        if self.lo > self.hi:
+            raise VerifyError(
+                f"the guard {self.subject!r} on {self.value} allows nothing: "
+                f"{self.lo} exceeds {self.hi}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTrim:
+    """Of the output `output`, a run gives along `axis` only the first n elements.
+
+    n is element `element`, in row-major order, of the integer tensor `extents` after the run; it
+    has to be from 0 to the extent that the output has in the graph, its bound.
+    """
+
+    output: str
+    axis: int
+    extents: str
+    element: int = 0
+
+    def check(self, values: Mapping[str, Value], results: tuple[str, ...]) -> None:
+        """VerifyError where the trim does not fit a graph with these results."""
+        what = f"the trimmed output {self.output}"
+        if self.output not in results:
+            raise VerifyError(f"{what} is not an output of the model; only outputs can be trimmed")
+        rank = len(values[self.output].shape)
+        if not 0 <= self.axis < rank:
+            raise VerifyError(f"{what} has no axis {self.axis}, its rank is {rank}")
+        _require_integers(what, self.extents, values)
+        if not 0 <= self.element < values[self.extents].size:
+            raise VerifyError(f"{what}: {self.extents} has no element {self.element}")
+
+
+def _require_integers(what: str, name: str, values: Mapping[str, Value]) -> None:
+    if name not in values:
+        raise VerifyError(f"{what} reads {name}, which is not a value of the graph")
+    if np.dtype(values[name].dtype).kind not in "iu":
+        raise VerifyError(f"{what} reads {name}, which is {values[name].dtype} and not integers")

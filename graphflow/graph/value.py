@@ -1,0 +1,25 @@
+"""A tensor of a graph: what is known of it without its contents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: its ONNX name, numpy dtype name and logical shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))

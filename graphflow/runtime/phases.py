@@ -1,0 +1,96 @@
+"""The stretches of a program: native tables, and between them what runs in onnxruntime.
+
+In: the steps of a run.  Out: `Native` and `Foreign` stretches in order.  A foreign stretch reads
+and writes the same memory as kernels do, through arrays that are views of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import GraphflowError
+from graphflow.foreign import Runs
+from graphflow.runtime.program import BufferRef, ProgramSpec, SectionSpec, Step, TensorSpec
+from graphflow.runtime.table import Arena, StepTable
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Steps that the driver walks, with the position of their job in an arena."""
+
+    table: StepTable
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A step that a session runs."""
+
+    spec: SectionSpec
+    session: Runs
+    buffers: tuple[BufferRef, ...]
+
+    def run(self, arena: Arena, constants: int, objects: dict[str, Any]) -> None:
+        """Run the section on the buffers of an arena; `objects` gets what it gives besides.
+
+        `constants` is the address of the constant block.  GraphflowError where the section fails,
+        or gives an output of another dtype or shape than the program was made for.
+        """
+        section = self.spec.section
+        places = [arena.address(ref, constants) for ref in self.buffers]
+        views = {
+            tensor.name: _view(place, tensor)
+            for tensor, place in zip(self.spec.tensors, places, strict=True)
+        }
+        given = {name: objects[name] for name in section.objects_in}
+        results = self.session.run({**given, **{name: views[name] for name in section.inputs}})
+        for name in section.outputs:
+            _put(section.title, views[name], name, results[name])
+        objects.update((name, results[name]) for name in section.objects_out)
+
+
+Stretch: TypeAlias = Native | Foreign
+
+
+def stretches(
+    spec: ProgramSpec, tables: Sequence[StepTable], sessions: dict[str, Runs]
+) -> Iterator[Stretch]:
+    """The stretches of a run, `tables` being those of `native_steps` in order."""
+    sections = {section.name: section for section in spec.sections}
+    job = 0
+    for foreign, steps in groupby(spec.run, lambda step: step.symbol in sections):
+        if not foreign:
+            yield Native(tables[job], job)
+            job += 1
+            continue
+        for step in steps:
+            yield Foreign(sections[step.symbol], sessions[step.symbol], step.buffers)
+
+
+def native_steps(spec: ProgramSpec) -> list[tuple[Step, ...]]:
+    """The steps of a run that are kernels, apart where something foreign runs between them."""
+    sections = {section.name for section in spec.sections}
+    parts = groupby(spec.run, lambda step: step.symbol in sections)
+    return [tuple(steps) for foreign, steps in parts if not foreign]
+
+
+def _view(address: int, tensor: TensorSpec) -> NDArray[Any]:
+    memory = (ctypes.c_uint8 * tensor.nbytes).from_address(address)
+    return np.ctypeslib.as_array(memory).view(tensor.dtype).reshape(tensor.shape)
+
+
+def _put(title: str, view: NDArray[Any], name: str, result: Any) -> None:
+    found = np.asarray(result)
+    if found.shape != view.shape or found.dtype != view.dtype:
+        raise GraphflowError(
+            f"onnxruntime, which runs {title}, gave {name} as {found.dtype}{list(found.shape)}, "
+            f"and the model says {view.dtype}{list(view.shape)}; correct the model's shapes"
+        )
+    np.copyto(view, found)

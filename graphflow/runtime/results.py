@@ -1,0 +1,65 @@
+"""From the output buffers of a run to the arrays that the caller gets.
+
+In: a spec and one array for each of its outputs, hidden ones included, as the kernels left them.
+Out: the model's own outputs by name.  What always holds: guards are compared before anything is
+returned, and no element beyond a trimmed extent reaches the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from graphflow.errors import RunError, VerifyError, outside_interval
+from graphflow.runtime.program import ProgramSpec
+
+Buffers = Sequence[NDArray[Any]]
+
+
+def checked_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
+    """The model's outputs; RunError where a guard does not hold.
+
+    An output that is cut is a contiguous copy, so that it does not keep the larger buffer alive;
+    all others are the buffers themselves.
+    """
+    require_guards(spec, buffers)
+    results = named_results(spec, buffers)
+    for name, view in trimmed_views(spec, buffers).items():
+        if view.shape != results[name].shape:
+            results[name] = view.copy()
+    return results
+
+
+def named_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
+    """The buffers of the model's own outputs, by name and in order."""
+    return {tensor.name: array for tensor, array in zip(spec.results, buffers, strict=False)}
+
+
+def require_guards(spec: ProgramSpec, buffers: Buffers) -> None:
+    """RunError with the first element that a guard does not allow."""
+    for guard in spec.guards:
+        array = buffers[guard.output]
+        outside = (array < guard.lo) | (array > guard.hi)
+        if outside.any():
+            found = array[outside][0]
+            raise RunError(outside_interval(guard.subject, found, guard.lo, guard.hi))
+
+
+def trimmed_views(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
+    """The trimmed outputs by name, as views of their buffers.
+
+    VerifyError for an extent below zero or beyond the buffer, which only a wrong kernel gives.
+    """
+    views: dict[str, NDArray[Any]] = {}
+    for trim in spec.trimmed:
+        name, extent = spec.outputs[trim.output].name, int(buffers[trim.extents].flat[trim.element])
+        bound = buffers[trim.output].shape[trim.axis]
+        if not 0 <= extent <= bound:
+            raise VerifyError(
+                f"output {name} has extent {extent} on axis {trim.axis}, and room for {bound}"
+            )
+        view = views.get(name, buffers[trim.output])
+        views[name] = view[(slice(None),) * trim.axis + (slice(extent),)]
+    return views

@@ -1,0 +1,80 @@
+"""Matched loops: the iteration over all candidate positions that takes the one that data names.
+
+    for row in serial(start, stop):
+        if data(index(row, i64) == value):
+            body
+
+Such a loop is how a definition indexes by data without an index expression that depends on data:
+every analysis sees `row` as a variable in `[start, stop)` and the body as one that may run.
+Whoever runs the loop (the interpreter, the emitter) may evaluate `value` once, and run `body` once
+with `row` bound to it if it lies in `[start, stop)`.  Why that is exact:
+
+- `value` does not depend on `row`, reads no buffer that `body` writes, and holds no `undef`, so all
+  iterations compare with the same number;
+- the comparison is one of int64, in which each iteration has another `row`, so at most one of them
+  satisfies it; a value outside the range satisfies none, and memory stays untouched;
+- expressions have no effects, so that the other iterations do nothing at all.
+
+A loop without iterations evaluates nothing: its `value` may then read outside of a buffer.  So
+whoever runs it must look at the bounds first.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from graphflow.arith import Predicate, Var, predicate_variables, variables
+from graphflow.tir.expr import Comparison, Expr, IndexValue, Load, Select, Undef, is_predicate
+from graphflow.tir.stmt import Body, For, If, LoopKind
+from graphflow.tir.visit import loops_of, walk_expr, writes_in
+
+
+def matched_value(loop: For) -> Expr | None:
+    """What the variable of a matched loop must equal; None where `loop` is no matched loop."""
+    if loop.kind is not LoopKind.SERIAL or len(loop.body) != 1:
+        return None
+    (test,) = loop.body
+    if not isinstance(test, If) or test.orelse or not isinstance(test.condition, Comparison):
+        return None
+    condition = test.condition
+    if condition.op != "eq":
+        return None
+    for side, value in (
+        (condition.left, condition.right),
+        (condition.right, condition.left),
+    ):
+        if side == IndexValue(loop.var, "int64") and _is_invariant(value, loop.var, test.then):
+            return value
+    return None
+
+
+def matched_variables(body: Body) -> frozenset[Var]:
+    """The variables of the matched loops in `body`: each of those runs once at most."""
+    return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
+
+
+def expression_variables(expr: Expr) -> frozenset[Var]:
+    """The loop variables that occur in `expr`: in indices of loads, as numbers, in predicates."""
+    found: set[Var] = set()
+    for node in walk_expr(expr):
+        match node:
+            case Load():
+                found.update(var for index in node.indices for var in variables(index))
+            case IndexValue():
+                found.update(variables(node.index))
+            case Select() if is_predicate(node.condition):
+                found.update(predicate_variables(cast(Predicate, node.condition)))
+            case _:
+                pass
+    return frozenset(found)
+
+
+def _is_invariant(value: Expr, var: Var, body: Body) -> bool:
+    """Whether `value` is the same in each iteration of a loop over `var` that runs `body`."""
+    if var in expression_variables(value):
+        return False
+    written = {stmt.buffer for stmt in writes_in(body)}
+    return not any(
+        isinstance(node, Undef) or (isinstance(node, Load) and node.buffer in written)
+        for node in walk_expr(value)
+    )

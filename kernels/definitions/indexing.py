@@ -1,0 +1,364 @@
+"""Kernels whose indices are data: gather, scatter, one-hot, and what puts elements elsewhere.
+
+In: logical shapes and attributes.  Out: a PrimFunc that indexes through matched loops
+(`graphflow.tir.matched`): a loop over all positions of an axis, of which data takes one.  An index
+outside of the axis takes none: a gather leaves zero there, and a scatter drops the update.
+Negative indices count from the end of the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphflow.arith import IndexExpr, Var, const
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    indices_of,
+    kernel,
+    literal,
+    loops_over,
+    nest,
+    normalized_axes,
+)
+from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
+from graphflow.tir import (
+    Block,
+    Body,
+    Buffer,
+    Cast,
+    Comparison,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Select,
+    Stmt,
+    Store,
+)
+
+REDUCTIONS = {
+    "none": None,
+    "add": ReduceOp.ADD,
+    "mul": ReduceOp.MUL,
+    "max": ReduceOp.MAX,
+    "min": ReduceOp.MIN,
+}
+"""What a scatter does with an element that is there already, by ONNX's names."""
+
+
+def matched(var: Var, extent: int, value: Expr, body: Body) -> For:
+    """`body` with `var` bound to the int64 `value`, if that lies in `0 <= value < extent`."""
+    test = If(Comparison("eq", IndexValue(var), value), body)
+    return For(var, const(0), const(extent), LoopKind.SERIAL, (test,))
+
+
+def matched_nest(loops: Sequence[Loop], values: Sequence[Expr], body: Body) -> Body:
+    """`body` with each loop's variable bound to its value, if all of these are in range."""
+    for (var, extent), value in reversed(list(zip(loops, values, strict=True))):
+        body = (matched(var, extent, value, body),)
+    return body
+
+
+def as_int64(value: Expr) -> Expr:
+    """A number as int64; floats are truncated."""
+    return value if value.dtype == "int64" else Cast(value, "int64")
+
+
+def from_front(index: Expr, extent: int) -> Expr:
+    """An index of an axis as int64, counted from its end where it is negative."""
+    wide = as_int64(index)
+    return Select(compared("lt", wide, 0), add(wide, extent), wide)
+
+
+def gather_at(
+    x_shape: Shape,
+    indices_shape: Shape,
+    axis: int,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y[a…, k…, b…] = x[a…, indices[k…], b…]`, the index standing on `axis` of x."""
+    (axis,) = normalized_axes((axis,), len(x_shape))
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    y = Buffer("y", (*x_shape[:axis], *indices_shape, *x_shape[axis + 1 :]), dtype)
+    before, within = loops_over("a", x_shape[:axis]), loops_over("k", indices_shape)
+    row = Var("row")
+    position = from_front(Load(indices, indices_of(within)), x_shape[axis])
+    outer = (*indices_of(before), *indices_of(within))
+    empty, copied = (loops_over(prefix, x_shape[axis + 1 :]) for prefix in ("z", "b"))
+    value = Load(x, (*indices_of(before), row, *indices_of(copied)))
+    body = (
+        *nest(empty, (Store(y, (*outer, *indices_of(empty)), literal(0, dtype)),)),
+        matched(
+            row,
+            x_shape[axis],
+            position,
+            nest(copied, (Store(y, (*outer, *indices_of(copied)), value),)),
+        ),
+    )
+    return kernel("gather", (x, indices), (y,), (Block("gather", nest((*before, *within), body)),))
+
+
+def gather_elements(
+    x_shape: Shape,
+    indices_shape: Shape,
+    axis: int,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y[i…] = x[i…]` with `indices[i…]` in place of the index on `axis`."""
+    (axis,) = normalized_axes((axis,), len(x_shape))
+    _check_elements(x_shape, indices_shape, axis)
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    y = Buffer("y", indices_shape, dtype)
+    loops, row = loops_over("i", indices_shape), Var("row")
+    at = indices_of(loops)
+    source = (*at[:axis], row, *at[axis + 1 :])
+    body = (
+        Store(y, at, literal(0, dtype)),
+        matched(
+            row,
+            x_shape[axis],
+            from_front(Load(indices, at), x_shape[axis]),
+            (Store(y, at, Load(x, source)),),
+        ),
+    )
+    stage = Block("gather_elements", nest(loops, body))
+    return kernel("gather_elements", (x, indices), (y,), (stage,))
+
+
+def gather_nd(
+    x_shape: Shape,
+    indices_shape: Shape,
+    batch: int = 0,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y[k…, b…] = x[k[:batch]…, indices[k…, 0], indices[k…, 1], …, b…]`."""
+    taken = _index_length(x_shape, indices_shape, batch)
+    if indices_shape[:batch] != x_shape[:batch]:
+        raise InvalidModel(
+            f"the first {batch} axes of data {x_shape} and indices {indices_shape} must agree"
+        )
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    rest = x_shape[batch + taken :]
+    y = Buffer("y", (*indices_shape[:-1], *rest), dtype)
+    outer = loops_over("k", indices_shape[:-1])
+    at = indices_of(outer)
+    rows = loops_over("row", x_shape[batch : batch + taken])
+    empty, copied = (loops_over(prefix, rest) for prefix in ("z", "b"))
+    source = (*at[:batch], *indices_of(rows), *indices_of(copied))
+    store = Store(y, (*at, *indices_of(copied)), Load(x, source))
+    body = (
+        *nest(empty, (Store(y, (*at, *indices_of(empty)), literal(0, dtype)),)),
+        *matched_nest(rows, _positions(indices, at, rows), nest(copied, (store,))),
+    )
+    return kernel("gather_nd", (x, indices), (y,), (Block("gather_nd", nest(outer, body)),))
+
+
+def scatter_elements(
+    x_shape: Shape,
+    indices_shape: Shape,
+    axis: int,
+    reduction: str = "none",
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y = x`, then `y[i…] = updates[i…]` with `indices[i…]` in place of the index on `axis`.
+
+    Updates of one element are made in row-major order, or reduced into it by `reduction`.
+    """
+    (axis,) = normalized_axes((axis,), len(x_shape))
+    _check_elements(x_shape, indices_shape, axis)
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    updates, y = Buffer("updates", indices_shape, dtype), Buffer("y", x_shape, dtype)
+    loops, row = loops_over("i", indices_shape), Var("row")
+    at = indices_of(loops)
+    target = (*at[:axis], row, *at[axis + 1 :])
+    update = _update(reduction, y, target, Load(updates, at))
+    position = from_front(Load(indices, at), x_shape[axis])
+    body = (matched(row, x_shape[axis], position, (update,)),)
+    stage = Block("scatter_elements", nest(loops, body))
+    return kernel("scatter_elements", (x, indices, updates), (y,), (_copied(x, y), stage))
+
+
+def scatter_nd(
+    x_shape: Shape,
+    indices_shape: Shape,
+    reduction: str = "none",
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y = x`, then `y[indices[k…, 0], indices[k…, 1], …, b…] = updates[k…, b…]`.
+
+    Updates of one element are made in row-major order, or reduced into it by `reduction`.
+    """
+    taken = _index_length(x_shape, indices_shape, 0)
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
+    rest = x_shape[taken:]
+    updates = Buffer("updates", (*indices_shape[:-1], *rest), dtype)
+    y = Buffer("y", x_shape, dtype)
+    outer, inner = loops_over("k", indices_shape[:-1]), loops_over("b", rest)
+    at, rows = indices_of(outer), loops_over("row", x_shape[:taken])
+    target = (*indices_of(rows), *indices_of(inner))
+    update = _update(reduction, y, target, Load(updates, (*at, *indices_of(inner))))
+    body = matched_nest(rows, _positions(indices, at, rows), nest(inner, (update,)))
+    stage = Block("scatter_nd", nest(outer, body))
+    return kernel("scatter_nd", (x, indices, updates), (y,), (_copied(x, y), stage))
+
+
+def reverse_sequence(
+    x_shape: Shape,
+    time_axis: int,
+    batch_axis: int,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y` is x with the first `lengths[b]` steps of `time_axis` in reverse, b on `batch_axis`."""
+    if {time_axis, batch_axis} != {0, 1} or len(x_shape) < 2:
+        raise InvalidModel(
+            f"time axis {time_axis} and batch axis {batch_axis} must be 0 and 1, of a tensor of "
+            f"rank 2 or more, not of shape {x_shape}"
+        )
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    lengths = Buffer("lengths", (x_shape[batch_axis],), index_dtype)
+    outer, row = loops_over("i", x_shape[:2]), Var("row")
+    empty, copied = (loops_over(prefix, x_shape[2:]) for prefix in ("z", "b"))
+    at = indices_of(outer)
+    step = IndexValue(at[time_axis])
+    length = as_int64(Load(lengths, (at[batch_axis],)))
+    mirrored = subtract(subtract(length, 1), step)
+    position = Select(Comparison("lt", step, length), mirrored, step)
+    source = [row, row]
+    source[batch_axis] = at[batch_axis]  # type: ignore[call-overload]
+    value = Load(x, (*source, *indices_of(copied)))
+    store = Store(y, (*at, *indices_of(copied)), value)
+    body = (
+        *nest(empty, (Store(y, (*at, *indices_of(empty)), literal(0, dtype)),)),
+        matched(row, x_shape[time_axis], position, nest(copied, (store,))),
+    )
+    return kernel(
+        "reverse_sequence", (x, lengths), (y,), (Block("reverse_sequence", nest(outer, body)),)
+    )
+
+
+def put(x_shape: Shape, size: int, dtype: str = "float32", index_dtype: str = "int64") -> PrimFunc:
+    """`y[indices[i…]] = x[i…]` in a vector of `size` elements that is zero elsewhere."""
+    x, indices = Buffer("x", x_shape, dtype), Buffer("indices", x_shape, index_dtype)
+    y = Buffer("y", (size,), dtype)
+    loops, empty, place = loops_over("i", x_shape), loops_over("z", (size,)), Var("place")
+    at = indices_of(loops)
+    store = Store(y, (place,), Load(x, at))
+    placed = nest(loops, (matched(place, size, as_int64(Load(indices, at)), (store,)),))
+    cleared = elementwise_stage("cleared", y, empty, literal(0, dtype))
+    return kernel("put", (x, indices), (y,), (cleared, Block("put", placed)))
+
+
+def write_slices(
+    x_shape: Shape,
+    update_shape: Shape,
+    axis: int,
+    circular: bool = False,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y = x`, then `y[b, …, starts[b] + t, …] = updates[b, …, t, …]` with t on `axis`.
+
+    `circular` positions beyond the end go on at the beginning.
+    """
+    (axis,) = normalized_axes((axis,), len(x_shape))
+    rests = [shape[:axis] + shape[axis + 1 :] for shape in (x_shape, update_shape)]
+    if axis == 0 or rests[0] != rests[1] or update_shape[axis] > x_shape[axis]:
+        raise InvalidModel(
+            f"an update of shape {update_shape} does not fit along axis {axis} of shape {x_shape}"
+        )
+    x, updates = Buffer("x", x_shape, dtype), Buffer("updates", update_shape, dtype)
+    starts, y = Buffer("starts", x_shape[:1], index_dtype), Buffer("y", x_shape, dtype)
+    outer = loops_over("i", update_shape[: axis + 1])
+    inner = loops_over("b", update_shape[axis + 1 :])
+    at, row, extent = indices_of(outer), Var("row"), x_shape[axis]
+    position = add(as_int64(Load(starts, at[:1])), IndexValue(at[axis]))
+    if circular:
+        position = subtract(position, multiply(divide(position, extent), extent))
+    target = (*at[:axis], row, *indices_of(inner))
+    store = Store(y, target, Load(updates, (*at, *indices_of(inner))))
+    body = nest(outer, (matched(row, extent, position, nest(inner, (store,))),))
+    inputs = (x, updates, starts)
+    return kernel("write_slices", inputs, (y,), (_copied(x, y), Block("write_slices", body)))
+
+
+def one_hot(
+    indices_shape: Shape,
+    depth: int,
+    axis: int = -1,
+    dtype: str = "float32",
+    index_dtype: str = "int64",
+) -> PrimFunc:
+    """`y[…, d, …] = values[1]` where `d` is the index there, else `values[0]`; d stands on `axis`.
+
+    Float indices are truncated; an index outside of `-depth <= index < depth` is no `d`.
+    """
+    (axis,) = normalized_axes((axis,), len(indices_shape) + 1)
+    indices, values = Buffer("indices", indices_shape, index_dtype), Buffer("values", (2,), dtype)
+    y = Buffer("y", (*indices_shape[:axis], depth, *indices_shape[axis:]), dtype)
+    loops = loops_over("i", y.shape)
+    at = indices_of(loops)
+    position = from_front(Load(indices, (*at[:axis], *at[axis + 1 :])), depth)
+    here = Comparison("eq", IndexValue(at[axis]), position)
+    value = Select(here, Load(values, (const(1),)), Load(values, (const(0),)))
+    stage = elementwise_stage("one_hot", y, loops, value)
+    return kernel("one_hot", (indices, values), (y,), (stage,))
+
+
+def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
+    fits = len(x_shape) == len(indices_shape) and all(
+        k == axis or m <= n for k, (n, m) in enumerate(zip(x_shape, indices_shape, strict=False))
+    )
+    if not fits:
+        raise InvalidModel(
+            f"indices of shape {indices_shape} do not fit data of shape {x_shape}: they must have "
+            f"its rank, and no axis but {axis} may be longer"
+        )
+
+
+def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
+    """How many axes of x behind the first `batch` ones an index tuple names."""
+    if not indices_shape or not 0 <= batch < len(indices_shape):
+        raise InvalidModel(
+            f"indices of shape {indices_shape} have no axis behind {batch} of a batch"
+        )
+    taken = indices_shape[-1]
+    if batch + taken > len(x_shape):
+        raise InvalidModel(
+            f"index tuples of length {taken} behind {batch} batch axes do not fit data of shape "
+            f"{x_shape}"
+        )
+    return taken
+
+
+def _positions(indices: Buffer, at: tuple[IndexExpr, ...], rows: Sequence[Loop]) -> list[Expr]:
+    """The index tuple at `at`, each of its numbers counted from the front of its axis."""
+    return [
+        from_front(Load(indices, (*at, const(k))), extent) for k, (_, extent) in enumerate(rows)
+    ]
+
+
+def _update(reduction: str, y: Buffer, target: tuple[IndexExpr, ...], value: Expr) -> Stmt:
+    if reduction not in REDUCTIONS:
+        known = ", ".join(REDUCTIONS)
+        raise UnsupportedOp(f"a scatter with reduction {reduction} is not built; {known} are")
+    op = REDUCTIONS[reduction]
+    return Store(y, target, value) if op is None else Reduce(op, y, target, value)
+
+
+def _copied(x: Buffer, y: Buffer) -> Block:
+    loops = loops_over("c", x.shape)
+    return elementwise_stage("copied", y, loops, Load(x, indices_of(loops)))

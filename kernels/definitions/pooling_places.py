@@ -1,0 +1,95 @@
+"""Max pooling that says where the largest elements are.
+
+In: logical shapes and attributes of a window.  Out: a PrimFunc that gives for each window its
+largest element or the place of that in the whole tensor.  As in onnxruntime the first of equal
+elements counts, and a NaN only at the first place of the window, where nothing then exceeds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
+from graphflow.kernels.definitions.stages import (
+    Shape,
+    indices_of,
+    kernel,
+    linearize,
+    literal,
+    loops_over,
+    nest,
+    neutral,
+    ranges_of,
+)
+from graphflow.kernels.definitions.values import compared
+from graphflow.kernels.definitions.window import Window, spatial_names
+from graphflow.tir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Comparison,
+    Expr,
+    If,
+    IndexValue,
+    Load,
+    PrimFunc,
+    ReduceOp,
+    Stmt,
+    Store,
+)
+
+
+def max_pool_place(
+    x_shape: Shape,
+    kernel_shape: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    column_major: bool = False,
+    value: bool = False,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[n, c, o…]` is the place of the largest element of the window in x, int64.
+
+    Places count in row-major order, within the spatial axes in the opposite one if `column_major`.
+    With `value` given the element itself.  A window that lies in the padding altogether gives −1
+    and the lowest number.
+    """
+    window = Window.of(kernel_shape, strides, pads, dilations)
+    x = Buffer("x", x_shape, dtype)
+    shape = (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode))
+    y = Buffer("y", shape, dtype if value else "int64")
+    best, found, at = Buffer("best", (1,), dtype), Buffer("found", (1,), "int64"), (const(0),)
+    loops = loops_over(("n", "c", *spatial_names("o", window.rank)), shape)
+    taps = loops_over(spatial_names("k", window.rank), window.kernel)
+    places = window.positions(loops[2:], taps)
+    lead = indices_of(loops[:2])
+    element = Load(x, (*lead, *places))
+    is_better: Expr = Comparison("gt", element, Load(best, at))
+    is_better = Binary("or", compared("lt", Load(found, at), 0), is_better)
+    place = IndexValue(_place(x_shape, lead, places, column_major))
+    update: Stmt = If(is_better, (Store(best, at, element), Store(found, at, place)))
+    inside = simplify_predicate(window.inside(places, x_shape[2:]), ranges_of((*loops, *taps)))
+    if inside != TRUE:
+        update = If(inside, (update,))
+    body = (
+        Allocate(best),
+        Allocate(found),
+        Store(best, at, neutral(ReduceOp.MAX, dtype)),
+        Store(found, at, literal(-1, "int64")),
+        *nest(taps, (update,)),
+        Store(y, indices_of(loops), Load(best if value else found, at)),
+    )
+    return kernel("max_pool_place", (x,), (y,), (Block("max_pool_place", nest(loops, body)),))
+
+
+def _place(
+    x_shape: Shape, lead: Sequence[IndexExpr], places: Sequence[IndexExpr], column_major: bool
+) -> IndexExpr:
+    spatial = x_shape[2:]
+    if column_major:
+        places, spatial = places[::-1], spatial[::-1]
+    return linearize((*lead, *places), (*x_shape[:2], *spatial))
