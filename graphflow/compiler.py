@@ -25,7 +25,7 @@ from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
 from graphflow.graph import OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.layout import Layout
-from graphflow.lower import Lowered, LoweredKernel, assemble, lower
+from graphflow.lower import Lowered, LoweredKernel, assemble, check_program, check_values, lower
 from graphflow.options import Options
 from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
@@ -88,6 +88,21 @@ class Compiled:
     validation: Validation | None = None
 
 
+def admit_and_canonicalize(imported: OperatorGraph, options: Options) -> OperatorGraph:
+    """The smaller graph; `MemoryLimitExceeded` where one of its tensors alone is too large."""
+    check_values(imported, options.memory_limit)
+    return canonicalize(imported)
+
+
+def lower_within_limit(
+    physical: PhysicalGraph, target: Target, options: Options, trace: Trace, workers: Workers
+) -> Lowered:
+    """Kernels, memory and steps; `MemoryLimitExceeded` where these need more than allowed."""
+    lowered = lower(physical, target, trace, workers)
+    check_program(lowered, options.memory_limit)
+    return lowered
+
+
 def fuse_and_staff(
     canonical: OperatorGraph,
     offers: Callable[[OperatorGraph], None] | None,
@@ -148,7 +163,13 @@ def poisoned(
 STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
     Stage("import", ("proto", "input_shapes"), ("imported",), import_model, graph_text),
-    Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
+    Stage(
+        "canonicalize",
+        ("imported", "options"),
+        ("canonical",),
+        admit_and_canonicalize,
+        graph_text,
+    ),
     Stage(
         "fuse",
         ("canonical", "offers", "options", "trace", "workers"),
@@ -166,7 +187,13 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage("convert", ("graph", "plan"), ("physical",), apply_plan, physical_text),
     Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
-    Stage("lower", ("executed", "target", "trace", "workers"), ("lowered",), lower, lowered_text),
+    Stage(
+        "lower",
+        ("executed", "target", "options", "trace", "workers"),
+        ("lowered",),
+        lower_within_limit,
+        lowered_text,
+    ),
     Stage("codegen", ("lowered", "target", "trace", "workers"), ("objects",), compile_kernels),
     Stage(
         "validate",

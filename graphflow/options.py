@@ -31,6 +31,8 @@ class Options:
     there are many kernels.  `validate` runs each distinct kernel on made-up inputs and compares it
     with its definition, before anything is returned.  `timings` is the path of a table of measured
     times that `tune` filled, by which layouts are then chosen; with None all prices are estimated.
+    `memory_limit` is the most bytes that the tensors of a compiled model may take together; None is
+    the memory that this process may use.  A model that needs more is refused before it is run.
     """
 
     threads: int | None = None
@@ -42,6 +44,7 @@ class Options:
     workers: int | None = None
     validate: bool = False
     timings: str | None = None
+    memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -53,6 +56,11 @@ class Options:
             raise GraphflowError(
                 f"Options.workers is {self.workers}; it must be at least 0 (compile in this "
                 "process), or None to let graphflow decide"
+            )
+        if self.memory_limit is not None and self.memory_limit < 1:
+            raise GraphflowError(
+                f"Options.memory_limit is {self.memory_limit}; it must be a positive number of "
+                "bytes, or None for the memory that this process may use"
             )
         if not 0 <= self.debug <= MOST_DEBUG:
             raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")

@@ -167,7 +167,10 @@ def local_response_normalization(
     total, allocate = intermediate("total", x_shape, dtype)
     loops, out = loops_over("i", x_shape), loops_over("o", x_shape)
     tap = Var("k")
-    channel: IndexExpr = loops[1][0] + tap - (size - 1) // 2
+    # Taps further away than there are channels meet none of them.
+    below = min((size - 1) // 2, x_shape[1] - 1)
+    taps = below + 1 + min(size // 2, x_shape[1] - 1)
+    channel: IndexExpr = loops[1][0] + tap - below
     at = indices_of(loops)
     gather = reduction_stage(
         "lrn_sum",
@@ -175,7 +178,7 @@ def local_response_normalization(
         total,
         loops,
         at,
-        ((tap, size),),
+        ((tap, taps),),
         square(Load(x, (at[0], channel, *at[2:]))),
         where=within(channel, 0, x_shape[1]),
     )

@@ -93,6 +93,7 @@ def _loops(prefix: str, shape: Shape) -> tuple[Loop, ...]:
 def _window_stage(
     name: str, op: ReduceOp, window: Window, x: Buffer, out: Buffer, loops: tuple[Loop, ...]
 ) -> Block:
+    window = window.reaching(x.shape[2:], out.shape[2:])
     taps = loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
     lead = indices_of(loops[:2])
