@@ -169,6 +169,17 @@ class Call:
         self._evaluate(node)
         return result
 
+    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
+        """Add a kernel whose output is a new tensor that other kernels of this node read."""
+        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
+        return self.emit(func, inputs, name, part)
+
+    def add_part(self, array: Array, part: str) -> str:
+        """Add a constant that kernels of this node read, and give its name."""
+        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
+        self.context.add_constant(name, array)
+        return name
+
     def emit_constant(self, array: Array) -> None:
         """Let the node's output be `array`."""
         self.expect(self.outputs[0], array.dtype.name, array.shape)

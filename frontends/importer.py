@@ -15,6 +15,7 @@ import onnx
 from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
 from graphflow.frontends.load import LoadedModel, load_model
+from graphflow.frontends.ops_einsum import EINSUM
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
@@ -26,6 +27,7 @@ from graphflow.frontends.ops_window import WINDOW
 from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
+    **EINSUM,
     **ELEMENTWISE,
     **LINEAR,
     **NORMALIZATION,

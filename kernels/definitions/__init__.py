@@ -1,6 +1,7 @@
 """Compute definitions: PrimFuncs from logical shapes and attributes, without layout or machine."""
 
 from graphflow.kernels.definitions.convolution import convolution, transposed_convolution
+from graphflow.kernels.definitions.einsum import einsum, label_extents
 from graphflow.kernels.definitions.elementwise import (
     binary,
     broadcast,
@@ -78,6 +79,7 @@ __all__ = [
     "copied",
     "copy",
     "depth_to_space",
+    "einsum",
     "elementwise",
     "expand",
     "fill",
@@ -86,6 +88,7 @@ __all__ = [
     "global_average_pool",
     "global_max_pool",
     "group_normalization",
+    "label_extents",
     "layer_normalization",
     "local_response_normalization",
     "log_softmax",
