@@ -158,16 +158,21 @@ class Call:
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
         kernels names each by its `part`.
         """
-        names = tuple(self.inputs if inputs is None else inputs)
         result = self.outputs[0] if output is None else output
-        buffer = func.outputs[0]
-        self.expect(result, buffer.dtype, buffer.shape)
+        self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part)
+        return result
+
+    def emit_all(
+        self, func: PrimFunc, inputs: Sequence[str], outputs: Sequence[str], part: str = ""
+    ) -> None:
+        """Add a kernel with a tensor for each of its outputs."""
+        for result, buffer in zip(outputs, func.outputs, strict=True):
+            self.expect(result, buffer.dtype, buffer.shape)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
-        node = Node(name, op, func, names, (result,), (self.name,))
+        node = Node(name, op, func, tuple(inputs), tuple(outputs), (self.name,))
         self.context.graph.add(node)
         self._evaluate(node)
-        return result
 
     def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
@@ -206,7 +211,8 @@ class Call:
             return
         names = [buffer.name for buffer in node.func.inputs]
         results = interpret(node.func, dict(zip(names, known, strict=True)))
-        self.context.known[node.outputs[0]] = results[node.func.outputs[0].name]
+        for name, buffer in zip(node.outputs, node.func.outputs, strict=True):
+            self.context.known[name] = results[buffer.name]
 
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""

@@ -19,6 +19,7 @@ from graphflow.frontends.ops_einsum import EINSUM
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
+from graphflow.frontends.ops_recurrent import RECURRENT
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
@@ -31,6 +32,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **ELEMENTWISE,
     **LINEAR,
     **NORMALIZATION,
+    **RECURRENT,
     **REDUCTION,
     **RESIZE,
     **SELECTION,

@@ -30,6 +30,15 @@ from graphflow.kernels.definitions.pooling import (
     global_max_pool,
     max_pool,
 )
+from graphflow.kernels.definitions.recurrent import (
+    ACTIVATIONS,
+    LANES,
+    Activation,
+    Recurrence,
+    gru,
+    lstm,
+    rnn,
+)
 from graphflow.kernels.definitions.reduction import (
     REDUCTIONS,
     arg_reduce,
@@ -60,10 +69,14 @@ from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
+    "ACTIVATIONS",
+    "LANES",
     "REDUCTIONS",
     "UNARY_VALUES",
+    "Activation",
     "Coordinates",
     "ReadThrough",
+    "Recurrence",
     "Segment",
     "Shape",
     "Weight",
@@ -88,11 +101,13 @@ __all__ = [
     "global_average_pool",
     "global_max_pool",
     "group_normalization",
+    "gru",
     "label_extents",
     "layer_normalization",
     "local_response_normalization",
     "log_softmax",
     "log_sum_exp",
+    "lstm",
     "matmul",
     "max_pool",
     "normalization_scale",
@@ -105,6 +120,7 @@ __all__ = [
     "reshape",
     "resize_linear",
     "resize_nearest",
+    "rnn",
     "scale_and_shift",
     "softmax",
     "space_to_depth",
