@@ -197,17 +197,17 @@ def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
     split = width - layer.hidden if apart else width
     known = call.known(BIAS)
     if known is not None:
-        bias = np.array(known[d, :width])  # type: ignore[index]
-        bias[:split] += known[d, width : width + split]  # type: ignore[index]
-        return call.add_part(bias, f"bias{d}")
+        recurrent = np.zeros(width, known.dtype)
+        recurrent[:split] = known[d, width : width + split]
+        return call.add_part(np.add(known[d, :width], recurrent), f"bias{d}")
     both = _part(call, BIAS, d, (2 * width,))
     of_input = _sliced(call, both, (2 * width,), 0, width)
-    recurrent = _sliced(call, both, (2 * width,), width, width + split)
+    summand = _sliced(call, both, (2 * width,), width, width + split)
     if split < width:
         func = pad((split,), (0,), (width - split,), "constant", 0.0, call.dtype())
-        recurrent = call.emit_part(func, (recurrent,), "bias")
+        summand = call.emit_part(func, (summand,), "bias")
     func = binary("add", (width,), (width,), call.dtype())
-    return call.emit_part(func, (of_input, recurrent), "bias")
+    return call.emit_part(func, (of_input, summand), "bias")
 
 
 def _recurrent_bias(layer: _Layer, d: int) -> str:
@@ -226,7 +226,7 @@ def _panels(layer: _Layer, d: int) -> str:
     more = panels * LANES - hidden
     known = call.known(2)
     if known is not None:
-        array: Array = known[d].reshape(gates, hidden, hidden)  # type: ignore[index]
+        array: Array = known[d].reshape(gates, hidden, hidden)
         array = np.pad(array, ((0, 0), (0, more), (0, 0)))
         array = array.reshape(gates, panels, LANES, hidden).transpose(1, 3, 0, 2)
         return call.add_part(np.ascontiguousarray(array), f"weights{d}")
@@ -258,7 +258,7 @@ def _part(call: Call, position: int, d: int, shape: tuple[int, ...]) -> str:
     """Direction `d` of an input whose first axis counts directions, in `shape`."""
     known = call.known(position)
     if known is not None:
-        return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")  # type: ignore[index]
+        return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")
     given = call.shape(position)
     if given[0] == 1:
         return _reshaped(call, call.inputs[position], given, shape)
@@ -287,21 +287,21 @@ def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
             continue
         if position >= len(found[0]):
             raise InvalidModel(f"{call.op} node {call.name} has no output {position}")
-        parts = [names[position] for names in found]
-        shape = (layer.steps, *state) if position == 0 else state
+        shape: tuple[int, ...] = state
+        split: tuple[int, ...] = (1, *state)
+        order: tuple[int, ...] = (1, 0, 2)
+        axis = 0
         if position == 0:
-            split, axis, order = (layer.steps, 1, *state), 1, (2, 0, 1, 3)
-        else:
-            split, axis, order = (1, *state), 0, (1, 0, 2)
-        parts = [_reshaped(call, part, shape, split) for part in parts]
-        whole, extents = parts[0], split
+            shape, split = (layer.steps, *state), (layer.steps, 1, *state)
+            axis, order = 1, (2, 0, 1, 3)
+        parts = [_reshaped(call, names[position], shape, split) for names in found]
+        whole = parts[0]
         if len(parts) > 1:
             func = concat([split] * len(parts), axis, call.dtype())
-            extents = func.outputs[0].shape
+            split = func.outputs[0].shape
             whole = call.emit_part(func, parts, f"joined{position}")
-        func = transpose(extents, order, call.dtype()) if layer.flipped else None
-        func = func or copy(extents, call.dtype())
-        call.emit(func, (whole,), name, f"output{position}")
+        last = transpose(split, order, call.dtype()) if layer.flipped else copy(split, call.dtype())
+        call.emit(last, (whole,), name, f"output{position}")
 
 
 RECURRENT: dict[str, Callable[[Call], None]] = {

@@ -367,19 +367,6 @@ def test_upsample(mode):
     compare("Upsample", [x], 9, {1: floats(*scales)}, {"mode": mode})
 
 
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
-        ({"mode": "cubic"}, "mode cubic"),
-        ({"mode": "linear", "antialias": 1}, "antialias is 1"),
-    ],
-)
-def test_resize_refuses(attributes, reason):
-    model = single("Resize", [noise(*RESIZED)], 19, {1: None, 2: floats(1, 1, 2, 2)}, **attributes)
-    with pytest.raises(UnsupportedOp, match=f"the_node: {reason}, which is not built"):
-        import_model(model)
-
-
 TRANSPOSED = [
     ((1, 3, 4, 5), (3, 2, 3, 3), {}),
     ((2, 3, 4, 3), (3, 2, 3, 2), {"strides": [2, 3]}),

@@ -47,7 +47,14 @@ from graphflow.kernels.definitions.reduction import (
     reduce,
     softmax,
 )
-from graphflow.kernels.definitions.resize import Coordinates, resize_linear, resize_nearest
+from graphflow.kernels.definitions.resize import (
+    Coordinates,
+    filter_taps,
+    resize_linear,
+    resize_nearest,
+    resize_outside,
+    resize_taps,
+)
 from graphflow.kernels.definitions.segments import (
     ReadThrough,
     Segment,
@@ -96,6 +103,7 @@ __all__ = [
     "elementwise",
     "expand",
     "fill",
+    "filter_taps",
     "gather",
     "gemm",
     "global_average_pool",
@@ -120,6 +128,8 @@ __all__ = [
     "reshape",
     "resize_linear",
     "resize_nearest",
+    "resize_outside",
+    "resize_taps",
     "rnn",
     "scale_and_shift",
     "softmax",

@@ -347,7 +347,7 @@ class _Kernel:
             where = (batch[0], unit[0])
             ends += nest((batch, unit), (Store(buffer, where, Load(state, where)),))
         inputs = [*self.parameters, *([] if self.lengths is None else [self.lengths])]
-        body = (
+        body: Body = (
             *(Allocate(state) for state in self.states),
             Block(f"{self.name}_start", tuple(self.starts)),
             Block(f"{self.name}_steps", nest(((self.t, self.r.steps),), tuple(self.step))),
