@@ -24,6 +24,7 @@ from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
+from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.graph import OperatorGraph, Value
 
@@ -37,6 +38,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **RESIZE,
     **SELECTION,
     **SHAPE,
+    **SIGNAL,
     **WINDOW,
 }
 """What each ONNX operator of the standard domain becomes."""

@@ -1,6 +1,8 @@
 """Compute definitions: PrimFuncs from logical shapes and attributes, without layout or machine."""
 
+from graphflow.kernels.definitions.columns import col2im
 from graphflow.kernels.definitions.convolution import convolution, transposed_convolution
+from graphflow.kernels.definitions.determinant import determinant
 from graphflow.kernels.definitions.einsum import einsum, label_extents
 from graphflow.kernels.definitions.elementwise import (
     binary,
@@ -23,11 +25,14 @@ from graphflow.kernels.definitions.normalization import (
     group_normalization,
     layer_normalization,
     local_response_normalization,
+    lp_normalization,
 )
 from graphflow.kernels.definitions.pooling import (
     average_pool,
     global_average_pool,
+    global_lp_pool,
     global_max_pool,
+    lp_pool,
     max_pool,
 )
 from graphflow.kernels.definitions.recurrent import (
@@ -44,6 +49,7 @@ from graphflow.kernels.definitions.reduction import (
     arg_reduce,
     log_softmax,
     log_sum_exp,
+    one_at,
     reduce,
     softmax,
 )
@@ -71,6 +77,7 @@ from graphflow.kernels.definitions.selection import (
     take_slice,
     tile,
 )
+from graphflow.kernels.definitions.signal import fourier_factors, frames
 from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
@@ -94,19 +101,24 @@ __all__ = [
     "broadcast",
     "cast",
     "clip",
+    "col2im",
     "concat",
     "convolution",
     "copied",
     "copy",
     "depth_to_space",
+    "determinant",
     "einsum",
     "elementwise",
     "expand",
     "fill",
     "filter_taps",
+    "fourier_factors",
+    "frames",
     "gather",
     "gemm",
     "global_average_pool",
+    "global_lp_pool",
     "global_max_pool",
     "group_normalization",
     "gru",
@@ -115,11 +127,14 @@ __all__ = [
     "local_response_normalization",
     "log_softmax",
     "log_sum_exp",
+    "lp_normalization",
+    "lp_pool",
     "lstm",
     "matmul",
     "max_pool",
     "normalization_scale",
     "normalization_shift",
+    "one_at",
     "pad",
     "power",
     "prelu",
