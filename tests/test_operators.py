@@ -168,9 +168,10 @@ def test_the_variance_is_of_differences_from_the_mean():
     np.testing.assert_allclose(result, expected, atol=5e-3)
 
 
-def test_second_outputs_of_layer_normalization_are_refused():
-    model = single("LayerNormalization", [noise(2, 3), noise(3)], 17, outputs=2)
-    model.graph.output.append(helper.make_tensor_value_info("o1", TensorProto.FLOAT, (2, 1)))
+def test_running_statistics_of_batch_normalization_are_refused():
+    arrays = [noise(2, 3), *(np.abs(noise(3, seed=k)) for k in range(4))]
+    model = single("BatchNormalization", arrays, 9, outputs=5)
+    model.graph.output.append(helper.make_tensor_value_info("o1", TensorProto.FLOAT, (3,)))
     with pytest.raises(UnsupportedOp, match="its output o1 is used"):
         import_model(model)
 
