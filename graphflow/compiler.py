@@ -88,12 +88,6 @@ class Compiled:
     validation: Validation | None = None
 
 
-def admit_and_canonicalize(imported: OperatorGraph, options: Options) -> OperatorGraph:
-    """The smaller graph; `MemoryLimitExceeded` where one of its tensors alone is too large."""
-    check_values(imported, options.memory_limit)
-    return canonicalize(imported)
-
-
 def lower_within_limit(
     physical: PhysicalGraph, target: Target, options: Options, trace: Trace, workers: Workers
 ) -> Lowered:
@@ -110,11 +104,15 @@ def fuse_and_staff(
     trace: Trace,
     workers: Workers,
 ) -> OperatorGraph:
-    """The fused graph; if it promises many kernels, workers start now and are ready after flow."""
+    """The fused graph; if it promises many kernels, workers start now and are ready after flow.
+
+    `MemoryLimitExceeded` where one of the tensors that are left is too large by itself.
+    """
     if offers is not None:
         canonical = canonical.copy()
         offers(canonical)
     graph = fuse(canonical)
+    check_values(graph, options.memory_limit)
     workers.start(worker_count(len(graph.nodes), options), trace)
     return graph
 
@@ -163,13 +161,7 @@ def poisoned(
 STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
     Stage("import", ("proto", "input_shapes"), ("imported",), import_model, graph_text),
-    Stage(
-        "canonicalize",
-        ("imported", "options"),
-        ("canonical",),
-        admit_and_canonicalize,
-        graph_text,
-    ),
+    Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
         "fuse",
         ("canonical", "offers", "options", "trace", "workers"),

@@ -13,6 +13,7 @@ from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.kernels.definitions import Window, max_pool
 from graphflow.kernels.recipes.tile import UNROLL_BUDGET, emitted_statements
+from graphflow.models import Builder
 from graphflow.tir import loops_of
 
 ONE = gf.Options(threads=1, workers=0)
@@ -96,6 +97,14 @@ def test_a_tensor_beyond_the_limit_is_refused_by_name() -> None:
     x = noise(1000)
     exe = gf.compile(model, options=gf.Options(workers=0, memory_limit=9000))
     np.testing.assert_array_equal(exe.run({"i0": x})["o0"], np.maximum(x, 0))
+
+
+def test_a_large_tensor_inside_a_fused_kernel_counts_for_nothing() -> None:
+    b = Builder()
+    x = b.input("x", (1, 1000))
+    b.output(b.node("Relu", [b.node("Exp", [b.node("Neg", [x])])]))
+    exe = gf.compile(b.model(), options=gf.Options(workers=0, memory_limit=8200))
+    assert (exe.run({"x": noise(1, 1000)}).popitem()[1] > 0).all()
 
 
 def test_what_no_machine_holds_is_refused_without_being_tried() -> None:
