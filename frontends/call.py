@@ -302,15 +302,36 @@ class Call:
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
         kernels names each by its `part`.  On an `open_axis` the model may say another extent.
         """
-        names = tuple(self.inputs if inputs is None else inputs)
         result = self.outputs[0] if output is None else output
-        buffer = func.outputs[0]
-        self.expect(result, buffer.dtype, buffer.shape, open_axis)
+        self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part, open_axis)
+        return result
+
+    def emit_all(
+        self,
+        func: PrimFunc,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        part: str = "",
+        open_axis: int | None = None,
+    ) -> None:
+        """Add a kernel with a tensor for each of its outputs."""
+        for result, buffer in zip(outputs, func.outputs, strict=True):
+            self.expect(result, buffer.dtype, buffer.shape, open_axis)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
-        node = Node(name, op, func, names, (result,), (self.name,))
+        node = Node(name, op, func, tuple(inputs), tuple(outputs), (self.name,))
         self.context.graph.add(node)
-        return result
+
+    def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
+        """Add a kernel whose output is a new tensor that other kernels of this node read."""
+        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
+        return self.emit(func, inputs, name, part)
+
+    def add_part(self, array: Array, part: str) -> str:
+        """Add a constant that kernels of this node read, and give its name."""
+        name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
+        self.context.add_constant(name, array)
+        return name
 
     def emit_constant(self, array: Array) -> None:
         """Let the node's output be `array`."""

@@ -29,16 +29,19 @@ from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL
 from graphflow.frontends.load import LoadedModel, load_model, read_model
 from graphflow.frontends.ops_compaction import COMPACTION
+from graphflow.frontends.ops_einsum import EINSUM
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_indexing import INDEXING
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
 from graphflow.frontends.ops_ranking import RANKING
+from graphflow.frontends.ops_recurrent import RECURRENT
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_sampling import SAMPLING
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
+from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.rewrites import REWRITES, Rewrite
@@ -53,17 +56,20 @@ from graphflow.tir import DTYPES
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
     **COMPACTION,
+    **EINSUM,
     **ELEMENTWISE,
     **INDEXING,
     **LINEAR,
     **NORMALIZATION,
     **RANKING,
+    **RECURRENT,
     **REDUCTION,
     **RESIZE,
     **SAMPLING,
     **SELECTION,
     **SHAPE,
     **SUPPRESSION,
+    **SIGNAL,
     **WINDOW,
 }
 """What each ONNX operator of the standard domain becomes."""

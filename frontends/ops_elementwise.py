@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     binary,
     cast,
     clip,
     copy,
+    fill,
     power,
     prelu,
     unary,
@@ -68,13 +72,24 @@ def _identity(call: Call) -> None:
 
 
 def _dropout(call: Call) -> None:
-    """At inference the input; a mask is refused where it is used."""
-    call.attribute("ratio")
+    """At inference the input, and a mask that keeps all: bool since opset 10, before as the input.
+
+    In training mode it is the same if the ratio is known to be 0.
+    """
+    ratio: Array | float = call.attribute("ratio", 0.5)
     call.attribute("seed")
-    if call.has(2) and call.constant(2, "training_mode").any():
+    if call.opset >= 12:
+        known = call.known(1)
+        ratio = ratio if known is None else known
+    if call.has(2) and call.constant(2, "training_mode").any() and np.any(ratio):
         call.refuse("training_mode is true", "export the model for inference")
+    shape = call.shape(0)
+    call.emit(copy(shape, call.dtype()), call.inputs[:1])
+    if call.outputs[1:] and call.outputs[1] in call.context.read:
+        mask = fill(shape, True, "bool" if call.opset >= 10 else call.dtype())
+        call.emit(mask, (), call.outputs[1], "mask")
+        return
     call.refuse_outputs_from(1)
-    call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
 
 
 def _activation(op: str, defaults: dict[str, float], call: Call) -> None:

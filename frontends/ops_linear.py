@@ -1,11 +1,11 @@
-"""Matrix products."""
+"""Matrix products and determinants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from graphflow.frontends.call import Call
-from graphflow.kernels.definitions import gemm, matmul
+from graphflow.kernels.definitions import determinant, gemm, matmul
 
 
 def _gemm(call: Call) -> None:
@@ -26,4 +26,8 @@ def _matmul(call: Call) -> None:
     call.emit(matmul(call.shape(0), call.shape(1), call.dtype()))
 
 
-LINEAR: dict[str, Callable[[Call], None]] = {"Gemm": _gemm, "MatMul": _matmul}
+def _det(call: Call) -> None:
+    call.emit(determinant(call.shape(0), call.dtype()))
+
+
+LINEAR: dict[str, Callable[[Call], None]] = {"Det": _det, "Gemm": _gemm, "MatMul": _matmul}

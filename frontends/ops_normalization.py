@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphflow.frontends.call import Call
+import numpy as np
+import onnx
+
+from graphflow.frontends.call import Call, dtype_name
 from graphflow.kernels.definitions import (
+    binary,
+    cast,
     group_normalization,
     layer_normalization,
     local_response_normalization,
+    lp_normalization,
     normalization_scale,
     normalization_shift,
+    reduce,
     scale_and_shift,
+    unary,
 )
 
 
@@ -27,7 +35,7 @@ def _batch_normalization(call: Call) -> None:
     context, dtype, result = call.context, call.dtype(), call.outputs[0]
     channels = call.shape(1)[0]
     scale = call.emit(
-        normalization_scale(channels, call.attribute("epsilon", 1e-5), dtype),
+        normalization_scale((channels,), call.attribute("epsilon", 1e-5), dtype),
         (gamma, variance),
         context.unique_tensor_name(f"{result}.scale"),
         "scale",
@@ -68,17 +76,44 @@ def _group_normalization(call: Call) -> None:
 
 
 def _layer_normalization(call: Call) -> None:
-    call.attribute("stash_type")
-    call.refuse_outputs_from(1)
+    stashed = dtype_name(call.attribute("stash_type", onnx.TensorProto.FLOAT))
+    axis, epsilon = call.attribute("axis", -1), call.attribute("epsilon", 1e-5)
     func = layer_normalization(
         call.shape(0),
-        call.attribute("axis", -1),
+        axis,
         call.shape(1),
         call.shape(2) if call.has(2) else None,
-        epsilon=call.attribute("epsilon", 1e-5),
+        epsilon=epsilon,
         dtype=call.dtype(),
     )
     call.emit(func, [name for name in call.inputs if name])
+    if any(name in call.context.read for name in call.outputs[1:]):
+        _emit_statistics(call, axis, epsilon, stashed)
+        return
+    call.refuse_outputs_from(1)
+
+
+def _emit_statistics(call: Call, axis: int, epsilon: float, stashed: str) -> None:
+    """The mean over all axes from `axis` on, and one over the deviation, as further outputs."""
+    shape, dtype = call.shape(0), call.dtype()
+    first = axis + len(shape) if axis < 0 else axis
+    axes = range(first, len(shape))
+    x = call.inputs[0]
+    average = reduce("mean", shape, axes, True, dtype)
+    kept = average.outputs[0].shape
+    mean = call.emit_part(average, (x,), "mean")
+    centered = call.emit_part(binary("sub", shape, kept, dtype), (x, mean), "centered")
+    squares = call.emit_part(unary("square", shape, dtype), (centered,), "squares")
+    variance = call.emit_part(average, (squares,), "variance")
+    one = call.add_part(np.ones(kept, dtype), "one")
+    inverse = call.emit_part(
+        normalization_scale(kept, epsilon, dtype), (one, variance), "inverse_deviation"
+    )
+    for name, source, part in zip(
+        call.outputs[1:], (mean, inverse), ("Mean", "InvStdDev"), strict=False
+    ):
+        if name:
+            call.emit(cast(kept, dtype, stashed), (source,), name, part)
 
 
 def _lrn(call: Call) -> None:
@@ -93,10 +128,16 @@ def _lrn(call: Call) -> None:
     call.emit(func)
 
 
+def _lp_normalization(call: Call) -> None:
+    axis, p = call.attribute("axis", -1), call.attribute("p", 2)
+    call.emit(lp_normalization(call.shape(0), axis, p, call.dtype()))
+
+
 NORMALIZATION: dict[str, Callable[[Call], None]] = {
     "BatchNormalization": _batch_normalization,
     "InstanceNormalization": _instance_normalization,
     "GroupNormalization": _group_normalization,
     "LayerNormalization": _layer_normalization,
+    "LpNormalization": _lp_normalization,
     "LRN": _lrn,
 }

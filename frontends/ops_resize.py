@@ -12,7 +12,15 @@ import numpy as np
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.graph import Array
-from graphflow.kernels.definitions import Coordinates, resize_linear, resize_nearest
+from graphflow.kernels.definitions import (
+    Coordinates,
+    copy,
+    filter_taps,
+    resize_linear,
+    resize_nearest,
+    resize_outside,
+    resize_taps,
+)
 
 HALF = Fraction(1, 2)
 
@@ -25,6 +33,15 @@ class _Axis:
     after: int
     scale: Fraction
     region: tuple[Fraction, Fraction] = (Fraction(0), Fraction(1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """How the linear and the cubic mode weigh neighbours."""
+
+    cubic: float = -0.75
+    antialias: bool = False
+    exclude_outside: bool = False
 
 
 def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
@@ -71,11 +88,11 @@ def _resize(call: Call) -> None:
             rounding = ["ceil"]
         _emit(call, mode, axes, "asymmetric", rounding[0], None)
         return
-    if call.attribute("antialias", 0):
-        call.refuse("antialias is 1", "resize without it, or filter before")
-    # These two speak of the cubic mode only, which is refused.
-    call.attribute("cubic_coeff_a")
-    call.attribute("exclude_outside")
+    sampling = _Filter(
+        float(call.attribute("cubic_coeff_a", -0.75)),
+        bool(call.attribute("antialias", 0)),
+        bool(call.attribute("exclude_outside", 0)),
+    )
     rounding_mode = call.attribute("nearest_mode", "round_prefer_floor")
     coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
     extrapolation = call.attribute("extrapolation_value", 0.0)
@@ -89,7 +106,7 @@ def _resize(call: Call) -> None:
         axes = _scaled(call, which, scales, region)
     else:
         axes = _sized(call, which, call.constant(3, "sizes"), policy, region)
-    _emit(call, mode, axes, coordinates, rounding_mode, outside)
+    _emit(call, mode, axes, coordinates, rounding_mode, outside, sampling)
 
 
 def _upsample(call: Call) -> None:
@@ -167,6 +184,7 @@ def _emit(
     coordinate_mode: str,
     rounding: str,
     outside: float | None,
+    sampling: _Filter | None = None,
 ) -> None:
     found = [_coordinates(coordinate_mode, axis) for axis in axes]
     coordinates = [c for c in found if c is not None]
@@ -176,13 +194,54 @@ def _emit(
             f"not exist"
         )
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
+    sampling = sampling or _Filter()
+    linear = mode in ("linear", "bilinear")
+    # Coordinates inside the input have both of their neighbours there, or one with weight zero.
+    filtered = sampling.antialias or (sampling.exclude_outside and outside is None)
+    if mode == "cubic" or (linear and filtered):
+        _emit_filtered(call, "linear" if linear else mode, axes, coordinates, outside, sampling)
+        return
     if mode == "nearest":
         func = resize_nearest(shape, result, coordinates, rounding, outside, call.dtype())
-    elif mode in ("linear", "bilinear"):
+    elif linear:
         func = resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
-        call.refuse(f"mode {mode}", "use nearest or linear")
+        raise InvalidModel(f"{call.op} node {call.name}: mode {mode} does not exist")
     call.emit(func, call.inputs[:1])
+
+
+def _emit_filtered(
+    call: Call,
+    mode: str,
+    axes: Sequence[_Axis],
+    coordinates: Sequence[Coordinates],
+    outside: float | None,
+    sampling: _Filter,
+) -> None:
+    """One axis after another, those first that shrink most, each with a table of weights."""
+    name, shape, dtype = call.inputs[0], call.shape(0), call.dtype()
+    same = Coordinates(Fraction(1), Fraction(0))
+    for k in sorted(range(len(axes)), key=lambda k: Fraction(axes[k].after, axes[k].before)):
+        axis, where = axes[k], coordinates[k]
+        if where == same and axis.before == axis.after:
+            continue
+        taps = filter_taps(
+            mode,
+            where,
+            (axis.before, axis.after),
+            axis.scale,
+            cubic=sampling.cubic,
+            antialias=sampling.antialias,
+            exclude_outside=sampling.exclude_outside,
+        )
+        table = call.add_part(taps.weights.astype(dtype), f"weights{k}")
+        count = taps.weights.shape[1]
+        func = resize_taps(shape, k, axis.after, where, taps.first, count, dtype)
+        name, shape = call.emit_part(func, (name, table), f"axis{k}"), func.outputs[0].shape
+    if outside is None:
+        call.emit(copy(shape, dtype), (name,))
+        return
+    call.emit(resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
 
 
 RESIZE: dict[str, Callable[[Call], None]] = {"Resize": _resize, "Upsample": _upsample}

@@ -100,15 +100,18 @@ def _pad(call: Call) -> None:
     """Attributes before opset 11, inputs since; pads list all begins, then all ends."""
     shape = call.shape(0)
     mode = call.attribute("mode", "constant")
-    value: float = 0.0
+    value: float | tuple[int, ...] = 0.0
     axes: Sequence[int] = range(len(shape))
     if call.opset < 11:
         pads = tuple(call.required("pads"))
         value = call.attribute("value", 0.0)
     else:
         pads = _numbers(call, 1, "pads")
-        if call.has(2):
-            value = call.constant(2, "constant_value").reshape(()).item()
+        known = call.known(2)
+        if known is not None:
+            value = known.reshape(()).item()
+        elif call.has(2):
+            value = call.shape(2)
         if call.has(3):
             axes = _numbers(call, 3, "axes")
     if len(pads) != 2 * len(axes):
@@ -117,7 +120,8 @@ def _pad(call: Call) -> None:
     for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         _check_axis(call, axis)
         begins[axis], ends[axis] = begin, end
-    call.emit(pad(shape, begins, ends, mode, value, call.dtype()), call.inputs[:1])
+    func = pad(shape, begins, ends, mode, value, call.dtype())
+    call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])
 
 
 def _expand(call: Call) -> None:
@@ -137,7 +141,11 @@ def _depth_to_space(call: Call) -> None:
 
 
 def _space_to_depth(call: Call) -> None:
-    call.emit(space_to_depth(call.shape(0), call.required("blocksize"), call.dtype()))
+    mode = call.attribute("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise InvalidModel(f"SpaceToDepth node {call.name}: mode {mode} does not exist")
+    block = call.required("blocksize")
+    call.emit(space_to_depth(call.shape(0), block, call.dtype(), mode == "CRD"))
 
 
 SELECTION: dict[str, Callable[[Call], None]] = {

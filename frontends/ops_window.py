@@ -13,9 +13,12 @@ from graphflow.frontends.call import Call
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.kernels.definitions import (
     average_pool,
+    col2im,
     convolution,
     global_average_pool,
+    global_lp_pool,
     global_max_pool,
+    lp_pool,
     max_pool,
     max_pool_place,
     pad,
@@ -215,6 +218,41 @@ def _average_pool(call: Call) -> None:
     call.emit(func)
 
 
+def _lp_pool(call: Call) -> None:
+    kernel = call.required("kernel_shape")
+    window = window_attributes(call, kernel)
+    func = lp_pool(
+        call.shape(0),
+        kernel,
+        call.attribute("p", 2),
+        strides=window.strides,
+        pads=window.pads,
+        dilations=window.dilations,
+        ceil_mode=bool(call.attribute("ceil_mode", 0)) and window.explicit,
+        dtype=call.dtype(),
+    )
+    call.emit(func)
+
+
+def _global_lp_pool(call: Call) -> None:
+    call.emit(global_lp_pool(call.shape(0), call.attribute("p", 2), call.dtype()))
+
+
+def _col2im(call: Call) -> None:
+    image = tuple(int(n) for n in call.constant(1, "image_shape"))
+    block = tuple(int(n) for n in call.constant(2, "block_shape"))
+    func = col2im(
+        call.shape(0),
+        image,
+        block,
+        strides=call.attribute("strides"),
+        pads=call.attribute("pads"),
+        dilations=call.attribute("dilations"),
+        dtype=call.dtype(),
+    )
+    call.emit(func, call.inputs[:1])
+
+
 def _global_average_pool(call: Call) -> None:
     call.emit(global_average_pool(call.shape(0), call.dtype()))
 
@@ -231,4 +269,7 @@ WINDOW: dict[str, Callable[[Call], None]] = {
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_average_pool,
     "GlobalMaxPool": _global_max_pool,
+    "LpPool": _lp_pool,
+    "GlobalLpPool": _global_lp_pool,
+    "Col2Im": _col2im,
 }

@@ -25,7 +25,7 @@ from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.layout import Layout
-from graphflow.lower import Lowered, LoweredKernel, assemble, lower
+from graphflow.lower import Lowered, LoweredKernel, assemble, check_program, check_values, lower
 from graphflow.options import Options
 from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
@@ -101,6 +101,15 @@ def imported(
     return import_model(proto, input_shapes, input_values, fallback=fallback)
 
 
+def lower_within_limit(
+    physical: PhysicalGraph, target: Target, options: Options, trace: Trace, workers: Workers
+) -> Lowered:
+    """Kernels, memory and steps; `MemoryLimitExceeded` where these need more than allowed."""
+    lowered = lower(physical, target, trace, workers)
+    check_program(lowered, options.memory_limit)
+    return lowered
+
+
 def fuse_and_staff(
     canonical: OperatorGraph,
     offers: Callable[[OperatorGraph], None] | None,
@@ -108,11 +117,15 @@ def fuse_and_staff(
     trace: Trace,
     workers: Workers,
 ) -> OperatorGraph:
-    """The fused graph; if it promises many kernels, workers start now and are ready after flow."""
+    """The fused graph; if it promises many kernels, workers start now and are ready after flow.
+
+    `MemoryLimitExceeded` where one of the tensors that are left is too large by itself.
+    """
     if offers is not None:
         canonical = canonical.copy()
         offers(canonical)
     graph = fuse(canonical)
+    check_values(graph, options.memory_limit)
     workers.start(worker_count(len(graph.nodes), options), trace)
     return graph
 
@@ -185,7 +198,13 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage("convert", ("graph", "plan"), ("physical",), apply_plan, physical_text),
     Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
-    Stage("lower", ("executed", "target", "trace", "workers"), ("lowered",), lower, lowered_text),
+    Stage(
+        "lower",
+        ("executed", "target", "options", "trace", "workers"),
+        ("lowered",),
+        lower_within_limit,
+        lowered_text,
+    ),
     Stage("codegen", ("lowered", "target", "trace", "workers"), ("objects",), compile_kernels),
     Stage(
         "validate",

@@ -99,6 +99,10 @@ class CodegenError(GraphflowError):
     """A kernel cannot be turned into native code for the target."""
 
 
+class MemoryLimitExceeded(GraphflowError):
+    """A model needs more memory than `Options.memory_limit` allows."""
+
+
 class ParseError(GraphflowError):
     """Text is not a kernel in the text form; the message gives line and column."""
 

@@ -33,7 +33,9 @@ class Options:
     with its definition, before anything is returned.  `fallback` runs nodes that no kernel is built
     for: "onnxruntime"; with None a model that has some is refused.  `timings` is the path of a
     table of measured times that `tune` filled, by which layouts are then chosen; with None all
-    prices are estimated.
+    prices are estimated.  `memory_limit` is the most bytes that the tensors of a compiled model may
+    take together; None is the memory that this process may use.  A model that needs more is refused
+    before it is run.
     """
 
     threads: int | None = None
@@ -46,6 +48,7 @@ class Options:
     validate: bool = False
     fallback: str | None = "onnxruntime"
     timings: str | None = None
+    memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -62,6 +65,11 @@ class Options:
             raise GraphflowError(
                 f"Options.fallback is {self.fallback!r}; it must be one of {', '.join(FALLBACKS)}, "
                 "or None to refuse models with nodes that no kernel is built for"
+            )
+        if self.memory_limit is not None and self.memory_limit < 1:
+            raise GraphflowError(
+                f"Options.memory_limit is {self.memory_limit}; it must be a positive number of "
+                "bytes, or None for the memory that this process may use"
             )
         if not 0 <= self.debug <= MOST_DEBUG:
             raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")

@@ -428,7 +428,7 @@ def test_batch_normalization_in_three_kernels():
     x = noise(2, 3, 2, 2)
     gamma, beta, mean = (noise(3, seed=k) for k in (1, 2, 3))
     variance = np.abs(noise(3, seed=4)) + 0.1
-    scale = run(d.normalization_scale(3, 1e-3), gamma, variance)
+    scale = run(d.normalization_scale((3,), 1e-3), gamma, variance)
     shift = run(d.normalization_shift(3), beta, mean, scale)
     expected = peer("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=1e-3)
     close(run(d.scale_and_shift(x.shape), x, scale, shift), expected)

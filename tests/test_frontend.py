@@ -272,12 +272,13 @@ def test_symbolic_dimensions_need_shapes():
 def test_all_operators_that_are_not_built_are_named_at_once():
     b = Builder()
     x = b.input("x", (1, 3, 4, 4))
-    y = b.node("LpNormalization", [b.node("Hardmax", [b.node("Hardmax", [x])])])
+    twice = b.node("RandomUniformLike", [b.node("RandomUniformLike", [x])])
+    y = b.node("RandomNormalLike", [twice])
     b.output(y)
     with pytest.raises(UnsupportedOp) as error:
         import_model(b.model())
-    assert "LpNormalization (node lpnormalization_1_node)" in str(error.value)
-    assert "Hardmax (2 nodes, the first is hardmax_1_node)" in str(error.value)
+    assert "RandomNormalLike (node randomnormallike_1_node)" in str(error.value)
+    assert "RandomUniformLike (2 nodes, the first is randomuniformlike_1_node)" in str(error.value)
 
 
 REFUSED = [

@@ -49,6 +49,9 @@ from graphflow.tir import (
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
 
+MAX_LINES = 1_000_000
+"""Lines of LLVM IR of one kernel: LLVM takes about a minute and several gigabytes for so many."""
+
 
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
@@ -117,6 +120,11 @@ class _Kernel:
     def _body(self, body: Body, mask: Mask | None) -> None:
         for stmt in body:
             self._stmt(stmt, mask)
+            if len(self.builder.lines) > MAX_LINES:
+                raise CodegenError(
+                    f"kernel {self.func.name} has more than {MAX_LINES} instructions; unroll fewer "
+                    "of its loops"
+                )
 
     def _stmt(self, stmt: Stmt, mask: Mask | None) -> None:
         match stmt:

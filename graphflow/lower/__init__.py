@@ -10,6 +10,7 @@ from graphflow.lower.kernels import (
     make_kernel,
     scheduled,
 )
+from graphflow.lower.limit import available_memory, check_program, check_values
 from graphflow.lower.program import Lowered, assemble, lower
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "Lowered",
     "LoweredKernel",
     "assemble",
+    "available_memory",
+    "check_program",
+    "check_values",
     "kernel_key",
     "kernel_task",
     "lower",

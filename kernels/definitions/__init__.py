@@ -1,5 +1,6 @@
 """Compute definitions: PrimFuncs from logical shapes and attributes, without layout or machine."""
 
+from graphflow.kernels.definitions.columns import col2im
 from graphflow.kernels.definitions.compaction import (
     count_of,
     first_alike,
@@ -12,6 +13,8 @@ from graphflow.kernels.definitions.compaction import (
     unique_rows,
 )
 from graphflow.kernels.definitions.convolution import convolution, transposed_convolution
+from graphflow.kernels.definitions.determinant import determinant
+from graphflow.kernels.definitions.einsum import einsum, label_extents
 from graphflow.kernels.definitions.elementwise import (
     binary,
     broadcast,
@@ -44,24 +47,44 @@ from graphflow.kernels.definitions.normalization import (
     group_normalization,
     layer_normalization,
     local_response_normalization,
+    lp_normalization,
 )
 from graphflow.kernels.definitions.pooling import (
     average_pool,
     global_average_pool,
+    global_lp_pool,
     global_max_pool,
+    lp_pool,
     max_pool,
 )
 from graphflow.kernels.definitions.pooling_places import max_pool_place
 from graphflow.kernels.definitions.ranking import at_ranks, ranks, selected
+from graphflow.kernels.definitions.recurrent import (
+    ACTIVATIONS,
+    LANES,
+    Activation,
+    Recurrence,
+    gru,
+    lstm,
+    rnn,
+)
 from graphflow.kernels.definitions.reduction import (
     REDUCTIONS,
     arg_reduce,
     log_softmax,
     log_sum_exp,
+    one_at,
     reduce,
     softmax,
 )
-from graphflow.kernels.definitions.resize import Coordinates, resize_linear, resize_nearest
+from graphflow.kernels.definitions.resize import (
+    Coordinates,
+    filter_taps,
+    resize_linear,
+    resize_nearest,
+    resize_outside,
+    resize_taps,
+)
 from graphflow.kernels.definitions.sampling import (
     BORDERS,
     deformed_columns,
@@ -88,18 +111,23 @@ from graphflow.kernels.definitions.selection import (
     take_slice,
     tile,
 )
+from graphflow.kernels.definitions.signal import fourier_factors, frames
 from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.suppression import listed_boxes, picked_boxes
 from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
+    "ACTIVATIONS",
     "BORDERS",
+    "LANES",
     "MOST_RUNS",
     "REDUCTIONS",
     "UNARY_VALUES",
+    "Activation",
     "Coordinates",
     "ReadThrough",
+    "Recurrence",
     "Segment",
     "Shape",
     "Weight",
@@ -111,6 +139,7 @@ __all__ = [
     "broadcast",
     "cast",
     "clip",
+    "col2im",
     "concat",
     "convolution",
     "copied",
@@ -118,32 +147,44 @@ __all__ = [
     "count_of",
     "deformed_columns",
     "depth_to_space",
+    "determinant",
+    "einsum",
     "elementwise",
     "expand",
     "fill",
+    "filter_taps",
     "first_alike",
+    "fourier_factors",
+    "frames",
     "gather",
     "gather_at",
     "gather_elements",
     "gather_nd",
     "gemm",
     "global_average_pool",
+    "global_lp_pool",
     "global_max_pool",
     "grid_places",
     "grid_sample",
     "group_normalization",
+    "gru",
     "kept_slices",
+    "label_extents",
     "layer_normalization",
     "listed_boxes",
     "local_response_normalization",
     "log_softmax",
     "log_sum_exp",
+    "lp_normalization",
+    "lp_pool",
+    "lstm",
     "matmul",
     "max_pool",
     "max_pool_place",
     "non_zero",
     "normalization_scale",
     "normalization_shift",
+    "one_at",
     "one_hot",
     "pad",
     "picked_boxes",
@@ -158,7 +199,10 @@ __all__ = [
     "reshape",
     "resize_linear",
     "resize_nearest",
+    "resize_outside",
+    "resize_taps",
     "reverse_sequence",
+    "rnn",
     "roi_align",
     "runs_of",
     "scale_and_shift",

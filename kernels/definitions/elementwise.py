@@ -166,14 +166,14 @@ def _bound(bound: float | Shape | None, dtype: str) -> Literal | None:
     return None if bound is None or isinstance(bound, tuple) else literal(bound, dtype)
 
 
-def normalization_scale(channels: int, epsilon: float, dtype: str = "float32") -> PrimFunc:
-    """`y[c] = gamma[c] / sqrt(variance[c] + epsilon)`: a batch normalization's factor."""
+def normalization_scale(shape: Shape, epsilon: float, dtype: str = "float32") -> PrimFunc:
+    """`y = gamma / sqrt(variance + epsilon)`: a batch normalization's factor for each channel."""
 
     def value(gamma: Expr, variance: Expr) -> Expr:
         spread = Binary("add", variance, literal(epsilon, dtype))
         return Binary("div", gamma, Unary("sqrt", spread))
 
-    operands = {"gamma": ((channels,), dtype), "variance": ((channels,), dtype)}
+    operands = {"gamma": (shape, dtype), "variance": (shape, dtype)}
     return elementwise("normalization_scale", operands, value)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from graphflow.arith import IndexExpr, Var, floor_div, within
+from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
+from graphflow.kernels.definitions.reduction import axes_stage, kept, without_axes
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -21,10 +22,19 @@ from graphflow.kernels.definitions.stages import (
     literal,
     loops_over,
     normalized_axes,
+    ranges_of,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import add, divide, multiply, square, subtract
-from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, PrimFunc, ReduceOp, Unary
+from graphflow.kernels.definitions.values import (
+    UNARY_VALUES,
+    add,
+    compared,
+    divide,
+    multiply,
+    square,
+    subtract,
+)
+from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, PrimFunc, ReduceOp, Select, Unary
 
 
 def layer_normalization(
@@ -64,19 +74,20 @@ def group_normalization(
 ) -> PrimFunc:
     """`y = (x − mean) / sqrt(variance + epsilon) · scale + shift`, over each group of channels.
 
-    Scale and shift have `parameters` elements, one a channel.  As many groups as channels is
-    instance normalization.
+    Scale and shift have `parameters` elements, one a channel or one a group.  As many groups as
+    channels is instance normalization.
     """
     channels = x_shape[1] if len(x_shape) > 1 else 0
     if groups < 1 or channels % groups or not channels:
         raise InvalidModel(f"{groups} groups do not divide the channels of input {x_shape}")
-    if parameters != channels:
+    if parameters not in (channels, groups):
         raise InvalidModel(
-            f"scale and shift have {parameters} elements, input {x_shape} needs one a channel"
+            f"scale and shift have {parameters} elements, input {x_shape} needs one for each "
+            f"channel, or for each of {groups} groups"
         )
     loops = loops_over("i", x_shape)
-    channel = (loops[1][0],)
-    loads = [Load(Buffer(key, (channels,), dtype), channel) for key in ("scale", "shift")]
+    each = (simplify(floor_div(loops[1][0], channels // parameters), ranges_of(loops)),)
+    loads = [Load(Buffer(key, (parameters,), dtype), each) for key in ("scale", "shift")]
     return _normalization(name, x_shape, 2, channels // groups, loops, loads, epsilon, dtype)
 
 
@@ -146,6 +157,26 @@ def _normalization(
     return kernel(name, (x, *(load.buffer for load in parameters)), (y,), body)
 
 
+def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float32") -> PrimFunc:
+    """`y = x / (Σ |x| ^ p) ^ (1/p)` along axis, p 1 or 2; 0 where that norm is 0."""
+    if dtype not in FLOATS:
+        raise UnsupportedOp(f"LpNormalization of {dtype} is not built; cast the input to float32")
+    if p not in (1, 2):
+        raise InvalidModel(f"a norm of order {p} is none of ONNX's LpNormalization; p is 1 or 2")
+    reduced = normalized_axes((axis,), len(x_shape))
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    total, allocate = intermediate("total", without_axes(x_shape, reduced, False), dtype)
+    term = UNARY_VALUES["abs" if p == 1 else "square"]
+    gather = axes_stage("lp_sum", ReduceOp.ADD, x, total, reduced, False, "i", "r", term)
+    loops = loops_over("o", x_shape)
+    norm: Expr = Load(total, kept(loops, reduced))
+    norm = norm if p == 1 else Unary("sqrt", norm)
+    share = divide(Load(x, indices_of(loops)), norm)
+    value = Select(compared("eq", norm, 0), literal(0, dtype), share)
+    stage = elementwise_stage("lp_normalization", y, loops, value)
+    return kernel("lp_normalization", (x,), (y,), (allocate, gather, stage))
+
+
 def local_response_normalization(
     x_shape: Shape,
     size: int,
@@ -167,7 +198,10 @@ def local_response_normalization(
     total, allocate = intermediate("total", x_shape, dtype)
     loops, out = loops_over("i", x_shape), loops_over("o", x_shape)
     tap = Var("k")
-    channel: IndexExpr = loops[1][0] + tap - (size - 1) // 2
+    # Taps further away than there are channels meet none of them.
+    below = min((size - 1) // 2, x_shape[1] - 1)
+    taps = below + 1 + min(size // 2, x_shape[1] - 1)
+    channel: IndexExpr = loops[1][0] + tap - below
     at = indices_of(loops)
     gather = reduction_stage(
         "lrn_sum",
@@ -175,7 +209,7 @@ def local_response_normalization(
         total,
         loops,
         at,
-        ((tap, size),),
+        ((tap, taps),),
         square(Load(x, (at[0], channel, *at[2:]))),
         where=within(channel, 0, x_shape[1]),
     )

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of a window, or of all spatial positions.
+"""Pooling: the largest, the mean or a norm of a window, or of all spatial positions.
 
 In: logical shapes and attributes.  Out: a PrimFunc with parameters x and y.  Padding never takes
 part: maximum starts from the neutral element, averages divide by a count made from indices.
@@ -6,11 +6,12 @@ part: maximum starts from the neutral element, averages divide by a count made f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce as fold
 
 from graphflow.arith import const, constant_value
-from graphflow.kernels.definitions.reduction import reduce
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.reduction import axes_stage, reduce, without_axes
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -22,8 +23,20 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     reduction_stage,
 )
+from graphflow.kernels.definitions.values import square
 from graphflow.kernels.definitions.window import Window, spatial_names
-from graphflow.tir import Binary, Block, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp
+from graphflow.tir import (
+    FLOATS,
+    Binary,
+    Block,
+    Buffer,
+    Expr,
+    IndexValue,
+    Load,
+    PrimFunc,
+    ReduceOp,
+    Unary,
+)
 
 
 def max_pool(
@@ -73,6 +86,66 @@ def average_pool(
     return kernel(name, (x,), (y,), (allocate, gather, divide))
 
 
+def lp_pool(
+    x_shape: Shape,
+    kernel_shape: Sequence[int],
+    p: int = 2,
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[n, c, o…] = (Σ |taps inside x| ^ p) ^ (1/p)`; 0 where none is inside."""
+    _check_norm(p, dtype)
+    window = Window.of(kernel_shape, strides, pads, dilations)
+    x = Buffer("x", x_shape, dtype)
+    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    total, allocate = intermediate("total", y.shape, dtype)
+    gather = _window_stage(
+        "lp_pool_sum", ReduceOp.ADD, window, x, total, _loops("o", y.shape), lambda v: _power(v, p)
+    )
+    loops = _loops("p", y.shape)
+    root = elementwise_stage("lp_pool_root", y, loops, _root(Load(total, indices_of(loops)), p))
+    return kernel("lp_pool", (x,), (y,), (allocate, gather, root))
+
+
+def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> PrimFunc:
+    """`y[n, c, 0…] = (Σ |x[n, c, …]| ^ p) ^ (1/p)`; y has shape (N, C, 1…)."""
+    _check_norm(p, dtype)
+    axes = tuple(range(2, len(x_shape)))
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", without_axes(x_shape, axes, True), dtype)
+    total, allocate = intermediate("total", y.shape, dtype)
+    gather = axes_stage(
+        "global_lp_pool_sum", ReduceOp.ADD, x, total, axes, True, "i", "r", lambda v: _power(v, p)
+    )
+    loops = loops_over("o", y.shape)
+    value = _root(Load(total, indices_of(loops)), p)
+    root = elementwise_stage("global_lp_pool_root", y, loops, value)
+    return kernel("global_lp_pool", (x,), (y,), (allocate, gather, root))
+
+
+def _check_norm(p: int, dtype: str) -> None:
+    if p < 1:
+        raise InvalidModel(f"a norm of order {p} does not exist; p must be at least 1")
+    if dtype not in FLOATS:
+        raise UnsupportedOp(f"a norm of {dtype} is not built; cast the input to float32")
+
+
+def _power(x: Expr, p: int) -> Expr:
+    size = Unary("abs", x)
+    if p == 1:
+        return size
+    return square(x) if p == 2 else Binary("pow", size, literal(p, x.dtype))
+
+
+def _root(total: Expr, p: int) -> Expr:
+    if p == 1:
+        return total
+    return Unary("sqrt", total) if p == 2 else Binary("pow", total, literal(1 / p, total.dtype))
+
+
 def global_average_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
     """`y[n, c, 0…] = mean of x[n, c, …]`; y has shape (N, C, 1…)."""
     axes = range(2, len(x_shape))
@@ -91,13 +164,22 @@ def _loops(prefix: str, shape: Shape) -> tuple[Loop, ...]:
 
 
 def _window_stage(
-    name: str, op: ReduceOp, window: Window, x: Buffer, out: Buffer, loops: tuple[Loop, ...]
+    name: str,
+    op: ReduceOp,
+    window: Window,
+    x: Buffer,
+    out: Buffer,
+    loops: tuple[Loop, ...],
+    term: Callable[[Expr], Expr] | None = None,
 ) -> Block:
+    window = window.reaching(x.shape[2:], out.shape[2:])
     taps = loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
     lead = indices_of(loops[:2])
     where = window.inside(places, x.shape[2:])
-    value = Load(x, (*lead, *places))
+    value: Expr = Load(x, (*lead, *places))
+    if term is not None:
+        value = term(value)
     return reduction_stage(name, op, out, loops, indices_of(loops), taps, value, where=where)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.arith import IndexExpr
+from graphflow.arith import IndexExpr, const
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -180,6 +180,20 @@ def arg_reduce(
     extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced, False, "i", "r")
     stage = reduction_stage(f"arg{kind}", op, y, loops, indices_of(loops), along, place)
     return kernel(f"arg{kind}", (x,), (y,), (make_best, extreme, stage))
+
+
+def one_at(shape: Shape, axis: int, dtype: str = "float32") -> PrimFunc:
+    """`y = 1 where the index along axis is place, else 0`.
+
+    `place` (int64) has extent 1 along the axis, else the extents of y, which is of `shape`.
+    """
+    (along,) = normalized_axes((axis,), len(shape))
+    place = Buffer("place", without_axes(shape, (along,), True), "int64")
+    y, loops = Buffer("y", shape, dtype), loops_over("i", shape)
+    at = tuple(const(0) if k == along else var for k, (var, _) in enumerate(loops))
+    chosen = Comparison("eq", IndexValue(loops[along][0]), Load(place, at))
+    value = Select(chosen, literal(1, dtype), literal(0, dtype))
+    return kernel("one_at", (place,), (y,), (elementwise_stage("one_at", y, loops, value),))
 
 
 def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:

@@ -2,7 +2,8 @@
 
 In: logical shapes and, for each axis, where an output index lies in the input as an exact fraction.
 Out: a PrimFunc of one stage.  Coordinates are `(slope·i + offset) / unit` in integers, so the
-elements taken are quasi-affine in the loop variables; weights are computed from indices.
+elements taken are quasi-affine in the loop variables.  Weights are computed from indices, or lie in
+a table where their number depends on the scale.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
+from math import floor, lcm
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphflow.arith import (
     TRUE,
@@ -31,13 +35,15 @@ from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
     elementwise_stage,
+    indices_of,
     kernel,
     literal,
     loops_over,
     ranges_of,
+    reduction_stage,
 )
 from graphflow.kernels.definitions.values import add, divide, multiply, subtract
-from graphflow.tir import FLOATS, Buffer, Expr, IndexValue, Load, PrimFunc, Select
+from graphflow.tir import FLOATS, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp, Select
 
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
@@ -110,6 +116,104 @@ def resize_linear(
         _interpolated(x, coordinates, loops, ()), coordinates, x_shape, loops, outside
     )
     return kernel("resize", (x,), (y,), (elementwise_stage("resize", y, loops, value),))
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """What an output element along one axis is made of: weighted neighbours of its coordinate.
+
+    The taps of output index i are the elements `first`, `first + 1` … after the one at or before
+    its coordinate, `weights[i, k]` the factor of the k-th; they sum to one.
+    """
+
+    first: int
+    weights: NDArray[np.float64]
+
+
+def filter_taps(
+    mode: str,
+    where: Coordinates,
+    extents: tuple[int, int],
+    scale: Fraction,
+    *,
+    cubic: float = -0.75,
+    antialias: bool = False,
+    exclude_outside: bool = False,
+) -> Taps:
+    """The taps of a linear or cubic filter along an axis with `extents` before and after.
+
+    `cubic` is the a of the cubic filter.  With `antialias` the filter is stretched where the axis
+    shrinks.  With `exclude_outside` taps beyond the input have weight zero and the others more;
+    else they read the element at the border.
+    """
+    stretch = min(scale, Fraction(1)) if antialias else Fraction(1)
+    reach = 1 if mode == "linear" else 2
+    first = floor(-reach / stretch) + 1
+    before, after = extents
+    places = [where.slope * i + where.offset for i in range(after)]
+    bases = np.array([floor(place) for place in places], np.int64).reshape(-1, 1)
+    ratios = np.array([float(place - floor(place)) for place in places]).reshape(-1, 1)
+    steps = np.arange(first, 2 - first)
+    weights = _filter(mode, (steps - ratios) * float(stretch), cubic)
+    if exclude_outside:
+        inside = (bases + steps >= 0) & (bases + steps < before)
+        weights = np.where(inside, weights, 0.0)
+    # A coordinate so far outside that every tap is: what such an element is, nobody says.
+    total = weights.sum(axis=1, keepdims=True)
+    return Taps(first, weights / np.where(total == 0, 1.0, total))
+
+
+def _filter(mode: str, distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    x: NDArray[np.float64] = np.abs(distance)
+    if mode == "linear":
+        return (1 - x).clip(0.0)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    weights: NDArray[np.float64] = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return weights
+
+
+def resize_taps(
+    x_shape: Shape,
+    axis: int,
+    after: int,
+    where: Coordinates,
+    first: int,
+    taps: int,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[…, i, …] = Σ_k weights[i, k] · x[…, floor(coordinate of i) + first + k, …]`.
+
+    Only `axis` is resized, to extent `after`; the weights have shape (after, taps).  Positions
+    outside x are moved to its border.
+    """
+    if dtype not in FLOATS:
+        raise UnsupportedOp(f"filtered resizing of {dtype} is not built; cast the input to float32")
+    y_shape = (*x_shape[:axis], after, *x_shape[axis + 1 :])
+    same = Coordinates(Fraction(1), Fraction(0))
+    x, y, loops = _buffers(x_shape, y_shape, [same] * len(x_shape), dtype)
+    table, tap = Buffer("weights", (after, taps), dtype), Var("k")
+    var = loops[axis][0]
+    numerator, unit = where.over(var)
+    place = minimum(maximum(floor_div(numerator, unit) + first + tap, 0), x_shape[axis] - 1)
+    at = [v for v, _ in loops]
+    source = (*at[:axis], simplify(place, ranges_of((*loops, (tap, taps)))), *at[axis + 1 :])
+    value = multiply(Load(x, source), Load(table, (var, tap)))
+    stage = reduction_stage("resize", ReduceOp.ADD, y, loops, tuple(at), ((tap, taps),), value)
+    return kernel("resize", (x, table), (y,), (stage,))
+
+
+def resize_outside(
+    x_shape: Shape,
+    y_shape: Shape,
+    coordinates: Sequence[Coordinates],
+    outside: float,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y = r`, resized before from `x_shape`, or `outside` where the coordinates are not in x."""
+    r, y, loops = _buffers(y_shape, y_shape, coordinates, dtype)
+    value = _or_outside(Load(r, indices_of(loops)), coordinates, x_shape, loops, outside)
+    return kernel("resize", (r,), (y,), (elementwise_stage("resize", y, loops, value),))
 
 
 def _interpolated(

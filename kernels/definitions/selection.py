@@ -141,13 +141,14 @@ def pad(
     begins: Sequence[int],
     ends: Sequence[int],
     mode: str = "constant",
-    value: float = 0.0,
+    value: float | Shape = 0.0,
     dtype: str = "float32",
 ) -> PrimFunc:
     """`y` is x with `begins[k]` elements before and `ends[k]` behind axis k; negative ones crop.
 
     `mode` says what the new elements are: "constant" `value`; "edge" the nearest element; "reflect"
     those on the other side of the first or last one; "wrap" those of the other end.
+    With a shape for `value` there is a parameter `value` of that shape, which has one element.
     """
     if len(begins) != len(x_shape) or len(ends) != len(x_shape):
         raise InvalidModel(f"pads {(*begins, *ends)} do not fit a tensor of shape {x_shape}")
@@ -162,38 +163,39 @@ def pad(
     loops = loops_over("i", y_shape)
     places = [var - max(begin, 0) for (var, _), begin in zip(loops, begins, strict=True)]
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
+    inputs = [x]
     if mode == "constant":
-        if min(left, default=1) <= 0:
-            return _filled(x, y, loops, value)
-        stored = _or_constant(x, places, left, starts, loops, value)
+        filling: Expr
+        if isinstance(value, tuple):
+            inputs.append(Buffer("value", value, dtype))
+            filling = Load(inputs[1], (const(0),) * len(value))
+        else:
+            filling = literal(value, dtype)
+        # Where all of x is cropped away it stays a parameter nevertheless.
+        empty = min(left, default=1) <= 0
+        stored = filling if empty else _or_else(x, places, left, starts, loops, filling)
     else:
         source = [
             simplify(_mirrored(mode, place, n, y_n) + start, ranges_of(loops))
             for place, n, y_n, start in zip(places, left, y_shape, starts, strict=True)
         ]
         stored = Load(x, tuple(source))
-    return kernel("pad", (x,), (y,), (elementwise_stage("pad", y, loops, stored),))
+    return kernel("pad", inputs, (y,), (elementwise_stage("pad", y, loops, stored),))
 
 
-def _filled(x: Buffer, y: Buffer, loops: tuple[Loop, ...], value: float) -> PrimFunc:
-    """All padding: x is cropped away, but stays a parameter."""
-    stage = elementwise_stage("pad", y, loops, literal(value, y.dtype))
-    return kernel("pad", (x,), (y,), (stage,))
-
-
-def _or_constant(
+def _or_else(
     x: Buffer,
     places: Sequence[IndexExpr],
     left: Shape,
     starts: Shape,
     loops: tuple[Loop, ...],
-    value: float,
+    otherwise: Expr,
 ) -> Expr:
-    """The element at `places` where those lie inside what is `left` of x, else the constant."""
+    """The element at `places` where those lie inside what is `left` of x, else `otherwise`."""
     load = Load(x, tuple(place + start for place, start in zip(places, starts, strict=True)))
     inside = conjunction(within(place, 0, n) for place, n in zip(places, left, strict=True))
     inside = simplify_predicate(inside, ranges_of(loops))
-    return load if inside == TRUE else Select(inside, load, literal(value, x.dtype))
+    return load if inside == TRUE else Select(inside, load, otherwise)
 
 
 def _mirrored(mode: str, place: IndexExpr, extent: int, padded: int) -> IndexExpr:
@@ -238,8 +240,13 @@ def depth_to_space(
     return kernel("depth_to_space", (x,), (y,), (stage,))
 
 
-def space_to_depth(x_shape: Shape, block: int, dtype: str = "float32") -> PrimFunc:
-    """Blocks of pixels become channels: `y[n, (row, column, c), h, w] = x[n, c, h·b + row, …]`."""
+def space_to_depth(
+    x_shape: Shape, block: int, dtype: str = "float32", channel_first: bool = False
+) -> PrimFunc:
+    """Blocks of pixels become channels: `y[n, (row, column, c), h, w] = x[n, c, h·b + row, …]`.
+
+    With `channel_first` the new channels are (c, row, column).
+    """
     if len(x_shape) != 4 or block < 1 or x_shape[2] % block or x_shape[3] % block:
         raise InvalidModel(f"blocks of {block}·{block} do not divide the pixels of {x_shape}")
     depth = x_shape[1]
@@ -247,8 +254,10 @@ def space_to_depth(x_shape: Shape, block: int, dtype: str = "float32") -> PrimFu
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
     loops = loops_over("i", y_shape)
     n, d, h, w = indices_of(loops)
-    place = floor_div(d, depth)
+    place, channel = floor_div(d, depth), floor_mod(d, depth)
+    if channel_first:
+        place, channel = floor_mod(d, block * block), floor_div(d, block * block)
     row, column = floor_div(place, block), floor_mod(place, block)
-    value = Load(x, (n, floor_mod(d, depth), h * block + row, w * block + column))
+    value = Load(x, (n, channel, h * block + row, w * block + column))
     stage = elementwise_stage("space_to_depth", y, loops, value)
     return kernel("space_to_depth", (x,), (y,), (stage,))

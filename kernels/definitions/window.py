@@ -7,7 +7,7 @@ expressions for the taps, the predicate that a tap lies inside, and how many tap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphflow.arith import (
     IndexExpr,
@@ -96,6 +96,24 @@ class Window:
                 count -= 1
             out.append(count)
         return tuple(out)
+
+    def reaching(self, spatial: Sequence[int], outputs: Sequence[int]) -> Window:
+        """The window without the taps at its ends that lie outside the input for every output.
+
+        `outputs` are the output extents of this window; those of the result mean nothing.  A tap at
+        least is left on each axis, so `inside` is needed as before.
+        """
+        kernel, begins = [], []
+        for axis, (extent, count) in enumerate(zip(spatial, outputs, strict=True)):
+            begin, dilation = self.pads_begin[axis], self.dilations[axis]
+            # Tap k of output o lies at o · stride + k · dilation − begin.
+            first = -((max(count, 1) - 1) * self.strides[axis] - begin)
+            low = max(0, -(-first // dilation))
+            high = min(self.kernel[axis] - 1, (extent - 1 + begin) // dilation)
+            low = min(low, self.kernel[axis] - 1)
+            kernel.append(max(high - low, 0) + 1)
+            begins.append(begin - low * dilation)
+        return replace(self, kernel=tuple(kernel), pads_begin=tuple(begins))
 
     def positions(self, outer: Sequence[Loop], taps: Sequence[Loop]) -> tuple[IndexExpr, ...]:
         """The input index of each tap, an axis each; it may lie outside the input."""

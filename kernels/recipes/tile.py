@@ -10,9 +10,10 @@ which operator the kernel came from: loops are told apart by the indices they oc
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
-from graphflow.arith import Predicate, Var, conjuncts, predicate_variables
+from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
 from graphflow.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
@@ -34,14 +35,19 @@ from graphflow.schedule import (
 from graphflow.tir import (
     Allocate,
     Block,
+    Body,
     Buffer,
     For,
     If,
+    LoopKind,
     PrimFunc,
     Reduce,
+    Stmt,
+    Store,
     accesses,
     is_predicate,
     loops_of,
+    sub_bodies,
     walk,
 )
 
@@ -75,6 +81,13 @@ class Tiling:
     panel_outermost: bool = False
     write_padding: bool = False
 
+
+UNROLL_BUDGET = 8192
+"""The most stores and updates of a kernel whose border taps are unrolled.
+
+Each is about 10 lines of LLVM IR, of which LLVM takes some 25,000 a second.  The kernels of known
+networks have at most 700.
+"""
 
 Tile = tuple[str, tuple[str, ...]]
 """The loop around a tile, and the reduction loops inside it."""
@@ -366,7 +379,11 @@ def _copies(reduction: tuple[str, ...], middle: str, name: str) -> tuple[str, ..
 
 
 def _decided(s: Schedule, reduction: tuple[str, ...], *around: str) -> Schedule:
-    """Unrolls what the conditions left inside mention: the emitter decides them then."""
+    """Unrolls the loops that the remaining conditions mention, so that the emitter decides them.
+
+    Loops that would be copied more than `UNROLL_BUDGET` times stay loops, and their conditions are
+    tested while they run.
+    """
     mentioned = {
         v.name
         for place in reduction
@@ -374,13 +391,48 @@ def _decided(s: Schedule, reduction: tuple[str, ...], *around: str) -> Schedule:
         for p in _conditions(s.func, place)
         for v in predicate_variables(p)
     }
-    if not mentioned:
+    found = [find_loop(s.func, name) for name in (*around, *reduction) if name in mentioned]
+    loops = [loop for loop in found if loop is not None and loop.extent is not None]
+    if emitted_statements(s.func.body, {loop.var for loop in loops}) > UNROLL_BUDGET:
         return s
-    for name in (*around, *reduction):
-        stmt = find_loop(s.func, name)
-        if name in mentioned and stmt is not None and stmt.extent is not None:
-            s = s.apply(unroll_loop, name)
+    for loop in loops:
+        s = s.apply(unroll_loop, loop.var.name)
     return s
+
+
+def emitted_statements(
+    body: Body, unrolled: Container[Var] = frozenset(), lane: For | None = None
+) -> int:
+    """How many stores and updates the emitter writes: one for each copy in an unrolled loop.
+
+    One whose lanes lie apart counts once for each lane of the loop `lane` around it.  The loops
+    over `unrolled` count as if they were marked already.
+    """
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, Store | Reduce):
+            total += _lanes_apart(stmt, lane)
+            continue
+        vectorized = isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED
+        around = stmt if isinstance(stmt, For) and vectorized else lane
+        inside = sum(emitted_statements(below, unrolled, around) for below in sub_bodies(stmt))
+        if isinstance(stmt, For) and (stmt.kind is LoopKind.UNROLLED or stmt.var in unrolled):
+            inside *= stmt.extent or 1
+        total += inside
+    return total
+
+
+def _lanes_apart(stmt: Stmt, lane: For | None) -> int:
+    """How many elements a statement handles one by one: each lane's, unless these are adjacent."""
+    if lane is None:
+        return 1
+    for access in accesses((stmt,)):
+        for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
+            if (atom is lane.var and k != 1) or (
+                atom is not lane.var and lane.var in variables(atom)
+            ):
+                return lane.extent or 1
+    return 1
 
 
 def _in_parallel(s: Schedule, outer: list[str], pixel: str | None) -> Schedule:

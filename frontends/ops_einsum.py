@@ -1,0 +1,166 @@
+"""Einsum: two operands at a time become a matrix product between transposes and reshapes.
+
+The movement around the product is left to the layout plan, which makes views of it where the
+kernels around can follow.  Sums over labels of a single operand, and diagonals, come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.kernels.definitions import (
+    binary,
+    copy,
+    einsum,
+    label_extents,
+    matmul,
+    reshape,
+    transpose,
+)
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A tensor of the graph and a label for each of its axes."""
+
+    name: str
+    shape: tuple[int, ...]
+    labels: Labels
+
+    def extent(self, label: str) -> int:
+        return self.shape[self.labels.index(label)]
+
+
+def _einsum(call: Call) -> None:
+    if not call.inputs or not all(map(call.has, range(len(call.inputs)))):
+        raise InvalidModel(f"Einsum node {call.name} needs at least one operand, and no gaps")
+    shapes = [call.shape(k) for k in range(len(call.inputs))]
+    terms, result = _parsed(call, [len(shape) for shape in shapes])
+    extents = label_extents(shapes, terms)
+    operands = [
+        _without_repeated(call, _Operand(*each), extents)
+        for each in zip(call.inputs, shapes, terms, strict=True)
+    ]
+    found = operands[0]
+    for number, other in enumerate(operands[1:], start=2):
+        wanted = {label for later in operands[number:] for label in later.labels} | set(result)
+        found = _contracted(call, _summed(call, found, wanted | set(other.labels)),
+                            _summed(call, other, wanted | set(found.labels)), wanted)  # fmt: skip
+    found = _transposed(call, _summed(call, found, set(result)), result)
+    call.emit(copy(found.shape, call.dtype()), (found.name,))
+
+
+def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
+    """Labels of each operand and of the result; axes of an ellipsis count from the last one."""
+    equation = str(call.required("equation")).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    texts = left.split(",")
+    if len(texts) != len(ranks):
+        raise InvalidModel(
+            f"Einsum node {call.name}: equation {equation} has {len(texts)} terms, the node "
+            f"{len(ranks)} inputs"
+        )
+    widths = [rank - len(text.replace("...", "")) for text, rank in zip(texts, ranks, strict=True)]
+    for text, width in zip(texts, widths, strict=True):
+        if width < 0 or (width > 0 and "..." not in text):
+            raise InvalidModel(
+                f"Einsum node {call.name}: term {text} of equation {equation} does not fit an "
+                f"input of rank {len(text.replace('...', '')) + width}"
+            )
+    most = max((w for text, w in zip(texts, widths, strict=True) if "..." in text), default=0)
+    terms = [_labels(call, text, width) for text, width in zip(texts, widths, strict=True)]
+    if arrow:
+        return terms, _labels(call, right, most)
+    letters = [label for term in terms for label in term if label.isalpha()]
+    once = sorted(label for label in set(letters) if letters.count(label) == 1)
+    return terms, (*_labels(call, "..." if most else "", most), *once)
+
+
+def _labels(call: Call, text: str, width: int) -> Labels:
+    before, dots, after = text.partition("...")
+    if not all(c.isascii() and c.isalpha() for c in before + after):
+        raise InvalidModel(
+            f"Einsum node {call.name}: term {text} is not made of letters and at most one ellipsis"
+        )
+    between = [str(width - axis) for axis in range(width)] if dots else []
+    return (*before, *between, *after)
+
+
+def _without_repeated(call: Call, operand: _Operand, extents: dict[str, int]) -> _Operand:
+    """The operand without axes of extent 1 that others have longer, and with its diagonals."""
+    kept = [n == extents[label] for n, label in zip(operand.shape, operand.labels, strict=True)]
+    if not all(kept):
+        labels = tuple(label for label, keep in zip(operand.labels, kept, strict=True) if keep)
+        shape = tuple(extents[label] for label in labels)
+        operand = _reshaped(call, operand, shape, labels)
+    distinct = tuple(dict.fromkeys(operand.labels))
+    return operand if distinct == operand.labels else _reduced(call, operand, distinct, "diagonal")
+
+
+def _summed(call: Call, operand: _Operand, wanted: set[str]) -> _Operand:
+    kept = tuple(label for label in operand.labels if label in wanted)
+    return operand if kept == operand.labels else _reduced(call, operand, kept, "sum")
+
+
+def _reduced(call: Call, operand: _Operand, labels: Labels, part: str) -> _Operand:
+    func = einsum([operand.shape], [operand.labels], labels, call.dtype())
+    name = call.emit_part(func, (operand.name,), part)
+    return _Operand(name, func.outputs[0].shape, labels)
+
+
+def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Operand:
+    """The product, summed over the labels of both that nobody wants."""
+    both = [label for label in a.labels if label in b.labels]
+    batch = tuple(label for label in both if label in wanted)
+    depth = tuple(label for label in both if label not in wanted)
+    rows = tuple(label for label in a.labels if label not in both)
+    columns = tuple(label for label in b.labels if label not in both)
+    lead = tuple(a.extent(label) for label in batch)
+    k = prod(a.extent(label) for label in depth)
+    row_extents = tuple(a.extent(label) for label in rows)
+    column_extents = tuple(b.extent(label) for label in columns)
+    m, n = prod(row_extents), prod(column_extents)
+    a = _transposed(call, a, (*batch, *rows, *depth))
+    b = _transposed(call, b, (*batch, *depth, *columns))
+    if depth:
+        a, b = _reshaped(call, a, (*lead, m, k)), _reshaped(call, b, (*lead, k, n))
+        func = matmul(a.shape, b.shape, call.dtype())
+    else:
+        a, b = _reshaped(call, a, (*lead, m, 1)), _reshaped(call, b, (*lead, 1, n))
+        func = binary("mul", a.shape, b.shape, call.dtype())
+    name = call.emit_part(func, (a.name, b.name), "product")
+    product = _Operand(name, func.outputs[0].shape, ())
+    labels = (*batch, *rows, *columns)
+    return _reshaped(call, product, (*lead, *row_extents, *column_extents), labels)
+
+
+def _transposed(call: Call, operand: _Operand, labels: Labels) -> _Operand:
+    if set(labels) != set(operand.labels) or len(labels) != len(operand.labels):
+        raise InvalidModel(
+            f"Einsum node {call.name}: the result has labels {list(labels)}, the operands give "
+            f"{list(operand.labels)}"
+        )
+    if labels == operand.labels:
+        return operand
+    order = tuple(operand.labels.index(label) for label in labels)
+    func = transpose(operand.shape, order, call.dtype())
+    name = call.emit_part(func, (operand.name,), "transpose")
+    return _Operand(name, func.outputs[0].shape, labels)
+
+
+def _reshaped(
+    call: Call, operand: _Operand, shape: tuple[int, ...], labels: Labels = ()
+) -> _Operand:
+    if shape == operand.shape:
+        return _Operand(operand.name, shape, labels)
+    func = reshape(operand.shape, shape, call.dtype())
+    return _Operand(call.emit_part(func, (operand.name,), "reshape"), shape, labels)
+
+
+EINSUM: dict[str, Callable[[Call], None]] = {"Einsum": _einsum}

@@ -1,0 +1,309 @@
+"""LSTM, GRU and RNN: one product for the inputs of all steps, then a kernel that loops over them.
+
+Each direction is a kernel of its own.  Weights that are known are arranged here; others by kernels
+of transposes and pads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.graph import Array
+from graphflow.kernels.definitions import (
+    ACTIVATIONS,
+    LANES,
+    Activation,
+    Recurrence,
+    binary,
+    concat,
+    copy,
+    gemm,
+    gru,
+    lstm,
+    pad,
+    reshape,
+    rnn,
+    take_slice,
+    transpose,
+)
+from graphflow.tir import PrimFunc
+
+BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLES = 3, 4, 5, 6, 7
+"""Positions of the optional inputs."""
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A recurrent node: its extents, and the tensors that its directions share."""
+
+    call: Call
+    gates: int
+    steps: int
+    batch: int
+    features: int
+    hidden: int
+    flipped: bool
+    """Whether batches come before steps (layout 1)."""
+    x: str
+    """The input as (steps · batch, features)."""
+
+
+def _recurrent(op: str, call: Call) -> None:
+    direction = call.attribute("direction", "forward")
+    reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    if direction not in reverses:
+        raise InvalidModel(f"{op} node {call.name}: direction {direction} does not exist")
+    reverse = reverses[direction]
+    activations = _activations(call, DEFAULTS[op], len(reverse))
+    layer = _layer(call, GATES[op], len(reverse))
+    clip = call.attribute("clip")
+    make: Callable[[Recurrence], PrimFunc]
+    if op == "LSTM":
+        coupled = bool(call.attribute("input_forget", 0))
+        make = partial(lstm, peepholes=call.has(PEEPHOLES), coupled=coupled)
+    elif op == "GRU":
+        before = bool(call.attribute("linear_before_reset", 0))
+        make = partial(gru, linear_before_reset=before)
+    else:
+        before, make = False, rnn
+    lengths = call.has(LENGTHS)
+    found: list[tuple[str, ...]] = []
+    for d, backward in enumerate(reverse):
+        r = Recurrence(
+            layer.steps,
+            layer.batch,
+            layer.hidden,
+            activations[d],
+            reverse=backward,
+            clip=float(clip) if clip else None,
+            lengths=lengths,
+            dtype=call.dtype(),
+        )
+        apart = op == "GRU" and before
+        weights = [_projected(layer, d, apart), _panels(layer, d), _state(layer, INITIAL_H, d)]
+        if op == "LSTM":
+            weights.append(_state(layer, INITIAL_C, d))
+        if op == "LSTM" and call.has(PEEPHOLES):
+            held = _part(call, PEEPHOLES, d, (3 * layer.hidden,))
+            weights.append(_reshaped(call, held, (3 * layer.hidden,), (3, layer.hidden)))
+        if apart:
+            weights.append(_recurrent_bias(layer, d))
+        if lengths:
+            weights.append(call.inputs[LENGTHS])
+        func = make(r)
+        names = tuple(
+            call.context.unique_tensor_name(f"{call.name}.{b.name}{d}") for b in func.outputs
+        )
+        call.emit_all(func, weights, names, f"direction{d}")
+        found.append(names)
+    _emit_outputs(layer, found)
+
+
+def _layer(call: Call, gates: int, directions: int) -> _Layer:
+    """The extents, checked; and the input with its steps first."""
+    flipped = bool(call.attribute("layout", 0))
+    if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
+        raise InvalidModel(f"{call.op} node {call.name}: X, W and R must have three axes")
+    x, shape = call.inputs[0], call.shape(0)
+    hidden, features = call.shape(2)[2], shape[2]
+    stated = call.attribute("hidden_size", hidden)
+    wanted = {
+        1: (directions, gates * hidden, features),
+        2: (directions, gates * hidden, hidden),
+        BIAS: (directions, 2 * gates * hidden),
+        LENGTHS: (shape[0] if flipped else shape[1],),
+        PEEPHOLES: (directions, 3 * hidden),
+    }
+    state = (wanted[LENGTHS][0], directions) if flipped else (directions, wanted[LENGTHS][0])
+    wanted[INITIAL_H] = wanted[INITIAL_C] = (*state, hidden)
+    for position, expected in wanted.items():
+        if call.has(position) and call.shape(position) != expected:
+            raise InvalidModel(
+                f"{call.op} node {call.name}: input {call.inputs[position]} has shape "
+                f"{call.shape(position)}, not {expected} as {directions} directions of {hidden} "
+                f"units and an input of shape {shape} ask for"
+            )
+    if stated != hidden:
+        raise InvalidModel(
+            f"{call.op} node {call.name}: hidden_size is {stated}, R has {hidden} units"
+        )
+    if flipped:
+        func = transpose(shape, (1, 0, 2), call.dtype())
+        x, shape = call.emit_part(func, (x,), "steps_first"), func.outputs[0].shape
+    steps, batch = shape[0], shape[1]
+    x = _reshaped(call, x, shape, (steps * batch, features))
+    return _Layer(call, gates, steps, batch, features, hidden, flipped, x)
+
+
+def _activations(
+    call: Call, defaults: tuple[str, ...], directions: int
+) -> list[tuple[Activation, ...]]:
+    """The functions of each direction; alpha and beta go to those that have them, in order."""
+    given = call.attribute("activations")
+    names = [n.decode() if isinstance(n, bytes) else str(n) for n in given or ()]
+    names = names or [*defaults] * directions
+    if len(names) == len(defaults) < len(defaults) * directions:
+        names *= directions
+    if len(names) != len(defaults) * directions:
+        raise InvalidModel(
+            f"{call.op} node {call.name}: {len(names)} activations are named, it needs "
+            f"{len(defaults) * directions}"
+        )
+    values = {key: iter(call.attribute(f"activation_{key}", ()) or ()) for key in ("alpha", "beta")}
+    found: list[Activation] = []
+    for name in names:
+        if name.lower() not in ACTIVATIONS:
+            raise InvalidModel(
+                f"{call.op} node {call.name}: activation {name} does not exist; there are "
+                f"{', '.join(ACTIVATIONS)}"
+            )
+        parameters, make = ACTIVATIONS[name.lower()]
+        chosen = {key: float(next(values[key], n)) for key, n in parameters.items()}
+        found.append(partial(make, **chosen))
+    width = len(defaults)
+    return [tuple(found[d * width : (d + 1) * width]) for d in range(directions)]
+
+
+def _projected(layer: _Layer, d: int, apart: bool) -> str:
+    """`X · Wᵀ + bias` as (steps, batch, gates · hidden): both biases, where they can be added.
+
+    With `apart` the recurrent bias of the last gate is left out.
+    """
+    call, width = layer.call, layer.gates * layer.hidden
+    weights = _part(call, 1, d, (width, layer.features))
+    bias = () if not call.has(BIAS) else (_input_bias(layer, d, apart),)
+    func = gemm(
+        (layer.steps * layer.batch, layer.features),
+        (width, layer.features),
+        (width,) if bias else None,
+        transpose_b=True,
+        dtype=call.dtype(),
+    )
+    name = call.emit_part(func, (layer.x, weights, *bias), "inputs")
+    return _reshaped(call, name, func.outputs[0].shape, (layer.steps, layer.batch, width))
+
+
+def _input_bias(layer: _Layer, d: int, apart: bool) -> str:
+    call, width = layer.call, layer.gates * layer.hidden
+    split = width - layer.hidden if apart else width
+    known = call.known(BIAS)
+    if known is not None:
+        recurrent = np.zeros(width, known.dtype)
+        recurrent[:split] = known[d, width : width + split]
+        return call.add_part(np.add(known[d, :width], recurrent), f"bias{d}")
+    both = _part(call, BIAS, d, (2 * width,))
+    of_input = _sliced(call, both, (2 * width,), 0, width)
+    summand = _sliced(call, both, (2 * width,), width, width + split)
+    if split < width:
+        func = pad((split,), (0,), (width - split,), "constant", 0.0, call.dtype())
+        summand = call.emit_part(func, (summand,), "bias")
+    func = binary("add", (width,), (width,), call.dtype())
+    return call.emit_part(func, (of_input, summand), "bias")
+
+
+def _recurrent_bias(layer: _Layer, d: int) -> str:
+    """The recurrent bias of the last gate, as (hidden)."""
+    call, width = layer.call, layer.gates * layer.hidden
+    if not call.has(BIAS):
+        return call.add_part(np.zeros(layer.hidden, call.dtype()), f"bias{d}")
+    both = _part(call, BIAS, d, (2 * width,))
+    return _sliced(call, both, (2 * width,), 2 * width - layer.hidden, 2 * width)
+
+
+def _panels(layer: _Layer, d: int) -> str:
+    """R as (panels, hidden, gates, lanes), with zeros for the units that the last panel lacks."""
+    call, gates, hidden = layer.call, layer.gates, layer.hidden
+    panels = -(-hidden // LANES)
+    more = panels * LANES - hidden
+    known = call.known(2)
+    if known is not None:
+        array: Array = known[d].reshape(gates, hidden, hidden)
+        array = np.pad(array, ((0, 0), (0, more), (0, 0)))
+        array = array.reshape(gates, panels, LANES, hidden).transpose(1, 3, 0, 2)
+        return call.add_part(np.ascontiguousarray(array), f"weights{d}")
+    name = _part(call, 2, d, (gates * hidden, hidden))
+    name = _reshaped(call, name, (gates * hidden, hidden), (gates, hidden, hidden))
+    if more:
+        func = pad((gates, hidden, hidden), (0, 0, 0), (0, more, 0), "constant", 0.0, call.dtype())
+        name = call.emit_part(func, (name,), f"weights{d}")
+    split = (gates, panels, LANES, hidden)
+    name = _reshaped(call, name, (gates, hidden + more, hidden), split)
+    return call.emit_part(transpose(split, (1, 3, 0, 2), call.dtype()), (name,), f"weights{d}")
+
+
+def _state(layer: _Layer, position: int, d: int) -> str:
+    """The state at the start, zeros unless given, as (batch, hidden)."""
+    call, shape = layer.call, (layer.batch, layer.hidden)
+    if not call.has(position):
+        return call.add_part(np.zeros(shape, call.dtype()), "start")
+    name, given = call.inputs[position], call.shape(position)
+    axis = 1 if layer.flipped else 0
+    ranges = [range(n) for n in given]
+    ranges[axis] = range(d, d + 1)
+    func = take_slice(given, ranges, call.dtype())
+    name = call.emit_part(func, (name,), "start")
+    return _reshaped(call, name, func.outputs[0].shape, shape)
+
+
+def _part(call: Call, position: int, d: int, shape: tuple[int, ...]) -> str:
+    """Direction `d` of an input whose first axis counts directions, in `shape`."""
+    known = call.known(position)
+    if known is not None:
+        return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")
+    given = call.shape(position)
+    if given[0] == 1:
+        return _reshaped(call, call.inputs[position], given, shape)
+    ranges = [range(d, d + 1), *(range(n) for n in given[1:])]
+    func = take_slice(given, ranges, call.dtype())
+    name = call.emit_part(func, (call.inputs[position],), f"part{d}")
+    return _reshaped(call, name, func.outputs[0].shape, shape)
+
+
+def _sliced(call: Call, name: str, shape: tuple[int, ...], start: int, stop: int) -> str:
+    return call.emit_part(take_slice(shape, [range(start, stop)], call.dtype()), (name,), "slice")
+
+
+def _reshaped(call: Call, name: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
+    if old == new:
+        return name
+    return call.emit_part(reshape(old, new, call.dtype()), (name,), "reshape")
+
+
+def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
+    """Y and the last states from those of each direction."""
+    call = layer.call
+    state = (layer.batch, layer.hidden)
+    for position, name in enumerate(call.outputs):
+        if not name:
+            continue
+        if position >= len(found[0]):
+            raise InvalidModel(f"{call.op} node {call.name} has no output {position}")
+        shape: tuple[int, ...] = state
+        split: tuple[int, ...] = (1, *state)
+        order: tuple[int, ...] = (1, 0, 2)
+        axis = 0
+        if position == 0:
+            shape, split = (layer.steps, *state), (layer.steps, 1, *state)
+            axis, order = 1, (2, 0, 1, 3)
+        parts = [_reshaped(call, names[position], shape, split) for names in found]
+        whole = parts[0]
+        if len(parts) > 1:
+            func = concat([split] * len(parts), axis, call.dtype())
+            split = func.outputs[0].shape
+            whole = call.emit_part(func, parts, f"joined{position}")
+        last = transpose(split, order, call.dtype()) if layer.flipped else copy(split, call.dtype())
+        call.emit(last, (whole,), name, f"output{position}")
+
+
+RECURRENT: dict[str, Callable[[Call], None]] = {
+    op: partial(_recurrent, op) for op in ("LSTM", "GRU", "RNN")
+}

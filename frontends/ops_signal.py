@@ -1,0 +1,133 @@
+"""DFT and STFT: products with matrices of factors that are made at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.kernels.definitions import (
+    binary,
+    copy,
+    fourier_factors,
+    frames,
+    matmul,
+    reshape,
+    transpose,
+)
+
+LARGEST = 1 << 26
+"""Factors of the largest transform that is made as a product: 256 MiB of float32."""
+
+
+def _scalar(call: Call, position: int, role: str) -> int | None:
+    if not call.has(position):
+        return None
+    array = call.constant(position, role)
+    if array.size != 1:
+        raise InvalidModel(f"{call.op} node {call.name}: {role} must be a scalar")
+    return int(array.reshape(()).item())
+
+
+def _dft(call: Call) -> None:
+    """The axis is an attribute before opset 20, the third input since."""
+    shape = call.shape(0)
+    inverse = bool(call.attribute("inverse", 0))
+    onesided = bool(call.attribute("onesided", 0))
+    axis = call.attribute("axis", 1) if call.opset < 20 else _scalar(call, 2, "axis")
+    axis = -2 if axis is None else axis
+    rank = len(shape)
+    if rank < 2 or not (-rank <= axis <= -2 or 0 <= axis <= rank - 2):
+        raise InvalidModel(
+            f"DFT node {call.name}: axis {axis} is none of a signal of shape {shape}; the last one "
+            "holds the real and imaginary parts"
+        )
+    axis %= rank
+    length = _scalar(call, 1, "dft_length")
+    if length is None:
+        length = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
+    factors = _factors(call, shape[axis], shape[-1], length, inverse, onesided)
+    order = (*(k for k in range(rank - 1) if k != axis), axis, rank - 1)
+    name = _transposed(call, call.inputs[0], shape, order)
+    lead = tuple(shape[k] for k in order[:-2])
+    name, found = _transformed(call, name, lead, factors)
+    back = tuple(order.index(k) for k in range(rank))
+    call.emit(transpose(found, back, call.dtype()), (name,))
+
+
+def _stft(call: Call) -> None:
+    shape = call.shape(0)
+    if len(shape) == 2:  # a real signal without the axis of its parts, as onnxruntime takes it
+        shape = (*shape, 1)
+    onesided = bool(call.attribute("onesided", 1))
+    step = _scalar(call, 1, "frame_step")
+    length = _scalar(call, 3, "frame_length")
+    window = call.shape(2) if call.has(2) else None
+    if length is None:
+        length = shape[1] if window is None else window[0]
+    if window not in (None, (length,)) or step is None or len(shape) != 3:
+        raise InvalidModel(
+            f"STFT node {call.name}: a signal of shape {shape}, frames of {length} every {step} "
+            f"and a window of shape {window} do not fit"
+        )
+    dtype = call.dtype()
+    name = call.inputs[0]
+    if call.shape(0) != shape:
+        name = call.emit_part(reshape(call.shape(0), shape, dtype), (name,), "signal")
+    func = frames(shape, length, step, dtype)
+    name, cut = call.emit_part(func, (name,), "frames"), func.outputs[0].shape
+    factors = _factors(call, length, shape[2], length, False, onesided)
+    weights = call.known(2)
+    if weights is not None:
+        factors = factors * weights.astype(np.float64).reshape(-1, 1, 1, 1)
+    elif window is not None:
+        spread = call.emit_part(reshape(window, (length, 1), dtype), (call.inputs[2],), "window")
+        name = call.emit_part(binary("mul", cut, (length, 1), dtype), (name, spread), "windowed")
+    name, found = _transformed(call, name, cut[:2], factors)
+    call.emit(copy(found, dtype), (name,))
+
+
+def _factors(
+    call: Call, given: int, parts: int, length: int, inverse: bool, onesided: bool
+) -> NDArray[np.float64]:
+    what = f"{call.op} node {call.name}"
+    if parts not in (1, 2) or length < 1:
+        raise InvalidModel(
+            f"{what}: a signal has 1 or 2 parts and a positive length, not {parts} and {length}"
+        )
+    if onesided and parts == (1 if inverse else 2):
+        wanted = "complex" if inverse else "real"
+        raise InvalidModel(f"{what}: onesided is 1, so the signal must be {wanted}")
+    if given * parts * length * 2 > LARGEST:
+        call.refuse(f"a transform of {length} elements as a matrix", "split the transform")
+    return fourier_factors(given, parts == 2, length, inverse=inverse, onesided=onesided)
+
+
+def _transformed(
+    call: Call, name: str, lead: tuple[int, ...], factors: NDArray[np.float64]
+) -> tuple[str, tuple[int, ...]]:
+    """The product of (lead…, elements, parts) with the factors, and its shape."""
+    given, parts, outputs, of_output = factors.shape
+    dtype, rows = call.dtype(), prod(lead)
+    table = call.add_part(
+        factors.reshape(given * parts, outputs * of_output).astype(dtype), "factors"
+    )
+    flat = (rows, given * parts)
+    name = call.emit_part(reshape((*lead, given, parts), flat, dtype), (name,), "flat")
+    func = matmul(flat, (given * parts, outputs * of_output), dtype)
+    name = call.emit_part(func, (name, table), "product")
+    result = (*lead, outputs, of_output)
+    return call.emit_part(reshape(func.outputs[0].shape, result, dtype), (name,), "parts"), result
+
+
+def _transposed(call: Call, name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> str:
+    if order == tuple(range(len(shape))):
+        return name
+    return call.emit_part(transpose(shape, order, call.dtype()), (name,), "axis_last")
+
+
+SIGNAL: dict[str, Callable[[Call], None]] = {"DFT": _dft, "STFT": _stft}

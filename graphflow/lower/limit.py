@@ -1,0 +1,68 @@
+"""The memory limit: what a model needs, compared with what it may have.
+
+In: a graph or a lowered program, and the limit in bytes.  Out: nothing, or `MemoryLimitExceeded`
+with the name and the size of the largest tensor.  The check comes before anything is allocated, as
+the system may grant what it does not have and then end the process.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from graphflow.errors import MemoryLimitExceeded
+from graphflow.lower.program import Lowered
+from graphflow.tir import DTYPES
+
+if TYPE_CHECKING:  # see kernels.py
+    from graphflow.graph import OperatorGraph
+
+
+def available_memory() -> int:
+    """The memory of this machine in bytes, or what this process may have if that is less."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return physical if soft == resource.RLIM_INFINITY else min(physical, soft)
+
+
+def check_values(graph: OperatorGraph, limit: int | None) -> None:
+    """Raise where a single tensor of the graph takes more than `limit` bytes.
+
+    None stands for `available_memory`.
+    """
+    sizes = {
+        name: prod(value.shape) * DTYPES[value.dtype].itemsize
+        for name, value in graph.values.items()
+    }
+    shapes = {name: f"{value.dtype}{value.shape}" for name, value in graph.values.items()}
+    _check(max(sizes.values(), default=0), sizes, shapes, limit)
+
+
+def check_program(lowered: Lowered, limit: int | None) -> None:
+    """Raise where all memory of a program, its inputs and outputs included, exceeds `limit` bytes.
+
+    None stands for `available_memory`.
+    """
+    storages = lowered.physical.storages
+    sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in storages.items()}
+    shapes = {name: f"{s.elements} elements of {s.dtype}" for name, s in storages.items()}
+    outside = sum(size for n, size in sizes.items() if storages[n].kind in ("input", "output"))
+    total = outside + lowered.arena_bytes + lowered.constant_bytes
+    _check(total, sizes, shapes, limit)
+
+
+def _check(
+    needed: int, sizes: Mapping[str, int], shapes: Mapping[str, str], limit: int | None
+) -> None:
+    allowed = available_memory() if limit is None else limit
+    if needed <= allowed:
+        return
+    largest = max(sizes, key=lambda name: sizes[name])
+    source = "this process may use" if limit is None else "Options.memory_limit allows"
+    raise MemoryLimitExceeded(
+        f"the model needs {needed} bytes, {source} {allowed}; its largest tensor is {largest}, "
+        f"{shapes[largest]}, {sizes[largest]} bytes: make it smaller, or raise the limit"
+    )

@@ -1,0 +1,360 @@
+"""Recurrent layers in one direction: one kernel with a serial loop over the steps.
+
+In: the extents, and what the operator's attributes say.  Out: a PrimFunc whose parameters are what
+each step takes from its input (`gates`, a product made beforehand for all steps at once), the
+recurrent weights in panels, the states at the start, and whatever else is asked for.  A panel holds
+the weights of `LANES` units, those of all gates side by side, so that the innermost loops run along
+the units and the sums of a panel fit in registers.  Panels may reach past the last unit; what they
+compute there is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal, nest
+from graphflow.kernels.definitions.values import (
+    UNARY_VALUES,
+    add,
+    clipped,
+    compared,
+    multiply,
+    subtract,
+)
+from graphflow.tir import (
+    FLOATS,
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    If,
+    IndexValue,
+    Load,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+)
+
+LANES = 16
+"""Units of a panel: one vector of float32 on AVX-512, two on AVX2, where eight units took 1.2 times
+as long."""
+
+Activation = Callable[[Expr], Expr]
+
+ACTIVATIONS: dict[str, tuple[dict[str, float], Callable[..., Expr]]] = {
+    "relu": ({}, UNARY_VALUES["relu"]),
+    "tanh": ({}, UNARY_VALUES["tanh"]),
+    "sigmoid": ({}, UNARY_VALUES["sigmoid"]),
+    "affine": ({"alpha": 1.0, "beta": 0.0}, lambda x, alpha, beta: add(multiply(x, alpha), beta)),
+    "leakyrelu": ({"alpha": 0.01}, UNARY_VALUES["leaky_relu"]),
+    "thresholdedrelu": ({"alpha": 1.0}, UNARY_VALUES["thresholded_relu"]),
+    "scaledtanh": (
+        {"alpha": 1.0, "beta": 1.0},
+        lambda x, alpha, beta: multiply(Unary("tanh", multiply(x, beta)), alpha),
+    ),
+    "hardsigmoid": ({"alpha": 0.2, "beta": 0.5}, UNARY_VALUES["hard_sigmoid"]),
+    "elu": ({"alpha": 1.0}, UNARY_VALUES["elu"]),
+    "softsign": ({}, UNARY_VALUES["softsign"]),
+    "softplus": ({}, UNARY_VALUES["softplus"]),
+}
+"""ONNX's activations of recurrent layers by lower-case name: attributes with their defaults, and
+the function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """What the three layers have in common.
+
+    `activations` are those of ONNX's f, g and h, as many as the layer has; `clip` bounds what they
+    are applied to.  With `lengths` there is a parameter of that name with the steps of each batch:
+    later steps leave the states as they are and give zeros.
+    """
+
+    steps: int
+    batch: int
+    hidden: int
+    activations: tuple[Activation, ...]
+    reverse: bool = False
+    clip: float | None = None
+    lengths: bool = False
+    dtype: str = "float32"
+
+    @property
+    def panels(self) -> int:
+        """Panels of `LANES` units."""
+        return -(-self.hidden // LANES)
+
+    def weights_shape(self, gates: int) -> Shape:
+        """The shape of the recurrent weights: panels, units read, gates, units written."""
+        return (self.panels, self.hidden, gates, LANES)
+
+
+def lstm(r: Recurrence, peepholes: bool = False, coupled: bool = False) -> PrimFunc:
+    """ONNX's LSTM: parameters gates, weights, h0, c0, then peepholes (3, hidden) and lengths where
+    there are any; outputs y (steps, batch, hidden), y_h and y_c (batch, hidden).
+
+    Gates are in ONNX's order, input, output, forget, cell; those of the peepholes input, output,
+    forget.  With `coupled` the forget gate is one minus the input gate.
+    """
+    f, g, h = r.activations
+    k = _Kernel("lstm", r, 4)
+    c0, cell = k.parameter("c0", (r.batch, r.hidden)), k.state("c")
+    held = k.parameter("peepholes", (3, r.hidden)) if peepholes else None
+    k.start(cell, c0)
+    i, o, forget, update = sums = [k.state(f"z{n}") for n in range(4)]
+    k.sum_panels(sums, k.h)
+
+    def peeped(at: _Unit, gate: Buffer, number: int) -> Expr:
+        value: Expr = at.load(gate)
+        if held is not None:
+            value = add(value, multiply(at.guarded(held, number), at.load(cell)))
+        return k.clipped(value)
+
+    def finish(at: _Unit) -> Body:
+        forgotten = (
+            subtract(literal(1, r.dtype), at.load(i)) if coupled else f(peeped(at, forget, 2))
+        )
+        kept = multiply(forgotten, at.load(cell))
+        grown = add(kept, multiply(at.load(i), at.load(update)))
+        return (
+            at.store(i, f(peeped(at, i, 0))),
+            at.store(update, g(k.clipped(at.load(update)))),
+            at.store(cell, k.chosen(at, grown, at.load(cell))),
+            at.store(o, multiply(f(peeped(at, o, 1)), h(at.load(cell)))),
+            *k.result(at, at.load(o)),
+        )
+
+    k.over_units(finish)
+    return k.finished([("y_h", k.h), ("y_c", cell)])
+
+
+def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
+    """ONNX's GRU: parameters gates, weights, h0, then bias (hidden) with `linear_before_reset` and
+    lengths where there are any; outputs y and y_h.
+
+    Gates are update, reset, hidden; `bias` is the recurrent one of the last, which the reset gate
+    then multiplies too.
+    """
+    f, g = r.activations
+    k = _Kernel("gru", r, 3)
+    z, reset, new = (k.state(name) for name in ("z", "r", "n"))
+    if linear_before_reset:
+        bias, recurrent = k.parameter("bias", (r.hidden,)), k.state("q")
+        k.sum_panels(
+            [z, reset, recurrent],
+            k.h,
+            start=lambda at, gate: k.gate(at, gate) if gate < 2 else at.guarded(bias),
+        )
+
+        def candidate(at: _Unit) -> Expr:
+            gate = f(k.clipped(at.load(reset)))
+            return add(k.gate(at, 2), multiply(gate, at.load(recurrent)))
+    else:
+        scaled = k.state("s")
+        k.sum_panels([z, reset], k.h)
+        k.over_units(
+            lambda at: (at.store(scaled, multiply(f(k.clipped(at.load(reset))), at.load(k.h))),)
+        )
+        k.sum_panels([new], scaled, first=2)
+
+        def candidate(at: _Unit) -> Expr:
+            return at.load(new)
+
+    def finish(at: _Unit) -> Body:
+        share = at.load(z)
+        fresh = multiply(subtract(literal(1, r.dtype), share), at.load(new))
+        return (
+            at.store(new, g(k.clipped(candidate(at)))),
+            at.store(z, f(k.clipped(at.load(z)))),
+            at.store(new, add(fresh, multiply(share, at.load(k.h)))),
+            *k.result(at, at.load(new)),
+        )
+
+    k.over_units(finish)
+    return k.finished([("y_h", k.h)])
+
+
+def rnn(r: Recurrence) -> PrimFunc:
+    """ONNX's RNN: parameters gates, weights, h0, then lengths where there are any.
+
+    The outputs are y and y_h.
+    """
+    (f,) = r.activations
+    k = _Kernel("rnn", r, 1)
+    total = k.state("z")
+    k.sum_panels([total], k.h)
+    k.over_units(lambda at: k.result(at, f(k.clipped(at.load(total)))))
+    return k.finished([("y_h", k.h)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """One unit of one sequence: `unit` may lie past the last one, unless `inside` is None."""
+
+    batch: Var
+    unit: IndexExpr
+    inside: Predicate | None
+
+    def load(self, state: Buffer) -> Expr:
+        return Load(state, (self.batch, self.unit))
+
+    def store(self, state: Buffer, value: Expr) -> Stmt:
+        return Store(state, (self.batch, self.unit), value)
+
+    def guarded(self, buffer: Buffer, *before: IndexLike, offset: int = 0) -> Expr:
+        """An element of a tensor that ends with the last unit; 0 past it."""
+        where = (*(as_index(index) for index in before), self.unit + offset)
+        value = Load(buffer, where)
+        if self.inside is None:
+            return value
+        return Select(self.inside, value, literal(0, buffer.dtype))
+
+    def where_inside(self, stmt: Stmt) -> Stmt:
+        return stmt if self.inside is None else If(self.inside, (stmt,))
+
+
+@dataclass
+class _Kernel:
+    """A recurrent kernel under construction: its parameters, its states, the nests of one step."""
+
+    name: str
+    r: Recurrence
+    gates: int
+    parameters: list[Buffer] = field(default_factory=list)
+    states: list[Buffer] = field(default_factory=list)
+    starts: list[Stmt] = field(default_factory=list)
+    step: list[Stmt] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        r = self.r
+        if r.dtype not in FLOATS:
+            raise UnsupportedOp(f"{self.name} of {r.dtype} is not built; cast to float32")
+        if min(r.steps, r.batch, r.hidden) < 1:
+            raise InvalidModel(
+                f"{self.name} of {r.steps} steps, {r.batch} sequences and {r.hidden} units: all "
+                "must be at least 1"
+            )
+        self._numbers = count()
+        self.x = self.parameter("gates", (r.steps, r.batch, self.gates * r.hidden))
+        self.weights = self.parameter("weights", r.weights_shape(self.gates))
+        h0, self.h = self.parameter("h0", (r.batch, r.hidden)), self.state("h")
+        self.start(self.h, h0)
+        self.lengths = Buffer("lengths", (r.batch,), "int32") if r.lengths else None
+        self.t = Var("t")
+        time = as_index(r.steps - 1) - self.t if r.reverse else as_index(self.t)
+        self.time: IndexExpr = time
+        self.y = Buffer("y", (r.steps, r.batch, r.hidden), r.dtype)
+
+    def parameter(self, name: str, shape: Shape) -> Buffer:
+        buffer = Buffer(name, shape, self.r.dtype)
+        self.parameters.append(buffer)
+        return buffer
+
+    def state(self, name: str) -> Buffer:
+        """A buffer of one number for each sequence and each unit of a panel."""
+        buffer = Buffer(f"{name}_state", (self.r.batch, self.r.panels * LANES), self.r.dtype)
+        self.states.append(buffer)
+        return buffer
+
+    def fresh(self, prefix: str, extent: int) -> Loop:
+        return Var(f"{prefix}{next(self._numbers)}"), extent
+
+    def unit(self) -> tuple[_Unit, tuple[Loop, Loop, Loop]]:
+        panel, batch = self.fresh("p", self.r.panels), self.fresh("b", self.r.batch)
+        return self.lane(panel, batch)
+
+    def lane(self, panel: Loop, batch: Loop) -> tuple[_Unit, tuple[Loop, Loop, Loop]]:
+        lane = self.fresh("u", LANES)
+        unit = panel[0] * LANES + lane[0]
+        inside = within(unit, 0, self.r.hidden) if self.r.hidden % LANES else None
+        return _Unit(batch[0], unit, inside), (panel, batch, lane)
+
+    def start(self, state: Buffer, given: Buffer) -> None:
+        at, loops = self.unit()
+        self.starts += nest(loops, (at.store(state, at.guarded(given, at.batch)),))
+
+    def over_units(self, body: Callable[[_Unit], Body]) -> None:
+        at, loops = self.unit()
+        self.step += nest(loops, body(at))
+
+    def gate(self, at: _Unit, number: int) -> Expr:
+        """What the input gives a gate in this step."""
+        return at.guarded(self.x, self.time, at.batch, offset=number * self.r.hidden)
+
+    def sum_panels(
+        self,
+        sums: Sequence[Buffer],
+        source: Buffer,
+        first: int = 0,
+        start: Callable[[_Unit, int], Expr] | None = None,
+    ) -> None:
+        """`sums[g] = start + source · weights of gate (first + g)`.
+
+        Without `start`, sums start from what the input gives their gates.
+        """
+        panel, batch = self.fresh("p", self.r.panels), self.fresh("b", self.r.batch)
+        k = self.fresh("k", self.r.hidden)
+        begin: list[Stmt] = []
+        grow: list[Stmt] = []
+        for gate, total in enumerate(sums, start=first):
+            at, (_, _, lane) = self.lane(panel, batch)
+            value = self.gate(at, gate) if start is None else start(at, gate)
+            begin += nest((lane,), (at.store(total, value),))
+            at, (_, _, lane) = self.lane(panel, batch)
+            weight = Load(self.weights, (panel[0], k[0], as_index(gate), lane[0]))
+            term = multiply(Load(source, (batch[0], k[0])), weight)
+            update = Reduce(ReduceOp.ADD, total, (at.batch, at.unit), term)
+            grow += nest((lane,), (update,))
+        self.step += nest((panel, batch), (*begin, *nest((k,), tuple(grow))))
+
+    def clipped(self, value: Expr) -> Expr:
+        bound = self.r.clip
+        if bound is None:
+            return value
+        return clipped(value, literal(-bound, value.dtype), literal(bound, value.dtype))
+
+    def valid(self, at: _Unit) -> Expr | None:
+        if self.lengths is None:
+            return None
+        return compared("lt", IndexValue(self.time, "int32"), Load(self.lengths, (at.batch,)))
+
+    def chosen(self, at: _Unit, value: Expr, otherwise: Expr) -> Expr:
+        valid = self.valid(at)
+        return value if valid is None else Select(valid, value, otherwise)
+
+    def result(self, at: _Unit, value: Expr) -> Body:
+        """The new hidden state and the output of this step."""
+        zero = literal(0, self.r.dtype)
+        output = Store(
+            self.y, (self.time, at.batch, at.unit), self.chosen(at, at.load(self.h), zero)
+        )
+        return (
+            at.store(self.h, self.chosen(at, value, at.load(self.h))),
+            at.where_inside(output),
+        )
+
+    def finished(self, last: Sequence[tuple[str, Buffer]]) -> PrimFunc:
+        outputs, ends = [self.y], list[Stmt]()
+        for name, state in last:
+            buffer = Buffer(name, (self.r.batch, self.r.hidden), self.r.dtype)
+            outputs.append(buffer)
+            batch, unit = self.fresh("b", self.r.batch), self.fresh("u", self.r.hidden)
+            where = (batch[0], unit[0])
+            ends += nest((batch, unit), (Store(buffer, where, Load(state, where)),))
+        inputs = [*self.parameters, *([] if self.lengths is None else [self.lengths])]
+        body: Body = (
+            *(Allocate(state) for state in self.states),
+            Block(f"{self.name}_start", tuple(self.starts)),
+            Block(f"{self.name}_steps", nest(((self.t, self.r.steps),), tuple(self.step))),
+            Block(f"{self.name}_last", tuple(ends)),
+        )
+        return kernel(self.name, inputs, outputs, body)

@@ -1,0 +1,64 @@
+"""Signals: overlapping frames, and a Fourier transform as the matrix of a product.
+
+In: shapes, lengths, steps.  Out: a PrimFunc that only moves elements, or an array of factors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.errors import InvalidModel
+from graphflow.kernels.definitions.stages import (
+    Shape,
+    elementwise_stage,
+    indices_of,
+    kernel,
+    loops_over,
+)
+from graphflow.tir import Buffer, Load, PrimFunc
+
+
+def frames(x_shape: Shape, length: int, step: int, dtype: str = "float32") -> PrimFunc:
+    """`y[b, f, j, …] = x[b, f · step + j, …]`: as many frames of `length` as lie inside axis 1."""
+    if len(x_shape) < 2 or not 1 <= length <= x_shape[1] or step < 1:
+        raise InvalidModel(
+            f"frames of {length} elements every {step} do not fit a signal of shape {x_shape}"
+        )
+    count = (x_shape[1] - length) // step + 1
+    x = Buffer("x", x_shape, dtype)
+    y = Buffer("y", (x_shape[0], count, length, *x_shape[2:]), dtype)
+    loops = loops_over("i", y.shape)
+    batch, frame, place, *rest = indices_of(loops)
+    value = Load(x, (batch, frame * step + place, *rest))
+    return kernel("frames", (x,), (y,), (elementwise_stage("frames", y, loops, value),))
+
+
+def fourier_factors(
+    given: int, complex_input: bool, length: int, *, inverse: bool, onesided: bool
+) -> NDArray[np.float64]:
+    """Factors f with `y[k, d] = Σ_j Σ_c f[j, c, k, d] · x[j, c]`, the Fourier transform of x.
+
+    x has `given` elements along the axis, those beyond `length` are ignored and missing ones zero;
+    c and d are 0 for the real and 1 for the imaginary part.  With `onesided` k stops at half the
+    length, or with `inverse` too, x does, and y is real (d is 0 only).
+    """
+    half = length // 2 + 1
+    used = min(given, half if inverse and onesided else length)
+    outputs = half if onesided and not inverse else length
+    # Exact products modulo the length: large angles would lose digits.
+    turns = np.outer(np.arange(used), np.arange(outputs)) % max(length, 1)
+    angles = 2 * np.pi / length * turns * (-1.0 if inverse else 1.0)
+    cosine, sine = np.cos(angles), np.sin(angles)
+    factors = np.zeros((given, 2, outputs, 2))
+    factors[:used, 0, :, 0], factors[:used, 0, :, 1] = cosine, -sine
+    factors[:used, 1, :, 0], factors[:used, 1, :, 1] = sine, cosine
+    if inverse:
+        factors /= length
+    if inverse and onesided:
+        # The other half holds the conjugates: each element but those that are their own counts
+        # twice.
+        twice = [j > 0 and 2 * j != length for j in range(used)]
+        factors[:used][twice] *= 2
+        factors = factors[..., :1]
+    return factors if complex_input else factors[:, :1]
