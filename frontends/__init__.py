@@ -1,6 +1,18 @@
 """Frontends: models from outside become operator graphs."""
 
-from graphflow.frontends.importer import OPERATORS, import_model
+from graphflow.frontends.importer import OPERATORS, check_supported, import_model
 from graphflow.frontends.load import read_model, symbolic_inputs, tensor_names
+from graphflow.frontends.signature import input_defaults, signature
+from graphflow.frontends.values import fixed_values
 
-__all__ = ["OPERATORS", "import_model", "read_model", "symbolic_inputs", "tensor_names"]
+__all__ = [
+    "OPERATORS",
+    "check_supported",
+    "fixed_values",
+    "import_model",
+    "input_defaults",
+    "read_model",
+    "signature",
+    "symbolic_inputs",
+    "tensor_names",
+]

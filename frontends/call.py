@@ -19,6 +19,7 @@ from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.steps import Step, names_read
+from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES, PrimFunc
 
@@ -262,13 +263,16 @@ class Call:
         return self.context.known.get(self.inputs[position]) if self.has(position) else None
 
     def constant(self, position: int, role: str) -> Array:
-        """The contents of an input that decides shapes; `UnsupportedOp` where it is not known."""
+        """The contents of an input that decides shapes.
+
+        `ValuesNeeded` where they follow from values of graph inputs that are not known,
+        `UnsupportedOp` where they cannot be found out.
+        """
         array = self.context.constant(self.inputs[position]) if self.has(position) else None
         if array is None:
-            self.refuse(
-                f"input {self.inputs[position]} ({role}) is only known at run time",
-                "make it an initializer, or simplify the model with constant folding first",
-            )
+            tensor = self.value(position).name
+            asked = f"{self.op} node {self.name}: input {tensor} ({role})"
+            raise contents_missing(self.context.graph, self.context.known, tensor, asked)
         return array
 
     def refuse(self, what: str, remedy: str) -> NoReturn:

@@ -17,6 +17,7 @@ from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import Body, body_of, copies, inlined
 from graphflow.frontends.call import Context, dtype_name
 from graphflow.frontends.steps import After, Item, Step, derived
+from graphflow.frontends.values import contents_missing
 from graphflow.tir import FLOATS
 
 UNROLLED_NODES = 10_000
@@ -224,10 +225,8 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
 def _deciding(step: Step, name: str, role: str, context: Context) -> np.ndarray:
     array = context.constant(name)
     if array is None:
-        raise UnsupportedOp(
-            f"{step}: {role} ({name}) is only known at run time, which is not built; make it a "
-            f"constant, or a result of shapes"
-        )
+        asked = f"{step}: {role} ({name})"
+        raise contents_missing(context.graph, context.known, name, asked)
     return array
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from numpy.typing import ArrayLike
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
@@ -26,7 +27,7 @@ from graphflow.frontends.call import (
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL
-from graphflow.frontends.load import LoadedModel, load_model
+from graphflow.frontends.load import LoadedModel, load_model, read_model
 from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_indexing import INDEXING
@@ -35,6 +36,7 @@ from graphflow.frontends.ops_normalization import NORMALIZATION
 from graphflow.frontends.ops_ranking import RANKING
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
+from graphflow.frontends.ops_sampling import SAMPLING
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_suppression import SUPPRESSION
@@ -42,7 +44,9 @@ from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.rewrites import REWRITES, Rewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
+from graphflow.frontends.signature import signature
 from graphflow.frontends.steps import Step, names_in, names_read
+from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
 from graphflow.graph import OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
@@ -56,6 +60,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **RANKING,
     **REDUCTION,
     **RESIZE,
+    **SAMPLING,
     **SELECTION,
     **SHAPE,
     **SUPPRESSION,
@@ -77,23 +82,25 @@ REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
 def import_model(
     model: str | Path | bytes | onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
     fallback: bool = False,
 ) -> OperatorGraph:
     """The operator graph of an ONNX model, opset 7 or later.
 
-    `input_shapes` gives full logical shapes for inputs with symbolic dimensions.  Raises
-    `InvalidModel` for a model or shapes that are wrong.  What no kernel is built for raises
-    `UnsupportedOp`, or with `fallback` becomes part of a section of the graph.
+    `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
+    whole inputs; the graph then means something for these values only.  Raises `InvalidModel` for a
+    model, shapes or values that are wrong, and `ValuesNeeded` where shapes depend on values that
+    are not given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes
+    part of a section of the graph.
     """
-    loaded = load_model(model, input_shapes)
+    model = read_model(model)
+    values = fixed_values(model, input_values or {})
+    loaded = load_model(model, shapes_with(input_shapes or {}, values))
     proto = loaded.graph
-    opsets = _opsets(loaded.header)
-    steps = [
-        Step(node, node.name or f"{node.op_type}_{index}", opsets)
-        for index, node in enumerate(proto.node)
-    ]
+    steps = _steps(proto, _opsets(loaded.header))
     context = _context(loaded)
     _add_sources(loaded, context, fallback)
+    context.known.update(values)
     walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback)
     walk.run(steps, [info.name for info in proto.output])
     _add_object_outputs(walk, proto, steps)
@@ -103,6 +110,29 @@ def import_model(
         context.graph.trim_output(output, axis, count)
     context.graph.validate()
     return context.graph
+
+
+def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
+    """Raise `UnsupportedOp` for what no shapes can make importable.
+
+    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
+    attributes and shapes are supported shows when the model is imported.
+    """
+    proto = read_model(model)
+    for name, dtype, _ in signature(proto)[0]:
+        check_dtype(f"graph input {name}", dtype)
+    opsets = _opsets(proto)
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    context = Context(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
+    walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback=False)
+    walk.refuse_unbuilt(_steps(proto.graph, opsets))
+
+
+def _steps(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> list[Step]:
+    return [
+        Step(node, node.name or f"{node.op_type}_{index}", opsets)
+        for index, node in enumerate(graph.node)
+    ]
 
 
 def _opsets(header: onnx.ModelProto) -> dict[str, int]:

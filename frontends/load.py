@@ -21,7 +21,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, helper, shape_inference
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.steps import Step, subgraphs
 
@@ -68,7 +68,7 @@ def load_model(
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
     inputs = {info.name: info for info in proto.graph.input}
-    settable = [inputs[name] for name in _settable_inputs(given)]
+    settable = [inputs[name] for name in settable_inputs(given)]
     _fix_shapes(settable, dict(input_shapes or {}))
     typed, is_inferred = _inferred(proto)
     header = onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import)
@@ -109,8 +109,10 @@ def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:
     graph = onnx.GraphProto(name=given.graph.name or "graph")
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(graph, field).extend(getattr(given.graph, field))
-    named = {info.name for info in given.graph.input}
+    named, settable = {info.name for info in given.graph.input}, set(settable_inputs(given))
     for tensor in given.graph.initializer:
+        if tensor.name in settable:
+            continue  # a default that a run may override decides no shape
         if prod(tensor.dims) < LARGE:
             graph.initializer.append(tensor)
         elif tensor.name not in named:
@@ -134,7 +136,7 @@ def _opset(proto: onnx.ModelProto) -> int:
     return int(versions[0])
 
 
-def _settable_inputs(proto: onnx.ModelProto) -> list[str]:
+def settable_inputs(proto: onnx.ModelProto) -> list[str]:
     """The names of the graph inputs that a caller may set.
 
     Before IR version 4 each initializer had to be listed as an input too, without meaning that it
@@ -172,7 +174,7 @@ def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
     infos = {info.name: info for info in proto.graph.input}
     return tuple(
         name
-        for name in _settable_inputs(proto)
+        for name in settable_inputs(proto)
         if infos[name].type.HasField("tensor_type") and _open_dimensions(infos[name])
     )
 
@@ -183,7 +185,8 @@ def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequenc
     unknown = [name for name in wanted if name not in infos]
     if unknown:
         raise InvalidModel(
-            f"input_shapes names {unknown}, the model's inputs are {list(infos)}; correct the names"
+            f"shapes are given for {unknown}, the model's inputs are {list(infos)}; correct the "
+            "names"
         )
     open_dimensions: list[str] = []
     for name, info in infos.items():
@@ -194,8 +197,8 @@ def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequenc
         open_dimensions += _open_dimensions(info)
     if open_dimensions:
         raise InvalidModel(
-            f"these input dimensions are not known: {'; '.join(open_dimensions)}. "
-            f"Give them with input_shapes={{name: (extents…)}}"
+            f"these input dimensions are not known: {'; '.join(open_dimensions)}",
+            remedies=(SHAPES,),
         )
 
 
@@ -211,8 +214,8 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     )
     if not fits or any(n < 0 for n in shape):
         raise InvalidModel(
-            f"input_shapes gives {shape} for {info.name}, the model says {_text(dims)}; "
-            f"only symbolic dimensions can be chosen"
+            f"the shape {shape} is given for {info.name}, the model says {_text(dims)}; only "
+            "symbolic dimensions can be chosen"
         )
     # The shape must exist also for a scalar, whose list of dimensions is empty.
     tensor.shape.ClearField("dim")

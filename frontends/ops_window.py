@@ -26,7 +26,7 @@ from graphflow.kernels.definitions import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Attributes:
+class WindowAttributes:
     """Window attributes, one number a spatial axis; `pads` are all begins, then all ends."""
 
     strides: tuple[int, ...]
@@ -36,7 +36,8 @@ class _Attributes:
     """Whether the pads are the model's, not computed by `auto_pad`."""
 
 
-def _window_attributes(call: Call, kernel: Sequence[int]) -> _Attributes:
+def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
+    """Strides, pads and dilations of a node, with `auto_pad` and ONNX's defaults filled in."""
     spatial = call.shape(0)[2:]
     rank = len(spatial)
     strides = tuple(call.attribute("strides", (1,) * rank))
@@ -54,7 +55,7 @@ def _window_attributes(call: Call, kernel: Sequence[int]) -> _Attributes:
         pads = (0,) * (2 * rank)
     elif mode != "NOTSET":
         pads = _same_pads(spatial, kernel, strides, dilations, mode == "SAME_UPPER")
-    return _Attributes(strides, pads, dilations, mode == "NOTSET")
+    return WindowAttributes(strides, pads, dilations, mode == "NOTSET")
 
 
 def _same_pads(
@@ -82,7 +83,7 @@ def _conv(call: Call) -> None:
         raise InvalidModel(
             f"Conv node {call.name}: kernel_shape {stated} is not that of the weight, {kernel}"
         )
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     func = convolution(
         call.shape(0),
         call.shape(1),
@@ -105,7 +106,7 @@ def _conv_transpose(call: Call) -> None:
             f"ConvTranspose node {call.name}: kernel_shape {stated} is not that of the weight, "
             f"{w_shape[2:]}"
         )
-    window = _window_attributes(call, w_shape[2:])
+    window = window_attributes(call, w_shape[2:])
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
@@ -145,7 +146,7 @@ def _max_pool(call: Call) -> None:
     # The storage order only says how the second output, the indices, counts.
     column_major = bool(call.attribute("storage_order", 0))
     kernel = call.required("kernel_shape")
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     attributes: dict[str, Any] = {
         "strides": window.strides,
         "pads": window.pads,
@@ -168,7 +169,7 @@ def _max_unpool(call: Call) -> None:
     """Indices count in the tensor that was pooled; an `output_shape` that is larger pads it."""
     shape = call.shape(0)
     kernel = call.required("kernel_shape")
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     rank = len(kernel)
     spatial = tuple(
         (n - 1) * stride - begin - end + k
@@ -200,7 +201,7 @@ def _max_unpool(call: Call) -> None:
 
 def _average_pool(call: Call) -> None:
     kernel = call.required("kernel_shape")
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     func = average_pool(
         call.shape(0),
         kernel,

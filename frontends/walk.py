@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx import defs
 
-from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.errors import GraphflowError, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import Call, Context, Mark
@@ -116,7 +116,8 @@ class Walk:
         try:
             following = item.steps() if isinstance(item, After) else self._imported(step)
         except UnsupportedOp as error:
-            if not self.fallback:
+            # Given the values that are needed, the node has a kernel that knows its shapes.
+            if not self.fallback or isinstance(error, ValuesNeeded):
                 raise located(error, step) from error
             self._fall_back(step, mark, str(error), pending)
             return
@@ -269,6 +270,14 @@ class Walk:
                 f"the operator is another one; and {reason}"
             )
 
+    def refuse_unbuilt(self, steps: Iterable[Step]) -> None:
+        """`UnsupportedOp` that names the steps whose operators nothing is built for, if any is."""
+        for step in steps:
+            if not self.operators.has_way(step, self.context):
+                self._note(step)
+        if self._unbuilt:
+            self._refuse_unbuilt()
+
     def _note(self, step: Step) -> None:
         where = f"{step.name}, from the body of {step.origin}" if step.origin else step.name
         self._unbuilt.setdefault(step.op, []).append(where)
@@ -310,9 +319,13 @@ def of_type(dtype: str | None) -> str:
 
 def located(error: GraphflowError, step: Step) -> GraphflowError:
     """`error` with the node that it is about, and the model's node whose body that belongs to."""
-    text = str(error)
+    text = str(error.args[0])
     if step.name not in text:
         text = f"{step}: {text}"
     if step.origin and step.origin not in text:
         text = f"{text} (in the body of {step.origin})"
-    return error if text == str(error) else type(error)(text)
+    if text == error.args[0]:
+        return error
+    if isinstance(error, ValuesNeeded):
+        return ValuesNeeded(text, error.inputs)
+    return type(error)(text, remedies=error.remedies)

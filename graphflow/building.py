@@ -19,15 +19,15 @@ from types import FunctionType
 from typing import Any, TypeAlias
 
 from graphflow.assumed import Assumption
-from graphflow.compiler import Compiled, compile_graph
+from graphflow.compiler import compile_graph
 from graphflow.errors import ParseError, VerifyError
 from graphflow.executable import Executable
 from graphflow.graph import OperatorGraph, graph_of
 from graphflow.layout import Layout
-from graphflow.model import Shapes
+from graphflow.model import Single
 from graphflow.options import Options
 from graphflow.schedule import Schedule, require_in_bounds, require_sound
-from graphflow.specialize import Specializer
+from graphflow.specialize import loaded
 from graphflow.target import Target
 from graphflow.tir import PrimFunc, parse
 
@@ -82,18 +82,8 @@ def build(
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
 
-    def compiled(_: Shapes) -> Compiled:
-        return compile_graph(
-            graph,
-            target=target,
-            layouts=layouts,
-            assume=assume,
-            options=chosen,
-        )
-
-    specializer = Specializer(compiled, (), {})
-    specializer.only()
-    return Executable(specializer)
+    compiled = compile_graph(graph, target=target, layouts=layouts, assume=assume, options=chosen)
+    return Executable(Single(loaded(compiled)))
 
 
 def _graph(source: Buildable) -> OperatorGraph:

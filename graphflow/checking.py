@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from graphflow.compiler import Model
 from graphflow.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, open_section
@@ -54,9 +56,17 @@ class Readiness:
         return found
 
 
-def check(model: Model, *, input_shapes: Shapes | None = None) -> Readiness:
-    """What runs each node of `model`; InvalidModel for a model or shapes that are wrong."""
-    graph = import_model(model, input_shapes, fallback=True)
+def check(
+    model: Model,
+    *,
+    input_shapes: Shapes | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
+) -> Readiness:
+    """What runs each node of `model`; InvalidModel for a model or shapes that are wrong.
+
+    ValuesNeeded where shapes depend on values of inputs that `input_values` does not give.
+    """
+    graph = import_model(model, input_shapes, input_values, fallback=True)
     foreign: list[ForeignNode] = []
     impossible: list[tuple[tuple[ForeignNode, ...], str]] = []
     for section in graph.sections.values():

@@ -8,6 +8,8 @@ arguments, 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import json
 import os
 import sys
@@ -26,7 +28,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.compilation import compile
 from graphflow.compiler import Model
 from graphflow.demo import demo
-from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.errors import GraphflowError, InvalidModel, Remedy
 from graphflow.executable import Executable, load
 from graphflow.inspect import change_table, changes, draw_table, read_report
 from graphflow.models import LIGHT, ZOO_PREFIX, named
@@ -43,6 +45,9 @@ INTERRUPTED = 130
 
 MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO_PREFIX}NAME"
 SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
+FLAGS = {"input_shapes": "--shape NAME=1x3x224x224", "input_values": "--value NAME=[2,3]"}
+"""How an argument of `compile` is given here."""
+
 TARGETS = {"host": host_target, "avx2": avx2_target}
 
 
@@ -53,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(wanted.command(wanted))
     except GraphflowError as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        print(f"error: {error}{notes}", file=sys.stderr)
+        print(f"error: {error.worded(_flag)}{notes}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -73,7 +78,8 @@ def run_demo(wanted: argparse.Namespace) -> int:
 
 def run_compile(wanted: argparse.Namespace) -> int:
     """`graphflow compile MODEL`."""
-    exe = _compiled(wanted, wanted.shape)
+    with _bar(wanted) as bar:
+        exe = _compiled(wanted, bar, wanted.shape)
     _tell_foreign(exe)
     print(exe.decisions().summary)
     for stage, seconds in exe.compiled.timings["stages"].items():
@@ -89,10 +95,14 @@ def run_compile(wanted: argparse.Namespace) -> int:
 def run_model(wanted: argparse.Namespace) -> int:
     """`graphflow run MODEL`."""
     given = dict(_named_array(text) for text in wanted.input)
-    exe = _executable(wanted, [(name, array.shape) for name, array in given.items()])
+    with _bar(wanted) as bar:
+        exe = _executable(wanted, bar, [(name, array.shape) for name, array in given.items()])
+        if not given.keys() >= set(exe.deciding):
+            exe.decisions()  # refuses, and says what is open
+        arrays = {**random_inputs(exe.inputs, wanted.seed), **exe.values, **given}
+        results = exe.run(arrays)
     _tell_foreign(exe)
-    arrays = {**random_inputs(exe.inputs, wanted.seed), **given}
-    for name, array in exe.run(arrays).items():
+    for name, array in results.items():
         print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")
         if wanted.save is not None:
             np.save(f"{wanted.save}{name.replace('/', '_')}.npy", array)
@@ -101,14 +111,16 @@ def run_model(wanted: argparse.Namespace) -> int:
 
 def run_check(wanted: argparse.Namespace) -> int:
     """`graphflow check MODEL`."""
-    found = check(_model(wanted.model, wanted.reseed), input_shapes=dict(wanted.shape))
+    model = _model(wanted.model, wanted.reseed)
+    found = check(model, input_shapes=dict(wanted.shape), input_values=dict(wanted.value))
     print("\n".join(found.lines()))
     return 0 if found.runs else 1
 
 
 def run_inspect(wanted: argparse.Namespace) -> int:
     """`graphflow inspect MODEL`."""
-    exe = _executable(wanted)
+    with _bar(wanted) as bar:
+        exe = _executable(wanted, bar)
     if wanted.json:
         found = exe.report()
         if wanted.edge is not None:
@@ -126,7 +138,9 @@ def run_inspect(wanted: argparse.Namespace) -> int:
 
 def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
-    print(_executable(wanted).explain(wanted.tensor))
+    with _bar(wanted) as bar:
+        exe = _executable(wanted, bar)
+    print(exe.explain(wanted.tensor))
     return 0
 
 
@@ -166,6 +180,7 @@ def run_tune(wanted: argparse.Namespace) -> int:
             found = tune(
                 _model(name, wanted.reseed),
                 input_shapes=dict(wanted.shape),
+                input_values=dict(wanted.value),
                 target=TARGETS[wanted.target](),
                 options=_options(wanted),
                 progress=bar.stage,
@@ -191,24 +206,31 @@ def _measured(name: str, wanted: argparse.Namespace) -> dict[str, Any]:
         threads=wanted.threads,
         against=wanted.against,
         input_shapes=dict(wanted.shape),
+        input_values=dict(wanted.value),
         options=_options(wanted),
     )
+
+
+def _flag(remedy: Remedy) -> str:
+    """What mends an error, as it is said on the command line."""
+    return FLAGS.get(remedy.argument, str(remedy))
 
 
 # From arguments to what commands need -----------------------------------------------------------
 
 
 def _executable(
-    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
+    wanted: argparse.Namespace, bar: _Bar, shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
 ) -> Executable:
     """Loaded where the model is a saved one, else compiled; `shapes` are those of given inputs."""
     if not is_container(wanted.model):
-        return _compiled(wanted, [*shapes, *wanted.shape])
+        return _compiled(wanted, bar, [*shapes, *wanted.shape])
     for option, value in (
         ("--target", wanted.target != "host"),
         ("--dump", wanted.dump is not None),
         ("--reseed", wanted.reseed is not None),
         ("--shape", bool(wanted.shape)),
+        ("--value", bool(wanted.value)),
         ("--timings", wanted.timings is not None),
         ("--strict", wanted.strict),
     ):
@@ -221,17 +243,22 @@ def _executable(
 
 
 def _compiled(
-    wanted: argparse.Namespace, shapes: Sequence[tuple[str, tuple[int, ...]]]
+    wanted: argparse.Namespace, bar: _Bar, shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Executable:
-    with _Bar(f"compiling {os.path.basename(wanted.model)}") as bar:
-        return compile(
-            _model(wanted.model, wanted.reseed),
-            input_shapes=dict(shapes),
-            target=TARGETS[wanted.target](),
-            options=_options(wanted),
-            progress=bar.stage,
-            counting=bar.count,
-        )
+    return compile(
+        _model(wanted.model, wanted.reseed),
+        input_shapes=dict(shapes),
+        input_values=dict(wanted.value),
+        target=TARGETS[wanted.target](),
+        options=_options(wanted),
+        progress=bar.stage,
+        counting=bar.count,
+    )
+
+
+def _bar(wanted: argparse.Namespace) -> _Bar:
+    """Shows what is being compiled, also where a first run does that."""
+    return _Bar(f"compiling {os.path.basename(wanted.model)}")
 
 
 class _Bar:
@@ -339,6 +366,16 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224") from None
 
 
+def _value(text: str) -> tuple[str, Any]:
+    """`NAME=FILE.npy`, or `NAME=[2, 3]`: a number or nested lists of numbers."""
+    name, _, value = text.partition("=")
+    if value.endswith(".npy"):
+        return _named_array(text)
+    with contextlib.suppress(ValueError, SyntaxError):
+        return name, ast.literal_eval(value)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither NAME=FILE.npy nor NAME=[2,3]")
+
+
 def _peers(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
@@ -436,6 +473,14 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shape", type=_shape, action="append", default=[], metavar="NAME=1x3x224x224"
+    )
+    parser.add_argument(
+        "--value",
+        type=_value,
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy|[2,3]",
+        help="an input whose values decide shapes",
     )
     parser.add_argument(
         "--strict",

@@ -1,8 +1,9 @@
 """From an ONNX model to an `Executable`.
 
-In: a model and choices.  What always holds: a model without symbolic dimensions is compiled when
-`compile` returns; one with symbolic dimensions is compiled at the first run, for the shapes that
-the run brings.  What only loads saved models does not import this module, nor the compiler.
+In: a model and choices.  What always holds: a model whose shapes are known is compiled when
+`compile` returns; one with symbolic dimensions, or with inputs whose values decide shapes, is
+compiled at the first run, for the shapes and values that the run brings.  What only loads saved
+models does not import this module, nor the compiler.
 """
 
 from __future__ import annotations
@@ -11,22 +12,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
+from numpy.typing import ArrayLike
+
 from graphflow.assumed import Assumption
-from graphflow.compiler import Compiled, Model, compile_graph
+from graphflow.compiler import Compiled, Model, compile_graph, model_name
+from graphflow.errors import UnsupportedOp, ValuesNeeded
 from graphflow.executable import Executable
-from graphflow.frontends import read_model, symbolic_inputs
+from graphflow.foreign import ForeignNode, Section, open_section
+from graphflow.frontends import (
+    check_supported,
+    fixed_values,
+    input_defaults,
+    read_model,
+    signature,
+    symbolic_inputs,
+    tensor_names,
+)
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
-from graphflow.model import Shapes
+from graphflow.model import Interface, Shapes, Single, Values
 from graphflow.options import Options
-from graphflow.specialize import Specializer
+from graphflow.runtime import OpenTensor
+from graphflow.specialize import Specializer, loaded
 from graphflow.target import Target
+
+MOST_OPENED = 1 << 30
+"""Bytes of the largest model that onnxruntime opens whole, to see whether it can."""
 
 
 def compile(
     model: Model,
     *,
     input_shapes: Shapes | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
     target: Target | None = None,
     threads: int | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
@@ -39,7 +58,10 @@ def compile(
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
     `input_shapes` gives full logical shapes by input name for symbolic dimensions; where it leaves
-    some open, they are taken from the inputs of each run.  `layouts` pins tensors to a layout, or
+    some open, they are taken from the inputs of each run.  `input_values` gives inputs that decide
+    shapes, such as the shape that a Reshape is given; where an operator asks for values that it
+    leaves open, they are taken from the inputs of each run, as shapes are.  Runs may leave out an
+    input that it gives, and may not give another value.  `layouts` pins tensors to a layout, or
     to one by its name; `threads` overrides the option of that name.  `offers` is called with the
     graph before fusion, where `graph.offer` gives nodes schedules of their kernels to choose from.
 
@@ -54,11 +76,14 @@ def compile(
     chosen = chosen if threads is None else replace(chosen, threads=threads)
     name = str(model) if isinstance(model, str | Path) else None
 
-    def build(shapes: Shapes) -> Compiled:
+    values = fixed_values(proto, {} if input_values is None else input_values)
+
+    def build(shapes: Shapes, known: Values) -> Compiled:
         return compile_graph(
             proto,
             name=name,
             input_shapes=shapes,
+            input_values=known,
             target=target,
             layouts=layouts,
             offers=offers,
@@ -69,7 +94,45 @@ def compile(
         )
 
     given = {} if input_shapes is None else dict(input_shapes)
-    specializer = Specializer(build, symbolic_inputs(proto), given)
-    if not specializer.symbolic:
-        specializer.only()
-    return Executable(specializer)
+    symbolic = tuple(n for n in symbolic_inputs(proto) if n not in given and n not in values)
+    needed: tuple[str, ...] = ()
+    if not symbolic:
+        try:
+            return Executable(Single(loaded(build(given, values))))
+        except ValuesNeeded as error:
+            needed = error.inputs
+    _require_runnable(proto, chosen)
+    interface = _interface(proto, model_name(model) if name is None else name, given, values)
+    return Executable(
+        Specializer(build, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
+    )
+
+
+def _require_runnable(proto: onnx.ModelProto, options: Options) -> None:
+    """UnsupportedOp for what no shapes can make right, before the first run finds it out."""
+    try:
+        check_supported(proto)
+    except UnsupportedOp as refusal:
+        if options.fallback is None:
+            raise
+        if proto.ByteSize() <= MOST_OPENED:
+            node = ForeignNode(proto.graph.name, "the model", str(refusal))
+            open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
+
+
+def _interface(proto: onnx.ModelProto, title: str, shapes: Shapes, values: Values) -> Interface:
+    """What is known of a model without compiling it, if some of its inputs are fixed like that."""
+    inputs, outputs = (
+        tuple(OpenTensor(*tensor) for tensor in tensors) for tensors in signature(proto)
+    )
+    known = {**shapes, **{name: array.shape for name, array in values.items()}}
+    fixed = {name: tuple(shape) for name, shape in known.items()}
+    return Interface(
+        title=title,
+        inputs=tuple(
+            replace(tensor, shape=fixed.get(tensor.name, tensor.shape)) for tensor in inputs
+        ),
+        outputs=outputs,
+        tensors=tensor_names(proto),
+        defaults={**input_defaults(proto), **values},
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +23,7 @@ from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, 
 from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
-from graphflow.graph import OperatorGraph, canonicalize, fuse, take_assumptions
+from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.layout import Layout
 from graphflow.lower import Lowered, LoweredKernel, assemble, lower
 from graphflow.options import Options
@@ -68,7 +68,8 @@ class Compiled:
     `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
     towards steps: these may add up to more than their stage.  `notices` say what of the work for
     them was done in this process after all, and why.  `validation` says how kernels were compared
-    with their definitions; None without Options(validate=True).
+    with their definitions; None without Options(validate=True).  `values` are those of inputs that
+    the program was made for: runs have to give them.
     """
 
     name: str
@@ -86,13 +87,18 @@ class Compiled:
     notices: tuple[str, ...] = ()
     stated: tuple[Assumed, ...] = ()
     validation: Validation | None = None
+    values: Mapping[str, Array] = field(default_factory=dict)
 
 
 def imported(
-    proto: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]] | None, options: Options
+    proto: onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, Array] | None,
+    options: Options,
 ) -> OperatorGraph:
     """The model's graph, with sections for what no kernel is built for if the options allow it."""
-    return import_model(proto, input_shapes, fallback=options.fallback is not None)
+    fallback = options.fallback is not None
+    return import_model(proto, input_shapes, input_values, fallback=fallback)
 
 
 def fuse_and_staff(
@@ -154,7 +160,13 @@ def poisoned(
 
 STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
-    Stage("import", ("proto", "input_shapes", "options"), ("imported",), imported, graph_text),
+    Stage(
+        "import",
+        ("proto", "input_shapes", "input_values", "options"),
+        ("imported",),
+        imported,
+        graph_text,
+    ),
     Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
         "fuse",
@@ -191,6 +203,7 @@ def compile_graph(
     *,
     name: str | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, Array] | None = None,
     target: Target | None = None,
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
@@ -201,8 +214,9 @@ def compile_graph(
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
-    An operator graph begins behind the import; what its kernels assume of its inputs is taken out
-    of them and kept in `stated`.
+    `input_values` are inputs that every run will give like that, taken as known where shapes depend
+    on them.  An operator graph begins behind the import; what its kernels assume of its inputs is
+    taken out of them and kept in `stated`.
 
     `layouts` pins values of the fused graph to a layout, or to one by its name; `assume` says what
     holds for inputs.  `offers` is called with the graph before fusion, to offer schedules of its
@@ -216,6 +230,7 @@ def compile_graph(
     known: dict[str, Any] = {
         "model": model,
         "input_shapes": input_shapes,
+        "input_values": input_values,
         "target": host_target() if target is None else target,
         "threads": default_threads() if chosen.threads is None else chosen.threads,
         "pins": layouts,
@@ -251,7 +266,8 @@ def compile_graph(
         seconds=time.perf_counter() - start,
         notices=trace.notices,
         validation=known["validation"],
-        **{field: known[field] for field in fields},
+        values={} if input_values is None else dict(input_values),
+        **{key: known[key] for key in fields},
     )
 
 

@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """An argument of `graphflow.compile` that would mend what an error says.
+
+    Whoever shows the error to people words it: in Python it is a keyword, on the command line a
+    flag.  `example` is what the keyword is given.
+    """
+
+    argument: str
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.argument}={self.example}"
+
+
+SHAPES = Remedy("input_shapes", "{name: (extents…)}")
+VALUES = Remedy("input_values", "{name: array}")
 
 
 class GraphflowError(Exception):
-    """Base of every error that graphflow raises on purpose."""
+    """Base of every error that graphflow raises on purpose.
+
+    The message ends with its `remedies`, of which each suffices.
+    """
+
+    remedies: tuple[Remedy, ...] = ()
+
+    def __init__(self, *args: object, remedies: Iterable[Remedy] = ()) -> None:
+        super().__init__(*args)
+        self.remedies = tuple(remedies)
+
+    def __str__(self) -> str:
+        return self.worded(str)
+
+    def worded(self, word: Callable[[Remedy], str]) -> str:
+        """The message, with each remedy in the words that `word` finds for it."""
+        message = super().__str__()
+        if not self.remedies:
+            return message
+        return f"{message}; compile with {' or '.join(map(word, self.remedies))}"
 
 
 class UnsupportedOp(GraphflowError):
     """A model uses an operator, or an attribute of one, that is not built yet."""
+
+
+class ValuesNeeded(UnsupportedOp):
+    """Shapes depend on the values of graph inputs, which a compilation was not given.
+
+    `inputs` names them, as far as they are known to be needed.
+    """
+
+    def __init__(self, message: str, inputs: Iterable[str] = ()) -> None:
+        super().__init__(message, remedies=(VALUES,))
+        self.inputs = tuple(inputs)
 
 
 class InvalidModel(GraphflowError):

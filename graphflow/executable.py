@@ -6,7 +6,7 @@ kinds answer alike; importing this module does not import the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import require_assumed
-from graphflow.decisions import Decisions, SavedEdge
+from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
 from graphflow.errors import InvalidModel
 from graphflow.foreign import ForeignNode
-from graphflow.model import Model, Models
-from graphflow.runtime import Program, TensorSpec
-from graphflow.saved import SavedModel, save_model
+from graphflow.model import (
+    Model,
+    Models,
+    Shapes,
+    Single,
+    Tensors,
+    describe_key,
+)
+from graphflow.runtime import Program
+from graphflow.saved import load_models, save_models
 
 if TYPE_CHECKING:
     from graphflow.compiler import Compiled
@@ -44,7 +51,7 @@ class Executable:
         or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true.
         RunError where a value that the run met is not allowed, as an index outside its tensor.
         """
-        model = self._model_for(inputs)
+        model = self._models.serve(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
         if model.check_assumes:
             for assumed in model.assumed:
@@ -54,7 +61,7 @@ class Executable:
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""
-        names = self._required_inputs(array)
+        names = self._required_inputs()
         if len(names) != 1:
             raise InvalidModel(
                 f"the model takes the inputs {', '.join(names) or '(none)'}; give them by name to "
@@ -62,6 +69,27 @@ class Executable:
             )
         results = tuple(self.run({names[0]: array}).values())
         return results[0] if len(results) == 1 else results
+
+    def precompile(
+        self,
+        shapes: Shapes | Sequence[Shapes] = (),
+        values: Mapping[str, ArrayLike] | None = None,
+    ) -> None:
+        """Compile now for the shapes of inputs that runs will bring: a mapping of them, or several.
+
+        `values` are those of inputs whose values decide shapes.  Nothing is done for what is there.
+        InvalidModel where what decides is missing, or does not fit the model.
+        """
+        for wanted in [shapes] if isinstance(shapes, Mapping) else [*shapes] or [{}]:
+            self._models.precompile(wanted, {} if values is None else values)
+
+    @property
+    def specializations(self) -> tuple[Executable, ...]:
+        """An executable for each set of shapes and values that there is a program for by now.
+
+        A model without open shapes has one, which is this model again.
+        """
+        return tuple(Executable(Single(model)) for model in self._models.made)
 
     @property
     def compiled(self) -> Compiled:
@@ -74,17 +102,35 @@ class Executable:
         return self._models.only().program
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Names, dtypes and logical shapes of the inputs, in the model's order."""
-        return self._models.only().inputs
+    def inputs(self) -> Tensors:
+        """Names, dtypes and logical shapes of the inputs, in the model's order.
+
+        Where shapes are open, `OpenTensor`s: an extent is a number or the name of a dimension.
+        """
+        return (
+            self._models.interface.inputs if self._models.deciding else self._models.only().inputs
+        )
 
     @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
+    def outputs(self) -> Tensors:
         """Names, dtypes and logical shapes of the outputs, in the model's order.
 
         The shape of an output whose extents depend on values is the largest that it can have.
+        Where shapes of inputs are open, `OpenTensor`s with the extents that the model declares.
         """
+        if self._models.deciding:
+            return self._models.interface.outputs
         return self.program.spec.results
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose shapes or values decide which program runs; empty if all are known."""
+        return self._models.deciding
+
+    @property
+    def values(self) -> Mapping[str, NDArray[Any]]:
+        """The values of inputs that the program was compiled for; a run may leave them out."""
+        return {} if self._models.deciding else self._models.only().values
 
     @property
     def threads(self) -> int:
@@ -107,16 +153,48 @@ class Executable:
         """The decision about each tensor of the model, by name.
 
         Of a loaded model they are `SavedEdge`s: the same, with names of layouts for layouts.
+        InvalidModel where there are programs for several shapes, or none yet: then each of
+        `specializations` has its own.
         """
         return self._models.only().layouts
 
     def explain(self, name: str) -> str:
-        """What was decided about one tensor, and why; InvalidModel for a name it does not have."""
-        return self._models.only().explain(name)
+        """What was decided about one tensor, and why; InvalidModel for a name it does not have.
+
+        Where shapes are open, one story for each that there is a program for.
+        """
+        if not self._models.deciding:
+            return self._models.only().explain(name)
+        known = self._models.interface.tensors
+        if name not in known:
+            raise unknown_tensor(name, known)
+        stories = [
+            f"for {describe_key(model, self._models.deciding)}:\n{model.explain(name)}"
+            for model in self._models.made
+        ]
+        return "\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}"
 
     def report(self) -> dict[str, Any]:
-        """All decisions as plain values: what `graphflow inspect --json` prints."""
-        return self._models.only().report()
+        """All decisions as plain values: what `graphflow inspect --json` prints.
+
+        Where shapes are open: the interface, and under `specializations` the report of each
+        program that there is by now.
+        """
+        models = self._models
+        if not models.deciding:
+            return models.only().report()
+        face = models.interface
+        return {
+            "model": face.title,
+            "inputs": [str(tensor) for tensor in face.inputs],
+            "outputs": [str(tensor) for tensor in face.outputs],
+            "deciding": list(models.deciding),
+            "specializations": [
+                {"for": describe_key(model, models.deciding), **model.report()}
+                for model in models.made
+            ],
+            "note": "" if models.made else _nothing_made(models),
+        }
 
     def decisions(self) -> Decisions:
         """The decisions as a table of texts, and in one line: what `graphflow inspect` prints."""
@@ -127,22 +205,16 @@ class Executable:
 
         The file holds native code for processors with this target's features.  It appears complete
         or not at all: whatever stops the writing, an older file of that name is still there.
-        InvalidModel for open shapes (compile with input_shapes=), GraphflowError where the system
-        refuses.
+        Where shapes are open, the file has the programs that there are by now (`precompile` makes
+        them), serves their shapes and refuses others.  InvalidModel where there is none,
+        GraphflowError where the system refuses.
         """
-        save_model(path, self._models.only())
+        save_models(path, self._models)
 
-    def _model_for(self, inputs: Mapping[str, ArrayLike]) -> Model:
-        symbolic = self._models.symbolic
-        if not symbolic:
-            return self._models.only()
-        return self._models.serve({n: np.shape(inputs[n]) for n in symbolic if n in inputs})
-
-    def _required_inputs(self, array: ArrayLike) -> tuple[str, ...]:
-        symbolic = self._models.symbolic
-        if len(symbolic) > 1:
-            return symbolic
-        model = self._model_for(dict.fromkeys(symbolic, array))
+    def _required_inputs(self) -> tuple[str, ...]:
+        if self._models.deciding:
+            return self._models.interface.required
+        model = self._models.only()
         return tuple(tensor.name for tensor in model.inputs if tensor.name not in model.defaults)
 
 
@@ -155,7 +227,14 @@ def load(path: str | Path, *, threads: int | None = None) -> Executable:
 
     Checksums tell damage, not malice: the file is native code, so load only files that you trust.
     """
-    return Executable(SavedModel(path, threads))
+    return Executable(load_models(path, threads))
+
+
+def _nothing_made(models: Models) -> str:
+    return (
+        f"nothing is decided yet: the inputs {', '.join(models.deciding)} decide what is compiled, "
+        "and no run has brought them"
+    )
 
 
 def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:

@@ -1,21 +1,52 @@
-"""What an `Executable` asks of the model behind it, whether just compiled or loaded from a file."""
+"""What an `Executable` asks of the models behind it, whether just compiled or loaded from a file.
+
+A *model* is one program, with what is known about it.  The *models* of an executable are one, or as
+many as there are shapes (and values that decide shapes) in use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge
-from graphflow.runtime import Processor, Program, TensorSpec
+from graphflow.errors import InvalidModel, Remedy
+from graphflow.runtime import OpenTensor, Processor, Program, TensorSpec, require_value
 
 if TYPE_CHECKING:  # importing the compiler takes a second, which loading a file does not need
     from graphflow.compiler import Compiled
     from graphflow.inspect import EdgeType
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int]]"
+Values: TypeAlias = "Mapping[str, NDArray[Any]]"
+
+
+Tensors: TypeAlias = "tuple[TensorSpec, ...] | tuple[OpenTensor, ...]"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What is known of a model whose shapes are open before anything is compiled.
+
+    `title` is what reports call it, `tensors` the names of all its tensors; `defaults` are the
+    contents of inputs that may be left out.
+    """
+
+    title: str
+    inputs: tuple[OpenTensor, ...]
+    outputs: tuple[OpenTensor, ...]
+    tensors: tuple[str, ...]
+    defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The inputs that every run has to give."""
+        return tuple(tensor.name for tensor in self.inputs if tensor.name not in self.defaults)
 
 
 class Model(Protocol):
@@ -32,6 +63,10 @@ class Model(Protocol):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """The model's own inputs."""
+
+    @property
+    def values(self) -> Values:
+        """The values of inputs that the program was made for."""
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
@@ -78,11 +113,99 @@ class Models(Protocol):
     """The models of an executable: one, or one for each set of shapes that occurs."""
 
     @property
-    def symbolic(self) -> tuple[str, ...]:
-        """The inputs whose shapes are open."""
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose shapes or values decide which program runs; none where there is one."""
+
+    @property
+    def interface(self) -> Interface:
+        """What is known of all; only asked where some inputs decide."""
+
+    @property
+    def made(self) -> tuple[Model, ...]:
+        """The models that there are by now."""
 
     def only(self) -> Model:
-        """The one model; InvalidModel where shapes are open."""
+        """The one model that there is; InvalidModel where there are none or several."""
 
-    def serve(self, shapes: Shapes) -> Model:
-        """The model for these shapes of the symbolic inputs."""
+    def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
+        """The model for a run with these inputs."""
+
+    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+        """See that the model for these shapes and values of inputs is there."""
+
+
+@dataclass(frozen=True)
+class Single:
+    """The `Models` of an executable that has one."""
+
+    model: Model
+    deciding: tuple[str, ...] = ()
+
+    @property
+    def interface(self) -> Interface:
+        """Nothing is open."""
+        raise AssertionError("a single model has no open shapes")
+
+    @property
+    def made(self) -> tuple[Model, ...]:
+        """The one."""
+        return (self.model,)
+
+    def only(self) -> Model:
+        """The one."""
+        return self.model
+
+    def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
+        """The one; it checks its inputs itself."""
+        return self.model
+
+    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+        """Nothing is left to do; InvalidModel where the one is for other shapes or values."""
+        known = {tensor.name: tensor.shape for tensor in self.model.inputs}
+        for name, shape in shapes.items():
+            if known.get(name) != tuple(shape):
+                listed = ", ".join(map(str, self.model.inputs))
+                raise InvalidModel(f"{name}={tuple(shape)} does not fit the inputs: {listed}")
+        for name, value in values.items():
+            require_value(name, self.model.values.get(name, value), value)
+
+
+def deciding_input(
+    interface: Interface, inputs: Mapping[str, ArrayLike], name: str
+) -> NDArray[Any]:
+    """What a run gives for an input that decides which program runs, or the input's default."""
+    if name not in inputs and name not in interface.defaults:
+        raise InvalidModel(
+            f"input {name!r} is missing, and its shape or value decides which program runs"
+        )
+    return np.asarray(inputs.get(name, interface.defaults.get(name)))
+
+
+def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model:
+    """The one model that there is; InvalidModel where there are several, or `nothing` for none."""
+    made = models.made
+    if len(made) == 1:
+        return made[0]
+    if not made:
+        raise InvalidModel(f"{nothing}, and nothing has been compiled so far", remedies=remedies)
+    raise InvalidModel(
+        f"{', '.join(models.deciding)} decide which of several programs runs, and this asks for a "
+        f"single one; there are those for {describe_made(models)}",
+        remedies=remedies,
+    )
+
+
+def describe_key(model: Model, deciding: Sequence[str]) -> str:
+    """Which shapes and values a program is for: `x: float32[2, 3], shape: int64[2] = [3, 2]`."""
+    texts = []
+    for tensor in model.inputs:
+        if tensor.name in deciding:
+            value = model.values.get(tensor.name)
+            texts.append(f"{tensor}" + ("" if value is None else f" = {value.tolist()}"))
+    return ", ".join(texts)
+
+
+def describe_made(models: Models) -> str:
+    """The shapes and values that there are programs for, or that there are none yet."""
+    listed = [describe_key(model, models.deciding) for model in models.made]
+    return "; ".join(f"({text})" for text in listed) if listed else "none so far"

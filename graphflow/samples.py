@@ -12,17 +12,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.runtime import TensorSpec
+from graphflow.errors import InvalidModel
+from graphflow.runtime import OpenTensor, TensorSpec
 
 
-def random_inputs(tensors: Sequence[TensorSpec], seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Normally distributed floats; integers and bools are 0 or 1, which suits most indices."""
+def random_inputs(
+    tensors: Sequence[TensorSpec | OpenTensor], seed: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Normally distributed floats; integers and bools are 0 or 1, which suits most indices.
+
+    InvalidModel for a tensor whose extents are not all known.
+    """
     found = {}
     for place, tensor in enumerate(tensors):
+        shape = _known_shape(tensor)
         rng = np.random.default_rng([seed, place])
         dtype = np.dtype(tensor.dtype)
         if dtype.kind == "f":
-            found[tensor.name] = np.asarray(rng.standard_normal(tensor.shape), dtype)
+            found[tensor.name] = np.asarray(rng.standard_normal(shape), dtype)
         else:
-            found[tensor.name] = np.asarray(rng.integers(0, 2, tensor.shape), dtype)
+            found[tensor.name] = np.asarray(rng.integers(0, 2, shape), dtype)
     return found
+
+
+def _known_shape(tensor: TensorSpec | OpenTensor) -> tuple[int, ...]:
+    shape = () if tensor.shape is None else tensor.shape
+    known = tuple(extent for extent in shape if isinstance(extent, int))
+    if tensor.shape is None or len(known) < len(shape):
+        raise InvalidModel(f"the shape of {tensor} is symbolic; say which one is wanted")
+    return known

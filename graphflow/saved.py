@@ -1,36 +1,92 @@
 """A compiled model as a file: its program, and the answers to questions about its decisions.
 
-In: a compiled model.  Out: a file; and from a file a model that runs and answers without ONNX, flow
-or LLVM's optimizer.  What always holds: a loaded model says what the saved one would have said.
+In: a compiled model, of as many programs as there are.  Out: a file; and from a file a model that
+runs and answers without ONNX, flow or LLVM's optimizer, for the shapes of these programs.  What
+always holds: a loaded model says what the saved one would have said.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
-from graphflow.errors import GraphflowError
-from graphflow.model import Model, Shapes
+from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.model import (
+    Interface,
+    Model,
+    Models,
+    Shapes,
+    Single,
+    Values,
+    deciding_input,
+    describe_made,
+    only_made,
+)
 from graphflow.runtime import (
+    OpenTensor,
     Processor,
     Program,
     SavedProgram,
     TensorSpec,
-    load_program,
+    load_programs,
     prepared_spec,
-    save_program,
+    save_programs,
+    value_key,
 )
 from graphflow.version import VERSION
 
+_MODELS = "models"
+"""The document about all programs of a file, kept with the first one."""
 
-def save_model(path: str | Path, model: Model) -> None:
-    """Write `model`; see `runtime.save_program` for errors and what holds when writing stops."""
+
+def save_models(path: str | Path, models: Models) -> None:
+    """Write what there is; see `runtime.save_programs` for errors and for what holds when writing
+    stops.  InvalidModel where nothing has been compiled so far."""
+    made = models.made or (models.only(),)
+    programs = [_saved(model) for model in made]
+    if models.deciding:
+        about = json.dumps(_plain(models)).encode()
+        programs[0] = replace(programs[0], documents={**programs[0].documents, _MODELS: about})
+    save_programs(path, programs, VERSION)
+
+
+def load_models(path: str | Path, threads: int | None) -> Models:
+    """What `save_models` wrote.  The errors are those of `Executable.load`."""
+    programs = load_programs(path)
+    made = tuple(SavedModel(path, saved, threads) for saved in programs)
+    about = programs[0].documents.get(_MODELS)
+    return Single(made[0]) if about is None else SavedModels(path, made, json.loads(about))
+
+
+def _plain(models: Models) -> dict[str, Any]:
+    """What is known of all models, as plain values.
+
+    Of the inputs that may be left out, only those that decide have to be known before one of the
+    programs is taken.
+    """
+    face = models.interface
+    return {
+        "deciding": models.deciding,
+        "title": face.title,
+        "inputs": [[t.name, t.dtype, t.shape] for t in face.inputs],
+        "outputs": [[t.name, t.dtype, t.shape] for t in face.outputs],
+        "tensors": face.tensors,
+        "defaults": {
+            name: array.tolist() if name in models.deciding else None
+            for name, array in face.defaults.items()
+        },
+    }
+
+
+def _saved(model: Model) -> SavedProgram:
     program, decisions = model.program, model.decisions()
     documents = {
         "model": {
@@ -39,13 +95,14 @@ def save_model(path: str | Path, model: Model) -> None:
             "poisoned": model.poisoned,
             "assumed": [assumed.plain() for assumed in model.assumed],
             "check_assumes": model.check_assumes,
+            "values": list(model.values),
         },
         "decisions": [decisions.title, decisions.rows, decisions.summary],
         "explanations": model.explanations(),
         "labels": {name: edge.describe() for name, edge in model.layouts.items()},
         "report": model.report(),
     }
-    saved = SavedProgram(
+    return SavedProgram(
         spec=prepared_spec(program.spec),
         constants=program.prepared,
         processor=model.processor,
@@ -53,32 +110,22 @@ def save_model(path: str | Path, model: Model) -> None:
         arrays=model.defaults,
         documents={name: json.dumps(value).encode() for name, value in documents.items()},
     )
-    save_program(path, saved, VERSION)
 
 
 class SavedModel:
-    """A loaded file as a `Model`, and as the only one of its `Models`."""
+    """A program of a file as a `Model`."""
 
-    symbolic: tuple[str, ...] = ()
-
-    def __init__(self, path: str | Path, threads: int | None = None) -> None:
+    def __init__(self, path: str | Path, saved: SavedProgram, threads: int | None) -> None:
         self._path = path
-        self._saved = load_program(path)
+        self._saved = saved
         about = self._document("model")
         self.threads: int | None = about["threads"] if threads is None else threads
         self.poisoned: int = about["poisoned"]
         self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
         self.check_assumes: bool = about["check_assumes"]
-        self.program: Program = self._saved.load(self.threads)
+        self.values: Values = {name: self._saved.arrays[name] for name in about["values"]}
+        self.program: Program = self._saved.load(self.threads, self.values)
         self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
-
-    def only(self) -> SavedModel:
-        """This one."""
-        return self
-
-    def serve(self, shapes: Shapes) -> SavedModel:
-        """This one; its shapes are all known."""
-        return self
 
     @property
     def compiled(self) -> NoReturn:
@@ -150,3 +197,74 @@ class SavedModel:
                 demands=tuple(edge["demands"]),
                 conversions=tuple(edge["conversions"]),
             )
+
+
+class SavedModels:
+    """The programs of a file, for several shapes or values, as `Models`."""
+
+    def __init__(
+        self, path: str | Path, made: tuple[SavedModel, ...], about: Mapping[str, Any]
+    ) -> None:
+        self._path = path
+        self.made = made
+        self.deciding: tuple[str, ...] = tuple(about["deciding"])
+        inputs, outputs = (_tensors(about[which]) for which in ("inputs", "outputs"))
+        dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+        self.interface = Interface(
+            title=about["title"],
+            inputs=inputs,
+            outputs=outputs,
+            tensors=tuple(about["tensors"]),
+            defaults={
+                name: np.array([] if value is None else value, dtypes[name])
+                for name, value in about["defaults"].items()
+            },
+        )
+
+    def only(self) -> Model:
+        """The one program, if the file has one."""
+        return only_made(self, "no program is there", ())
+
+    def serve(self, inputs: Mapping[str, ArrayLike]) -> SavedModel:
+        """The program for these inputs; InvalidModel, with those that there are, if none is."""
+        given = {name: deciding_input(self.interface, inputs, name) for name in self.deciding}
+        return self._find({name: array.shape for name, array in given.items()}, given)
+
+    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+        """InvalidModel where the file has no program for them: nothing can be compiled."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        known = {name: array.shape for name, array in arrays.items()}
+        wanted = {**known, **{name: tuple(shape) for name, shape in shapes.items()}}
+        names = [tensor.name for tensor in self.interface.inputs]
+        for name in wanted:
+            if name not in names:
+                raise InvalidModel(f"there is no input {name!r}; the inputs are {', '.join(names)}")
+        self._find(wanted, arrays)
+
+    def _find(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[Any]]
+    ) -> SavedModel:
+        for model in self.made:
+            extents = {tensor.name: tensor.shape for tensor in model.inputs}
+            keys = {name: value_key(value) for name, value in model.values.items()}
+            if all(
+                shapes.get(name, extents[name]) == extents[name]
+                and (
+                    name not in keys or name not in values or value_key(values[name]) == keys[name]
+                )
+                for name in self.deciding
+            ):
+                return model
+        wanted = [f"{name}: {list(shape)}" for name, shape in shapes.items()]
+        raise InvalidModel(
+            f"the saved model {self._path} has programs for {describe_made(self)}, and none for "
+            f"{', '.join(wanted)} or for these values; compile the ONNX model for them, and save "
+            "it again"
+        )
+
+
+def _tensors(listed: Iterable[tuple[str, str, list[int | str] | None]]) -> tuple[OpenTensor, ...]:
+    return tuple(
+        OpenTensor(name, dtype, None if shape is None else tuple(shape))
+        for name, dtype, shape in listed
+    )

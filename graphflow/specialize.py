@@ -1,30 +1,41 @@
-"""One model, several shapes: a program for each set of input shapes that occurs.
+"""One model, several shapes: a program for each set of shapes and values that occurs.
 
-In: a function that compiles for given shapes, and which inputs have symbolic dimensions.  Out: the
-compiled model and its program for the shapes asked for.  What always holds: the same shapes give
-the same program while it is kept, two threads never compile the same one twice, and a model
-without symbolic dimensions has exactly one.
+In: a function that compiles for given shapes and values, and what is open.  Out: the compiled model
+and its program for what a run brings.  What always holds: the same shapes and values give the same
+program while it is kept; two threads never compile the same one twice, and a program that is there
+never waits for another one.
+
+Values decide like shapes where the model says so: the shape that a Reshape is given as an input,
+say.  Which inputs these are is found out when a compilation asks for one (`ValuesNeeded`).  It is
+then a property of the model: from there on every program is looked up by their values too.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import Assumed
 from graphflow.compiler import Compiled
 from graphflow.decisions import Decisions
-from graphflow.errors import InvalidModel
+from graphflow.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
 from graphflow.inspect import EdgeType, decisions, edge_types, explain, explanations, report
-from graphflow.model import Shapes
-from graphflow.runtime import Processor, Program, TensorSpec, processor_of
+from graphflow.model import (
+    Interface,
+    Model,
+    Shapes,
+    Values,
+    deciding_input,
+    only_made,
+)
+from graphflow.once import Once
+from graphflow.runtime import Processor, Program, TensorSpec, processor_of, value_key
 
-Key: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
+Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
 MOST_KEPT = 16
 """Programs kept; beyond that the one that was used longest ago goes."""
@@ -43,9 +54,14 @@ class Loaded:
         return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
 
     @property
+    def values(self) -> Values:
+        """The values of inputs that it was compiled for."""
+        return self.compiled.values
+
+    @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
-        """The values that the model itself has for inputs."""
-        known = self.compiled.imported.initializers
+        """The values that the model itself has for inputs, and those that it was compiled for."""
+        known = {**self.compiled.imported.initializers, **self.values}
         return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
 
     @property
@@ -95,50 +111,146 @@ class Loaded:
         return decisions(self.compiled)
 
 
+def loaded(compiled: Compiled) -> Loaded:
+    """A compiled model, ready to run in this process."""
+    options = compiled.options
+    program = Program(
+        compiled.spec, options.threads, options.flush_denormals, values=compiled.values
+    )
+    return Loaded(compiled, program)
+
+
 class Specializer:
-    """Compiles on demand and keeps what it compiled; see the module's text."""
+    """Compiles on demand and keeps what it compiled: the `Models` of an executable.
+
+    `build` compiles for given shapes and values of inputs.  `symbolic` inputs have open shapes;
+    `values` are fixed, `needed` names inputs that are known to decide by their values.
+    """
 
     def __init__(
-        self, build: Callable[[Shapes], Compiled], symbolic: tuple[str, ...], given: Shapes
+        self,
+        build: Callable[[Shapes, Values], Compiled],
+        interface: Interface,
+        *,
+        shapes: Shapes,
+        values: Values,
+        symbolic: tuple[str, ...],
+        needed: tuple[str, ...] = (),
     ) -> None:
+        self.interface = interface
         self._build = build
-        self._symbolic = tuple(name for name in symbolic if name not in given)
-        self._given = dict(given)
-        self._kept: OrderedDict[Key, Loaded] = OrderedDict()
-        self._lock = threading.Lock()
+        self._shapes, self._values = dict(shapes), dict(values)
+        self._symbolic, self._needed = symbolic, needed
+        self._programs: Once[Key, Loaded] = Once(MOST_KEPT)
 
     @property
-    def symbolic(self) -> tuple[str, ...]:
-        """The inputs whose shapes are still open."""
-        return self._symbolic
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose shapes or values decide which program runs."""
+        return tuple(dict.fromkeys((*self._symbolic, *self._needed)))
 
-    def only(self) -> Loaded:
-        """The one program of a model whose shapes are all known.
+    @property
+    def made(self) -> tuple[Loaded, ...]:
+        """What was compiled and is kept."""
+        return self._programs.kept
 
-        InvalidModel for a model with open shapes: there is no single answer.
+    def only(self) -> Model:
+        """The one program, if there is one by now."""
+        return only_made(self, self._what_is_open, self._remedies)
+
+    @property
+    def _remedies(self) -> tuple[Remedy, ...]:
+        return (SHAPES,) * bool(self._symbolic) + (VALUES,) * bool(self._needed)
+
+    @property
+    def _what_is_open(self) -> str:
+        open_shapes = f"the shapes of {', '.join(self._symbolic)} are symbolic"
+        open_values = f"the values of {', '.join(self._needed)} decide shapes"
+        texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._needed)
+        return " and ".join(texts)
+
+    def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
+        """The program for these inputs, compiled if need be.
+
+        InvalidModel, before anything is compiled, where an input does not fit the model.
         """
-        if self._symbolic:
+
+        return self._find(
+            lambda name: deciding_input(self.interface, inputs, name).shape,
+            lambda name: deciding_input(self.interface, inputs, name),
+            lambda: self._check(inputs),
+        )
+
+    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+        """Compile for these shapes and values of the open inputs, if that has not been done.
+
+        InvalidModel where one of the inputs that decide is in neither.
+        """
+        declared = {tensor.name: tensor for tensor in self.interface.inputs}
+        for name in (*shapes, *values):
+            if name not in declared:
+                raise InvalidModel(
+                    f"there is no input {name!r}; the inputs are {', '.join(declared)}"
+                )
+        for name, extents in shapes.items():
+            if name not in self._symbolic and declared[name].shape != tuple(extents):
+                raise InvalidModel(f"the shape {tuple(extents)} does not fit {declared[name]}")
+        arrays = {**self.interface.defaults, **{n: np.asarray(v) for n, v in values.items()}}
+
+        def shape(name: str) -> tuple[int, ...]:
+            if name in shapes:
+                return tuple(shapes[name])
+            if name in arrays:
+                return arrays[name].shape
             raise InvalidModel(
-                f"the shapes of {', '.join(self._symbolic)} are symbolic, so there is no single "
-                "program to look at; compile with input_shapes={name: (extents…)}"
+                f"the shape of input {name!r} is missing, and it decides the program"
             )
-        return self._find(())
 
-    def serve(self, shapes: Shapes) -> Loaded:
-        """The program for inputs of these shapes; those of inputs that are not open are ignored."""
-        missing = [name for name in self._symbolic if name not in shapes]
-        if missing:
-            raise InvalidModel(f"input {missing[0]!r} is missing; its shape decides the program")
-        return self._find(tuple((name, tuple(shapes[name])) for name in self._symbolic))
+        def value(name: str) -> NDArray[Any]:
+            if name in arrays:
+                return arrays[name]
+            raise InvalidModel(
+                f"the value of input {name!r} is missing, and it decides the program"
+            )
 
-    def _find(self, key: Key) -> Loaded:
-        with self._lock:
-            if key not in self._kept:
-                compiled = self._build({**self._given, **dict(key)})
-                options = compiled.options
-                program = Program(compiled.spec, options.threads, options.flush_denormals)
-                self._kept[key] = Loaded(compiled, program)
-                if len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        self._find(shape, value, lambda: None)
+
+    def _find(
+        self,
+        shape_of: Callable[[str], tuple[int, ...]],
+        value_of: Callable[[str], NDArray[Any]],
+        check: Callable[[], None],
+    ) -> Loaded:
+        while True:
+            shapes = {name: shape_of(name) for name in self._symbolic}
+            values = {name: value_of(name) for name in self._needed}
+            key = (*shapes.items(), *((name, value_key(v)) for name, v in values.items()))
+
+            def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
+                check()
+                return loaded(self._build({**self._shapes, **shapes}, {**self._values, **values}))
+
+            try:
+                return self._programs.get(key, make)
+            except ValuesNeeded as error:
+                if set(error.inputs) <= values.keys():
+                    raise
+                # Another thread may add its own at the same time; what is lost is found again.
+                self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """Whether inputs have the names and dtypes that the model declares.
+
+        Programs check that too, but only once they are compiled.
+        """
+        declared = {tensor.name: tensor for tensor in self.interface.inputs}
+        listed = ", ".join(map(str, self.interface.inputs))
+        for name in (*inputs, *self.interface.required):
+            if name not in declared:
+                raise InvalidModel(f"there is no input {name!r}; the inputs are {listed}")
+            if name not in inputs:
+                raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
+            dtype = np.asarray(inputs[name]).dtype.newbyteorder("=")
+            if declared[name].is_number and dtype.name != declared[name].dtype:
+                raise InvalidModel(
+                    f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
+                )

@@ -26,7 +26,7 @@ class Builder:
         self._opset = opset
         self._name = name
         self._inputs: list[onnx.ValueInfoProto] = []
-        self._outputs: list[str] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
         self._initializers: list[onnx.TensorProto] = []
         self._nodes: list[onnx.NodeProto] = []
         self._counts: dict[str, int] = {}
@@ -164,15 +164,22 @@ class Builder:
     def _normal(self, *shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         return self._rng.standard_normal(shape).astype(np.float32)
 
-    def output(self, *names: str) -> None:
-        """Name graph outputs, in order; their types are inferred."""
-        self._outputs += names
+    def output(
+        self, *names: str, shape: Sequence[int | str] | None = None, dtype: str = "float32"
+    ) -> None:
+        """Name graph outputs, in order; their types are inferred, unless `shape` and `dtype` give
+        what cannot be."""
+        for name in names:
+            info = onnx.ValueInfoProto(name=name)
+            if shape is not None:
+                elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+                info = helper.make_tensor_value_info(name, elem_type, list(shape))
+            self._outputs.append(info)
 
     def model(self) -> onnx.ModelProto:
         """The checked model, with the types of its outputs inferred."""
-        outputs = [onnx.ValueInfoProto(name=name) for name in self._outputs]
         graph = helper.make_graph(
-            self._nodes, self._name, self._inputs, outputs, self._initializers
+            self._nodes, self._name, self._inputs, self._outputs, self._initializers
         )
         opsets = [helper.make_opsetid("", self._opset)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)

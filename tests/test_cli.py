@@ -89,7 +89,8 @@ def test_saving_before_the_shapes_are_known_asks_for_them(
 ) -> None:
     saved = str(tmp_path / "symbolic.gfx")
     assert main(["compile", symbolic, "-o", saved]) == 1
-    assert "input_shapes=" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--shape NAME=1x3x224x224" in error and "input_shapes" not in error
     assert main(["compile", symbolic, "-o", saved, "--shape", "x=3x4"]) == 0
     assert main(["run", saved]) == 0
     assert "[3, 4]" in capsys.readouterr().out
@@ -222,3 +223,36 @@ def test_an_unsupported_model_is_refused_by_name(
     assert main(["compile", str(path), "--strict"]) == 1
     error = capsys.readouterr().err
     assert "Det" in error and "(in stage import)" in error
+
+
+@pytest.fixture
+def reshaping(tmp_path: Path) -> str:
+    build = Builder(opset=18)
+    x, shape = build.input("x", (2, 3, 4)), build.input("shape", (2,), "int64")
+    build.output(build.node("Reshape", [x, shape]), shape=("n", "m"))
+    path = tmp_path / "reshape.onnx"
+    onnx.save(build.model(), path)
+    return str(path)
+
+
+def test_values_that_decide_shapes_come_from_an_option_or_from_an_input(
+    reshaping: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for command in ("run", "inspect", "bench", "tune", "compile"):
+        assert main([command, reshaping]) == 1
+        error = capsys.readouterr().err
+        assert "--value NAME=[2,3]" in error and "input_values" not in error, command
+    np.save(tmp_path / "shape.npy", np.array([4, 6]))
+    for option in ("--value=shape=[4,6]", f"--value=shape={tmp_path / 'shape.npy'}"):
+        assert main(["run", reshaping, option]) == 0
+        assert "reshape_1: float32[4, 6]" in capsys.readouterr().out
+    assert main(["run", reshaping, "--input", f"shape={tmp_path / 'shape.npy'}"]) == 0
+    assert "reshape_1: float32[4, 6]" in capsys.readouterr().out
+    saved = str(tmp_path / "reshape.gfx")
+    assert main(["compile", reshaping, "--value", "shape=[8,3]", "-o", saved]) == 0
+    assert main(["run", saved]) == 0
+    assert "reshape_1: float32[8, 3]" in capsys.readouterr().out
+    assert main(["run", saved, "--value", "shape=[8,3]"]) == 1
+    assert "--value decides how" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", reshaping, "--value", "shape=[4,"])

@@ -124,6 +124,31 @@ def test_many_callers_of_one_executable_with_shapes_of_their_own() -> None:
     assert in_threads(lambda k: same(executable.run(inputs[k]), expected[k])) == []
 
 
+def test_a_known_shape_runs_while_another_one_compiles() -> None:
+    waiting, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(stage: str) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            waiting.set()
+            assert go.wait(60)
+
+    executable = gf.compile(small_model("N"), threads=2, progress=hold)
+    expected = executable.run(image(0, batch=2))
+
+    def compile_another() -> None:
+        executable.run(image(0, batch=3))
+        ended.set()
+
+    other = threading.Thread(target=compile_another)
+    other.start()
+    assert waiting.wait(60)
+    assert same(executable.run(image(0, batch=2)), expected)
+    assert not ended.is_set() and len(executable.specializations) == 1
+    go.set()
+    other.join()
+    assert len(executable.specializations) == 2
+
+
 def test_many_callers_poison_their_own_runs() -> None:
     pins = {"relu_1": "blocked"}
     options = gf.Options(threads=2, poison=True)

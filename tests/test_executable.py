@@ -121,11 +121,52 @@ def test_a_symbolic_batch_compiles_at_the_first_run_and_is_kept() -> None:
 
 def test_before_the_shapes_are_known_questions_ask_for_them() -> None:
     exe = gf.compile(small_model("N"), threads=1)
-    for question in (exe.report, lambda: exe.explain("x"), lambda: exe.layouts, lambda: exe.inputs):
+    for question in (exe.decisions, lambda: exe.compiled, lambda: exe.layouts):
         with pytest.raises(InvalidModel, match="input_shapes="):
             question()
     with pytest.raises(InvalidModel, match="'x' is missing"):
         exe.run({})
+
+
+def test_what_is_open_is_shown_with_the_names_of_dimensions() -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    assert [str(tensor) for tensor in exe.inputs] == ["x: float32[N, 5, 6, 6]"]
+    assert [str(tensor) for tensor in exe.outputs] == ["relu_1: float32[N, 7, 6, 6]"]
+    assert exe.specializations == ()
+    with pytest.raises(InvalidModel, match=r"the shape of x: float32.N, 5, 6, 6. is symbolic"):
+        random_inputs(exe.inputs)
+
+
+def test_each_program_that_there_is_answers() -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    assert exe.report()["specializations"] == [] and "nothing is decided" in exe.report()["note"]
+    assert "nothing is decided yet" in exe.explain("x")
+    with pytest.raises(InvalidModel, match="no tensor 'y'"):
+        exe.explain("y")
+    exe(image(2, 5, 6, 6))
+    assert exe.layouts["relu_1"].logical_shape == (2, 7, 6, 6)
+    exe(image(3, 5, 6, 6))
+    with pytest.raises(InvalidModel, match="decide which of several programs runs"):
+        _ = exe.layouts
+    one, other = exe.specializations
+    assert one.layouts["relu_1"].logical_shape == (2, 7, 6, 6)
+    assert other.inputs[0].shape == (3, 5, 6, 6)
+    first, second = exe.report()["specializations"]
+    assert first == {"for": "x: float32[2, 5, 6, 6]", **one.report()}
+    assert second["for"] == "x: float32[3, 5, 6, 6]"
+    assert exe.explain("x").count("for x: float32[") == 2
+
+
+def test_what_no_shape_makes_right_is_refused_before_the_shapes_are_known() -> None:
+    model = small_model("N")
+    model.graph.node[-1].domain = "com.example"
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(UnsupportedOp, match=r"not built: com\.example\.Relu"):
+        gf.compile(model, options=gf.Options(fallback=None))
+    build = Builder()
+    build.output(build.node("Identity", [build.input("x", ("N",), "complex64")]))
+    with pytest.raises(UnsupportedOp, match="graph input x has dtype complex64"):
+        gf.compile(build.model(), options=gf.Options(fallback=None))
 
 
 def test_given_input_shapes_make_a_symbolic_model_definite() -> None:
@@ -144,6 +185,30 @@ def test_two_threads_share_one_compilation() -> None:
         first, second = pool.map(exe, (x, x))
     assert np.array_equal(first, second)
     assert len(stages) == len(STAGES)
+
+
+def test_shapes_are_compiled_before_the_first_run() -> None:
+    stages: list[str] = []
+    exe = gf.compile(small_model("N"), threads=1, progress=stages.append)
+    exe.precompile([{"x": (2, 5, 6, 6)}, {"x": (3, 5, 6, 6)}, {"x": (2, 5, 6, 6)}])
+    assert len(stages) == 2 * len(STAGES)
+    for batch in (2, 3):
+        exe(image(batch, 5, 6, 6))
+    assert len(stages) == 2 * len(STAGES)
+    for shapes, message in (
+        ({}, "shape of input 'x' is missing"),
+        ({"y": (2,)}, "there is no input 'y'"),
+        ({"x": (2, 6, 6, 6)}, "only symbolic dimensions can be chosen"),
+    ):
+        with pytest.raises(InvalidModel, match=message):
+            exe.precompile(shapes)
+
+
+def test_a_model_that_is_compiled_takes_its_own_shape_alone() -> None:
+    exe = gf.compile(small_model(), threads=1)
+    exe.precompile({"x": (1, 5, 6, 6)})
+    with pytest.raises(InvalidModel, match="does not fit the inputs: x"):
+        exe.precompile({"x": (2, 5, 6, 6)})
 
 
 # Options ----------------------------------------------------------------------------------------

@@ -261,9 +261,11 @@ def test_symbolic_dimensions_need_shapes():
     with pytest.raises(InvalidModel, match=r"x axis 0 \(batch\).*input_shapes"):
         import_model(model)
     assert import_model(model, {"x": (4, 3)}).values["x"].shape == (4, 3)
-    with pytest.raises(InvalidModel, match=r"gives \(4, 5\) for x, the model says \(batch, 3\)"):
+    with pytest.raises(
+        InvalidModel, match=r"shape \(4, 5\) is given for x, the model says \(batch, 3\)"
+    ):
         import_model(model, {"x": (4, 5)})
-    with pytest.raises(InvalidModel, match=r"names \['z'\]"):
+    with pytest.raises(InvalidModel, match=r"are given for \['z'\]"):
         import_model(model, {"z": (4, 3)})
 
 

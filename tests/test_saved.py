@@ -29,7 +29,7 @@ from graphflow.runtime import (
     Program,
     ProgramSpec,
     is_container,
-    load_program,
+    load_programs,
     processor_of,
 )
 from graphflow.runtime.container import (
@@ -181,20 +181,65 @@ def test_other_dtypes_and_models_without_constants(tmp_path: Path) -> None:
 def test_code_for_a_narrower_target_is_loaded(tmp_path: Path) -> None:
     exe = gf.compile(small_model(), threads=1, target=avx2_target())
     exe.save(tmp_path / "avx2.gfx")
-    needed = load_program(tmp_path / "avx2.gfx").processor
+    needed = load_programs(tmp_path / "avx2.gfx")[0].processor
     assert "avx2" in needed.features and not any("avx512" in name for name in needed.features)
     assert_same_results(exe, gf.load(tmp_path / "avx2.gfx"))
 
 
-def test_open_shapes_are_asked_for_before_anything_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_before_anything_is_compiled(tmp_path: Path) -> None:
     exe = gf.compile(small_model("N"), threads=1)
-    exe(np.zeros((2, 5, 6, 6), np.float32))
-    with pytest.raises(InvalidModel, match="input_shapes="):
+    with pytest.raises(InvalidModel, match=r"nothing has been compiled so far.*input_shapes="):
         exe.save(tmp_path / "open.gfx")
     assert not list(tmp_path.iterdir())
-    fixed = gf.compile(small_model("N"), threads=1, input_shapes={"x": (2, 5, 6, 6)})
-    fixed.save(tmp_path / "fixed.gfx")
-    assert_same_results(fixed, gf.load(tmp_path / "fixed.gfx"))
+
+
+def test_a_file_has_a_program_for_each_shape(tmp_path: Path) -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    exe.precompile([{"x": (batch, 5, 6, 6)} for batch in (2, 3)])
+    exe.save(tmp_path / "open.gfx")
+    loaded = gf.load(tmp_path / "open.gfx")
+    assert loaded.deciding == ("x",) and loaded.report() == exe.report()
+    assert loaded.inputs == exe.inputs and loaded.outputs == exe.outputs
+    assert loaded.explain("x") == exe.explain("x")
+    for batch in (2, 3):
+        x = np.random.default_rng(batch).standard_normal((batch, 5, 6, 6)).astype(np.float32)
+        assert np.array_equal(loaded(x), exe(x))
+    listed = r"programs for \(x: float32\[2, 5, 6, 6\]\); \(x: float32\[3, .*none for x: \[4"
+    for refused in (
+        lambda: loaded(np.zeros((4, 5, 6, 6), np.float32)),
+        lambda: loaded.precompile({"x": (4, 5, 6, 6)}),
+    ):
+        with pytest.raises(InvalidModel, match=listed):
+            refused()
+    loaded.precompile({"x": (3, 5, 6, 6)})
+    loaded.save(tmp_path / "again.gfx")
+    assert (tmp_path / "again.gfx").read_bytes() == (tmp_path / "open.gfx").read_bytes()
+
+
+def test_a_file_of_one_shape_of_several_still_refuses_others(tmp_path: Path) -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    exe(np.zeros((2, 5, 6, 6), np.float32))
+    exe.save(tmp_path / "open.gfx")
+    loaded = gf.load(tmp_path / "open.gfx")
+    assert_same_results(exe.specializations[0], loaded.specializations[0])
+    with pytest.raises(InvalidModel, match="none for x"):
+        loaded(np.zeros((1, 5, 6, 6), np.float32))
+    exe.specializations[0].save(tmp_path / "one.gfx")
+    assert gf.load(tmp_path / "one.gfx").inputs[0].shape == (2, 5, 6, 6)
+
+
+def test_programs_that_pack_their_constants_alike_share_them(tmp_path: Path) -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    sizes = []
+    for batch in (2, 3):
+        exe.precompile({"x": (batch, 5, 6, 6)})
+        exe.save(tmp_path / "open.gfx")
+        with Container(tmp_path / "open.gfx") as file:
+            sizes.append([name for name in file.names if name.endswith("constants")])
+    first, second = load_programs(tmp_path / "open.gfx")
+    shared = np.array_equal(first.constants, second.constants)
+    assert sizes == [["constants"], ["constants"] + ["1:constants"] * (not shared)]
+    assert shared, "the batch does not change how weights are packed"
 
 
 # What is stored ---------------------------------------------------------------------------------
@@ -202,7 +247,7 @@ def test_open_shapes_are_asked_for_before_anything_is_written(tmp_path: Path) ->
 
 def test_only_what_runs_need_is_stored(tmp_path: Path) -> None:
     demo().save(tmp_path / "demo.gfx")
-    before, after = demo().program.spec, load_program(tmp_path / "demo.gfx").spec
+    before, after = demo().program.spec, load_programs(tmp_path / "demo.gfx")[0].spec
     assert before.prepare and before.run_constant_bytes < before.constant_bytes
     assert not after.prepare and not after.constants and after.run == before.run
     assert after.constant_bytes == before.run_constant_bytes
@@ -359,9 +404,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_well_formed_files_that_describe_no_program_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.gfx"
-    needs = {"cpu": "", "features": [], "exact": False}
+    needs = {"cpu": "", "features": [], "exact": False, "programs": 1}
     for header, sections, message in (
         ({}, {}, "does not describe a program"),
+        ({**needs, "programs": 0}, {}, "has no program"),
         (needs, {}, "no section 'program'"),
         (needs, {"program": b"[]", "code": b""}, "does not describe a program"),
         (needs, {"program": b"\xff{", "code": b""}, "does not describe a program"),
@@ -412,7 +458,7 @@ import os, signal, sys
 from dataclasses import replace
 import graphflow.runtime as runtime
 source, path, moment = sys.argv[1:]
-saved = runtime.load_program(source)
+(saved,) = runtime.load_programs(source)
 new = replace(saved, documents={**saved.documents, "extra": b"new" * 2_000_000})
 
 def killed(): os.kill(os.getpid(), signal.SIGKILL)
@@ -427,7 +473,7 @@ def before(name):
 
 before("fsync"); before("replace")
 print("ready", flush=True)
-for _ in range(1 if moment != "any" else 1000): runtime.save_program(path, new, "test")
+for _ in range(1 if moment != "any" else 1000): runtime.save_programs(path, [new], "test")
 if moment == "end": killed()
 """
 
@@ -452,7 +498,7 @@ def test_a_kill_between_steps_leaves_the_old_file_or_the_new(
         assert process.wait(30) == -signal.SIGKILL
     assert path.exists() == (existed or written)
     if path.exists():
-        assert ("extra" in load_program(path).documents) == written
+        assert ("extra" in load_programs(path)[0].documents) == written
         assert_same_results(small(), gf.load(path))
 
 

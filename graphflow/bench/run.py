@@ -6,9 +6,11 @@ are timed through the face that their users call, arrays in and new arrays out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from numpy.typing import ArrayLike
 
 from graphflow.bench.blocks import Protocol, Run, measure
 from graphflow.bench.errors import hardly_varies, largest_error
@@ -33,6 +35,7 @@ def bench(
     threads: int | None = None,
     against: Sequence[str] = (REFERENCE,),
     input_shapes: Shapes | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
     options: Options | None = None,
     protocol: Protocol | None = None,
     seed: int = 0,
@@ -44,15 +47,21 @@ def bench(
     that does not exist or is not installed.
     """
     count = default_threads() if threads is None else threads
-    exe = compile(model, input_shapes=input_shapes, threads=count, options=options)
-    inputs = random_inputs(exe.inputs, seed)
+    exe = compile(
+        model,
+        input_shapes=input_shapes,
+        input_values=input_values,
+        threads=count,
+        options=options,
+    )
+    compiled = exe.compiled
+    inputs = {**random_inputs(exe.inputs, seed), **exe.values}
     peers = {peer: load_peer(peer, model, count) for peer in dict.fromkeys((REFERENCE, *against))}
     expected = peers[REFERENCE].run(inputs)
     error = largest_error(exe.run(inputs), expected)
     runs: dict[str, Run] = {OURS: partial(exe.run, inputs)}
     runs |= {peer: partial(loaded.run, inputs) for peer, loaded in peers.items()}
     timings = measure(runs, Protocol() if protocol is None else protocol)
-    compiled = exe.compiled
     machine = measure_machine(compiled.target, count)
     result: dict[str, Any] = {
         "model": compiled.name if name is None else name,

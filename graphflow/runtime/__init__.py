@@ -9,6 +9,7 @@ from graphflow.runtime.program import (
     ALIGNMENT,
     BufferRef,
     GuardedOutput,
+    OpenTensor,
     ProgramSpec,
     SectionSpec,
     Space,
@@ -16,7 +17,8 @@ from graphflow.runtime.program import (
     TensorSpec,
     TrimmedOutput,
 )
-from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
+from graphflow.runtime.saved import SavedProgram, load_programs, prepared_spec, save_programs
+from graphflow.runtime.values import require_value, value_key
 
 __all__ = [
     "ALIGNMENT",
@@ -24,6 +26,7 @@ __all__ = [
     "BufferRef",
     "GuardedOutput",
     "LinkedCode",
+    "OpenTensor",
     "Processor",
     "Program",
     "ProgramSpec",
@@ -37,8 +40,10 @@ __all__ = [
     "default_threads",
     "is_container",
     "link",
-    "load_program",
+    "load_programs",
     "prepared_spec",
     "processor_of",
-    "save_program",
+    "require_value",
+    "save_programs",
+    "value_key",
 ]

@@ -36,7 +36,7 @@ from graphflow.runtime.cpus import default_threads
 MAGIC = b"\x89GFX\r\n\x1a\n"
 """No text, and changed by whatever converts line ends."""
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of the sections' meaning as well; the first 72 bytes mean the same in every version."""
 
 PAGE = 4096

@@ -8,6 +8,7 @@ thread and in forked children, and with the same bits for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from graphflow.runtime.results import (
     trimmed_views,
 )
 from graphflow.runtime.table import Arena, StepTable, step_table
+from graphflow.runtime.values import require_value
 
 _KEPT_ARENAS = 4
 """Arenas kept for later runs; more exist only while more runs are under way."""
@@ -41,7 +43,8 @@ class Program:
 
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory.  Raises CodegenError for unusable object code,
+    without `prepare`, which may be read-only memory; `values` are inputs by name that it was made
+    for, and other values are refused.  Raises CodegenError for unusable object code,
     GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
     """
 
@@ -51,8 +54,10 @@ class Program:
         threads: int | None = None,
         flush_denormals: bool = False,
         prepared: NDArray[np.uint8] | None = None,
+        values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> None:
         self.spec = spec
+        self._values = dict(values)
         self.threads = default_threads() if threads is None else threads
         if not 1 <= self.threads <= _MOST_THREADS:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
@@ -190,6 +195,8 @@ class Program:
                     f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
                     f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
                 )
+            if tensor.name in self._values:
+                require_value(tensor.name, self._values[tensor.name], array)
             arrays.append(array)
         return arrays
 

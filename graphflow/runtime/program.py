@@ -86,6 +86,36 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTensor:
+    """An input or output of a model whose extents are not all known.
+
+    An extent is a number, the name that the model has for it, or `?`.  `shape` is None where even
+    the rank is not known.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{extents}]"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a tensor of a dtype that kernels may have."""
+        try:
+            return np.dtype(self.dtype).kind in _KINDS
+        except TypeError:
+            return False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an extent is not known."""
+        return self.shape is None or any(isinstance(extent, str) for extent in self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class GuardedOutput:
     """After a run, each element of output number `output` has to be from `lo` to `hi`.
 

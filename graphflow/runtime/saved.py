@@ -1,7 +1,9 @@
-"""A prepared program as a file, and back.
+"""Prepared programs as a file, and back.
 
-Comes in: a program that has run `prepare`, and documents about it that mean nothing here.  Goes
-out: one file, of which the constants are mapped and not read.  What always holds: of the constants
+Comes in: programs that have run `prepare`, and documents about each that mean nothing here.  Goes
+out: one file, of which the constants are mapped and not read; programs with equal constants share
+them there.  The first program's sections are called `program`, `code`, `constants`…, those of the
+next `1:program`….  What always holds: of the constants
 only those that `run` reads are stored, in the form in which it reads them, so loading computes
 nothing; what is loaded passed the checksums, the checks of `ProgramSpec` and of the linker, and is
 for this processor.
@@ -9,10 +11,12 @@ for this processor.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,9 +58,13 @@ class SavedProgram:
     arrays: Mapping[str, NDArray[Any]]
     documents: Mapping[str, bytes]
 
-    def load(self, threads: int | None) -> Program:
-        """Link it; the errors are those of `Program`."""
-        return Program(self.spec, threads, self.flush_denormals, prepared=self.constants)
+    def load(
+        self, threads: int | None, values: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    ) -> Program:
+        """Link it, for these values of inputs; the errors are those of `Program`."""
+        return Program(
+            self.spec, threads, self.flush_denormals, prepared=self.constants, values=values
+        )
 
 
 def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
@@ -80,73 +88,104 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
     )
 
 
-def save_program(path: str | Path, saved: SavedProgram, written_by: str) -> None:
+def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by: str) -> None:
     """Write the file; GraphflowError where the system refuses, with the old file untouched.
 
-    The same program gives the same bytes.
+    All programs are for one processor.  The same programs give the same bytes.
     """
-    if saved.spec.prepare or len(saved.constants) != saved.spec.constant_bytes:
-        raise VerifyError("only a prepared program can be saved")
-    needed = saved.processor
+    needed = programs[0].processor
+    for saved in programs:
+        if saved.spec.prepare or len(saved.constants) != saved.spec.constant_bytes:
+            raise VerifyError("only a prepared program can be saved")
+        if saved.processor != needed:
+            raise VerifyError("programs for several processors are saved in one file")
     header = {
         "graphflow": written_by,
         "cpu": needed.cpu,
         "features": needed.features,
         "exact": needed.exact,
+        "programs": len(programs),
     }
-    table, arrays = _packed(saved.arrays)
-    program = {**_program(saved.spec), "flush_denormals": saved.flush_denormals, "arrays": table}
-    sections: dict[str, Bytes] = {
-        "program": _json(program),
-        "code": b"".join(code for _, code in saved.spec.objects),
-        "arrays": arrays,
-        **{f"{_DOCUMENT}{name}": content for name, content in saved.documents.items()},
-        **{f"{_SECTION}{spec.name}": spec.section.model for spec in saved.spec.sections},
-        "constants": saved.constants.data,
-    }
+    sections: dict[str, Bytes] = {}
+    owners: dict[bytes, int] = {}
+    for number, saved in enumerate(programs):
+        owner = owners.setdefault(hashlib.sha256(saved.constants.data).digest(), number)
+        sections |= _file_sections(saved, number, owner)
     write_container(path, header, sections)
 
 
-def load_program(path: str | Path) -> SavedProgram:
-    """Read and check a file.
+def load_programs(path: str | Path) -> tuple[SavedProgram, ...]:
+    """Read and check a file: the programs in the order in which they were saved.
 
     InvalidModel for one that is damaged or of another format, CodegenError for one that is for
     another processor.
     """
     with Container(path) as file:
         try:
-            return _load(file)
+            header = file.header
+            needed = Processor(header["cpu"], tuple(header["features"]), header["exact"])
+            check_host(needed, f"the saved model {file.path}")
+            if header["programs"] < 1:
+                raise VerifyError("it has no program")
+            constants: dict[int, NDArray[np.uint8]] = {}
+            return tuple(
+                _load(file, number, needed, constants) for number in range(header["programs"])
+            )
         except (KeyError, TypeError, ValueError, VerifyError) as error:
             raise file.refuse(f"it does not describe a program ({error!r})") from error
 
 
-def _load(file: Container) -> SavedProgram:
-    header = file.header
-    needed = Processor(header["cpu"], tuple(header["features"]), header["exact"])
-    check_host(needed, f"the saved model {file.path}")
-    program = json.loads(file.read("program"))
-    models = {
-        name.removeprefix(_SECTION): file.read(name)
-        for name in file.names
-        if name.startswith(_SECTION)
+def _file_sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
+    """The sections of program `number`, whose constants are those of program `owner`."""
+    table, arrays = _packed(saved.arrays)
+    program = {
+        **_program(saved.spec),
+        "flush_denormals": saved.flush_denormals,
+        "arrays": table,
+        "constants_of": owner,
     }
-    spec = _spec(program, file.read("code"), models)
-    arrays, constants = file.map("arrays"), file.map("constants")
-    documents = {
-        name.removeprefix(_DOCUMENT): file.read(name)
-        for name in file.names
-        if name.startswith(_DOCUMENT)
+    sections: dict[str, Bytes] = {
+        "program": _json(program),
+        "code": b"".join(code for _, code in saved.spec.objects),
+        "arrays": arrays,
+        **{f"{_DOCUMENT}{name}": content for name, content in saved.documents.items()},
+        **{f"{_SECTION}{spec.name}": spec.section.model for spec in saved.spec.sections},
     }
-    if len(constants) != spec.constant_bytes:
-        raise VerifyError(f"{len(constants)} bytes of constants instead of {spec.constant_bytes}")
+    if owner == number:
+        sections["constants"] = saved.constants.data
+    return {f"{_prefix(number)}{name}": content for name, content in sections.items()}
+
+
+def _prefix(number: int) -> str:
+    return f"{number}:" if number else ""
+
+
+def _load(
+    file: Container, number: int, needed: Processor, constants: dict[int, NDArray[np.uint8]]
+) -> SavedProgram:
+    """Program `number`; `constants` are those of earlier ones, which this one may share."""
+    prefix = _prefix(number)
+    program = json.loads(file.read(f"{prefix}program"))
+    models = _named_sections(file, f"{prefix}{_SECTION}")
+    spec = _spec(program, file.read(f"{prefix}code"), models)
+    if program["constants_of"] == number:
+        constants[number] = file.map(f"{prefix}constants")
+    block = constants[program["constants_of"]]
+    if len(block) != spec.constant_bytes:
+        raise VerifyError(f"{len(block)} bytes of constants instead of {spec.constant_bytes}")
     return SavedProgram(
         spec=spec,
-        constants=constants,
+        constants=block,
         processor=needed,
         flush_denormals=program["flush_denormals"],
-        arrays=_unpacked(program["arrays"], arrays),
-        documents=documents,
+        arrays=_unpacked(program["arrays"], file.map(f"{prefix}arrays")),
+        documents=_named_sections(file, f"{prefix}{_DOCUMENT}"),
     )
+
+
+def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
+    """The contents of all sections whose names begin like that, by the rest of their names."""
+    return {n.removeprefix(prefix): file.read(n) for n in file.names if n.startswith(prefix)}
 
 
 # The program as JSON ----------------------------------------------------------------------------

@@ -13,16 +13,18 @@ cheapest plan is timed as a whole, beside those with one family of layouts (`tun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+from numpy.typing import ArrayLike
 
 from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.compiler import WORKER_MODULES, Model, program_of, worker_count
 from graphflow.cost import Timings, TimingTable
-from graphflow.errors import InvalidModel, LayoutConflict
+from graphflow.errors import SHAPES, InvalidModel, LayoutConflict
 from graphflow.flow import Planning, ToTime, contenders, plan_groups, regrouped, uniform_pins
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
@@ -81,6 +83,7 @@ def tune(
     model: Model,
     *,
     input_shapes: Shapes | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
     target: Target | None = None,
     threads: int | None = None,
     timings: str | None = None,
@@ -92,7 +95,8 @@ def tune(
     """Time what decides about the plan of `model`, and add it to the table `timings`.
 
     The table is by default that of the user.  It grows after every few timings, so that whatever
-    ends this function loses little, and what it has is not timed again.  `progress` is called with
+    ends this function loses little, and what it has is not timed again.  `input_shapes` and
+    `input_values` are those of `compile`.  `progress` is called with
     what is being done, `counting` with how many of how many kernels that is done.  Raises
     CodegenError where this processor cannot run code for `target`.
     """
@@ -101,7 +105,7 @@ def tune(
     count = threads or chosen.threads or default_threads()
     check_host(processor_of(aim.cpu, aim.features), "what is to be timed")
     table = TimingTable(timings or chosen.timings or default_timings(), aim, count)
-    graph = _graph(model, input_shapes or {})
+    graph = _graph(model, input_shapes or {}, input_values or {})
     trace = Trace(chosen, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
         stand = Stand(aim, count, PROTOCOL if protocol is None else protocol)
@@ -109,15 +113,15 @@ def tune(
         return _Tuner(graph, table, stand, wholes, trace, workers, chosen, progress).run()
 
 
-def _graph(model: Model, shapes: Shapes) -> OperatorGraph:
+def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
     proto = read_model(model)
-    missing = [name for name in symbolic_inputs(proto) if name not in shapes]
+    missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
     if missing:
         raise InvalidModel(
-            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for given shapes: "
-            "tune with input_shapes={name: (extents…)}, or --shape NAME=1x3x224x224"
+            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for given ones",
+            remedies=(SHAPES,),
         )
-    return fuse(canonicalize(import_model(proto, shapes)))
+    return fuse(canonicalize(import_model(proto, shapes, values)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,14 @@ from graphflow.kernels.definitions.reduction import (
     softmax,
 )
 from graphflow.kernels.definitions.resize import Coordinates, resize_linear, resize_nearest
+from graphflow.kernels.definitions.sampling import (
+    BORDERS,
+    deformed_columns,
+    grid_places,
+    grid_sample,
+    region_points,
+    roi_align,
+)
 from graphflow.kernels.definitions.segments import (
     ReadThrough,
     Segment,
@@ -86,6 +94,7 @@ from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
+    "BORDERS",
     "MOST_RUNS",
     "REDUCTIONS",
     "UNARY_VALUES",
@@ -107,6 +116,7 @@ __all__ = [
     "copied",
     "copy",
     "count_of",
+    "deformed_columns",
     "depth_to_space",
     "elementwise",
     "expand",
@@ -119,6 +129,8 @@ __all__ = [
     "gemm",
     "global_average_pool",
     "global_max_pool",
+    "grid_places",
+    "grid_sample",
     "group_normalization",
     "kept_slices",
     "layer_normalization",
@@ -142,10 +154,12 @@ __all__ = [
     "ranks",
     "reduce",
     "reduced_through",
+    "region_points",
     "reshape",
     "resize_linear",
     "resize_nearest",
     "reverse_sequence",
+    "roi_align",
     "runs_of",
     "scale_and_shift",
     "scatter_elements",

@@ -1,0 +1,137 @@
+"""Operators that read a tensor at places that are computed: GridSample, RoiAlign, DeformConv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call
+from graphflow.frontends.ops_indexing import require_from
+from graphflow.frontends.ops_window import window_attributes
+from graphflow.kernels.definitions import (
+    BORDERS,
+    Window,
+    convolution,
+    deformed_columns,
+    fill,
+    grid_places,
+    grid_sample,
+    reduce,
+    region_points,
+    reshape,
+    roi_align,
+)
+
+MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""Names of opset 16, by what they are called since opset 20."""
+
+
+def _part(call: Call, word: str) -> str:
+    return call.context.unique_tensor_name(f"{call.name}.{word}")
+
+
+def _grid_sample(call: Call) -> None:
+    mode = str(call.attribute("mode", "linear"))
+    mode = MODES.get(mode, mode)
+    border = str(call.attribute("padding_mode", "zeros"))
+    align = bool(call.attribute("align_corners", 0))
+    shape, grid = call.shape(0), call.shape(1)
+    if len(grid) != len(shape) or len(shape) < 3 or grid[0] != shape[0]:
+        raise InvalidModel(
+            f"GridSample node {call.name}: a grid of shape {grid} does not fit {shape}"
+        )
+    # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
+    moved = "zeros" if mode == "cubic" and border in BORDERS else border
+    func = grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
+    places = call.emit(func, call.inputs[1:2], _part(call, "places"), "places")
+    func = grid_sample(
+        shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
+    )
+    call.emit(func, (call.inputs[0], places))
+
+
+def _roi_align(call: Call) -> None:
+    """Without a `sampling_ratio` bins have as many points as they are long; a guard bounds them."""
+    shape, rois = call.shape(0), call.shape(1)
+    mode = str(call.attribute("mode", "avg"))
+    default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    coordinates = str(call.attribute("coordinate_transformation_mode", default))
+    outputs = (int(call.attribute("output_height", 1)), int(call.attribute("output_width", 1)))
+    ratio = int(call.attribute("sampling_ratio", 0))
+    scale = float(call.attribute("spatial_scale", 1.0))
+    if mode not in ("avg", "max") or coordinates not in ("half_pixel", "output_half_pixel"):
+        raise InvalidModel(
+            f"RoiAlign node {call.name}: mode {mode} with coordinates {coordinates} does not exist"
+        )
+    if len(shape) != 4 or rois[1:] != (4,) or call.shape(2) != rois[:1]:
+        raise InvalidModel(
+            f"RoiAlign node {call.name}: data of shape {shape}, regions of shape {rois} and "
+            f"batch indices of shape {call.shape(2)} do not fit"
+        )
+    half_pixel = coordinates == "half_pixel"
+    require_from(call, 2, 0, shape[0] - 1)
+    samples = (ratio, ratio)
+    if ratio > 0:
+        func = fill((rois[0], 2), ratio, "int64")
+        counts = call.emit(func, (), _part(call, "points"), "points")
+    else:
+        # Room for regions of twice the size of the image.
+        most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
+        samples = (most, most)
+        func = region_points(rois[0], outputs, scale, half_pixel, call.dtype())
+        counts = call.emit(func, call.inputs[1:2], _part(call, "points"), "points")
+        largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
+        if rois[0]:
+            limit = call.emit(largest, (counts,), _part(call, "most_points"), "most_points")
+            subject = f"RoiAlign node {call.name}: points of a bin along an axis, at most"
+            call.context.graph.add_guard(limit, -(2**63), most, subject)
+    func = roi_align(
+        shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
+    )
+    call.emit(func, (*call.inputs[:3], counts))
+
+
+def _deform_conv(call: Call) -> None:
+    """The taps of each window gathered into columns, and a convolution of 1·1 over these."""
+    shape, weight, offsets = call.shape(0), call.shape(1), call.shape(2)
+    if len(shape) != 4:
+        call.refuse(f"data of rank {len(shape)}", "use two spatial axes")
+    kernel = weight[2:]
+    stated = tuple(call.attribute("kernel_shape", kernel))
+    if stated != kernel:
+        raise InvalidModel(
+            f"DeformConv node {call.name}: kernel_shape {stated}, the weight has {kernel}"
+        )
+    attributes = window_attributes(call, kernel)
+    window = Window.of(kernel, attributes.strides, attributes.pads, attributes.dilations)
+    out = window.output_shape(shape[2:])
+    groups = int(call.attribute("offset_group", 1))
+    taps, masked = prod(kernel), call.has(4)
+    wanted = (shape[0], 2 * groups * taps, *out)
+    fits = groups > 0 and shape[1] % groups == 0 and offsets == wanted
+    if not fits or (masked and call.shape(4) != (shape[0], groups * taps, *out)):
+        raise InvalidModel(
+            f"DeformConv node {call.name}: offsets of shape {offsets} and the mask do not fit data "
+            f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
+        )
+    func = deformed_columns(shape, out, window, groups, masked, call.dtype())
+    moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
+    columns = call.emit(func, moved, _part(call, "columns"), "columns")
+    flat = (shape[0], shape[1] * taps, *out)
+    func = reshape(func.outputs[0].shape, flat, call.dtype())
+    columns = call.emit(func, (columns,), _part(call, "flat"), "flat")
+    row = (weight[0], weight[1] * taps, 1, 1)
+    func = reshape(weight, row, call.dtype(1))
+    filters = call.emit(func, call.inputs[1:2], _part(call, "filters"), "filters")
+    func = convolution(
+        flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
+    )
+    call.emit(func, (columns, filters, *(call.inputs[3:4] if call.has(3) else ())))
+
+
+SAMPLING: dict[str, Callable[[Call], None]] = {
+    "DeformConv": _deform_conv,
+    "GridSample": _grid_sample,
+    "RoiAlign": _roi_align,
+}

@@ -1,0 +1,45 @@
+"""The inputs and outputs that a model declares, before anything is known of its open dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import onnx
+
+from graphflow.frontends.call import dtype_name, tensor_array
+from graphflow.frontends.load import settable_inputs
+from graphflow.graph import Array
+
+Declared: TypeAlias = "tuple[str, str, tuple[int | str, ...] | None]"
+"""Name, dtype and extents of a tensor; a dimension without a number has its name, or `?`."""
+
+
+def signature(proto: onnx.ModelProto) -> tuple[tuple[Declared, ...], tuple[Declared, ...]]:
+    """The inputs that a caller may set, and the outputs."""
+    graph, settable = proto.graph, settable_inputs(proto)
+    inputs = {info.name: info for info in graph.input}
+    return _declared([inputs[name] for name in settable]), _declared(graph.output)
+
+
+def input_defaults(proto: onnx.ModelProto) -> dict[str, Array]:
+    """The contents of the inputs that a caller may leave out."""
+    settable = set(settable_inputs(proto))
+    return {
+        tensor.name: tensor_array(tensor, f"initializer {tensor.name}")
+        for tensor in proto.graph.initializer
+        if tensor.name in settable
+    }
+
+
+def _declared(infos: Sequence[onnx.ValueInfoProto]) -> tuple[Declared, ...]:
+    found: list[Declared] = []
+    for info in infos:
+        tensor = info.type.tensor_type
+        shape = tuple(
+            int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+            for dim in tensor.shape.dim
+        )
+        dtype = dtype_name(tensor.elem_type) if tensor.elem_type else "?"
+        found.append((info.name, dtype, shape if tensor.HasField("shape") else None))
+    return tuple(found)

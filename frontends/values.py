@@ -1,0 +1,126 @@
+"""Graph inputs whose values are taken as known, because they decide shapes.
+
+In: values by input name, or a tensor whose contents an operator asks for.  Out: the values as the
+model's inputs have them; the graph inputs that an unknown tensor depends on.  What always holds: an
+input taken as known stays an input of the graph, and whoever runs the graph has to give that value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike
+
+from graphflow.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.graph import Array, Node, OperatorGraph
+
+VALUE_LIMIT = 64
+"""Elements of the largest input that may decide shapes: each of its values is compiled for anew."""
+
+
+def fixed_values(proto: onnx.ModelProto, given: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """`given` as arrays of the dtypes that the model declares for these inputs, in native order.
+
+    Arrays are never cast; other values, such as `[2, 3]`, become arrays of that dtype.
+    InvalidModel for a name that is no input, for another dtype or shape, and for a number that
+    would change.
+    """
+    infos = {info.name: info for info in proto.graph.input}
+    unknown = [name for name in given if name not in infos]
+    if unknown:
+        raise InvalidModel(
+            f"values are given for {', '.join(unknown)}; the model's inputs are {', '.join(infos)}"
+        )
+    return {name: _fixed(infos[name], value) for name, value in given.items()}
+
+
+def _fixed(info: onnx.ValueInfoProto, value: ArrayLike) -> Array:
+    tensor = info.type.tensor_type
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    array: Array = np.asarray(value)
+    if not isinstance(value, np.ndarray | np.generic):
+        cast = array.astype(dtype)
+        array = cast if np.array_equal(cast, array) else array
+    if array.dtype.newbyteorder("=") != dtype:
+        raise InvalidModel(
+            f"the value of input {info.name} is {array.dtype}{list(array.shape)}, the model "
+            f"declares {dtype}"
+        )
+    extents = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+    declared = tensor.HasField("shape")
+    if declared and (
+        len(extents) != array.ndim
+        or any(n not in (None, m) for n, m in zip(extents, array.shape, strict=True))
+    ):
+        raise InvalidModel(
+            f"the value of input {info.name} has shape {list(array.shape)}, the model declares "
+            f"{['?' if n is None else n for n in extents]}"
+        )
+    return np.array(array, dtype, order="C")
+
+
+def shapes_with(
+    shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> dict[str, Sequence[int]]:
+    """The shapes of inputs with those of known values; InvalidModel where the two contradict."""
+    for name, array in values.items():
+        if name in shapes and tuple(shapes[name]) != array.shape:
+            raise InvalidModel(
+                f"input {name} is given the shape {tuple(shapes[name])} and a value of shape "
+                f"{array.shape}; leave out one of them"
+            )
+    return {**shapes, **{name: array.shape for name, array in values.items()}}
+
+
+def contents_missing(
+    graph: OperatorGraph, known: Mapping[str, Array], name: str, asked: str
+) -> UnsupportedOp:
+    """The error where the contents of the tensor `name` are not known and `asked` wants them.
+
+    `ValuesNeeded` where they follow from values of small graph inputs, else why they do not.
+    """
+    sources, stuck = _sources(graph, known, name)
+    what = f"{asked} is only known at run time"
+    inputs = tuple(source for source in sources if source in graph.inputs)
+    if len(inputs) < len(sources):
+        other = next(source for source in sources if source not in inputs)
+        return UnsupportedOp(f"{what}: it depends on {other}, which no kernel computes")
+    large = [n for n in inputs if graph.values[n].size > VALUE_LIMIT]
+    if large:
+        size = graph.values[large[0]].size
+        return UnsupportedOp(
+            f"{what}: it depends on the values of graph input {large[0]}, and that has {size} "
+            f"elements; at most {VALUE_LIMIT} may decide shapes; make it an initializer, or "
+            "compute outside of the model what decides"
+        )
+    if stuck is not None and not inputs:
+        return UnsupportedOp(
+            f"{what}: {stuck.op} node {stuck.name} computes too many elements to be evaluated when "
+            "the model is compiled; simplify the model with constant folding first"
+        )
+    return ValuesNeeded(f"{what}: it depends on the values of {', '.join(inputs)}", inputs)
+
+
+def _sources(
+    graph: OperatorGraph, known: Mapping[str, Array], name: str
+) -> tuple[tuple[str, ...], Node | None]:
+    """The tensors without a producer that `name` depends on and whose contents are not known, and a
+    node of known inputs whose results are not."""
+    pending, stuck = [name], None
+    seen: set[str] = set()
+    sources: list[str] = []
+    while pending:
+        tensor = pending.pop()
+        if tensor in known or tensor in seen:
+            continue
+        seen.add(tensor)
+        node = graph.producer(tensor)
+        if node is None:
+            sources.append(tensor)
+            continue
+        if all(n in known for n in node.inputs):
+            stuck = node
+        pending += reversed(node.inputs)
+    return tuple(sources), stuck

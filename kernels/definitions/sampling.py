@@ -1,0 +1,409 @@
+"""Kernels that read a tensor at places that are computed as floats.
+
+In: logical shapes and attributes.  Out: a PrimFunc.  A place is rounded or floored, cast to int64
+and looked up by matched loops, so that one outside of the tensor reads nothing, whatever the cast
+of a NaN or of an infinity gives; such a place adds zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import product
+
+from graphflow.arith import IndexExpr, Var, const
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.indexing import as_int64, matched_nest
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    indices_of,
+    kernel,
+    literal,
+    loops_over,
+    nest,
+    store_stage,
+)
+from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
+from graphflow.kernels.definitions.window import Window
+from graphflow.tir import (
+    FLOATS,
+    Binary,
+    Block,
+    Body,
+    Buffer,
+    Cast,
+    Comparison,
+    Expr,
+    If,
+    IndexValue,
+    Load,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Select,
+    Store,
+    Unary,
+)
+
+CUBIC = -0.75
+"""The parameter of cubic convolution that ONNX prescribes."""
+
+BORDERS = ("zeros", "border", "reflection")
+
+
+def grid_places(
+    grid_shape: Shape,
+    extents: Shape,
+    nearest: bool,
+    border: str,
+    align_corners: bool,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[k, n, o…]` is the place on spatial axis k that `grid[n, o…]` means, as a float.
+
+    The grid's last axis counts spatial axes from the last one, in units in which the tensor is from
+    −1 to 1.  Places outside are moved into the tensor as `border` says, and with `nearest` they
+    are whole numbers.
+    """
+    if border not in BORDERS:
+        raise InvalidModel(f"padding mode {border} does not exist; {', '.join(BORDERS)} do")
+    if grid_shape[-1] != len(extents):
+        raise InvalidModel(f"a grid of shape {grid_shape} does not fit {len(extents)} spatial axes")
+    grid = Buffer("grid", grid_shape, dtype)
+    y = Buffer("y", (len(extents), *grid_shape[:-1]), dtype)
+    stages = []
+    for k, extent in enumerate(extents):
+        loops = loops_over(f"i{k}_", grid_shape[:-1])
+        at = indices_of(loops)
+        scaled = add(Load(grid, (*at, const(len(extents) - 1 - k))), 1.0)
+        if align_corners:
+            place = multiply(divide(scaled, 2.0), float(extent - 1))
+        else:
+            place = divide(subtract(multiply(scaled, float(extent)), 1.0), 2.0)
+        if nearest:
+            place = Unary("round", place)
+        if border == "border":
+            place = _clamped(place, extent)
+        elif border == "reflection":
+            place = _reflected(place, extent, align_corners)
+        stages.append(store_stage(f"places{k}", y, loops, (const(k), *at), place))
+    return kernel("grid_places", (grid,), (y,), stages)
+
+
+def grid_sample(
+    x_shape: Shape,
+    places_shape: Shape,
+    mode: str,
+    border: str,
+    align_corners: bool,
+    dtype: str = "float32",
+    place_dtype: str = "float32",
+) -> PrimFunc:
+    """`y[n, c, o…]` is x[n, c] at the places `places[:, n, o…]` that `grid_places` gives.
+
+    `mode` is nearest, linear or cubic: the nearest element, or a mean of two or four neighbours
+    along each axis.  Neighbours outside are zero, or taken from inside as `border` says.
+    """
+    if mode not in ("nearest", "linear", "cubic"):
+        raise InvalidModel(f"mode {mode} does not exist; nearest, linear and cubic do")
+    if mode != "nearest" and dtype not in FLOATS:
+        raise UnsupportedOp(f"{mode} sampling of {dtype} is not built; cast the input to float32")
+    x, places = Buffer("x", x_shape, dtype), Buffer("places", places_shape, place_dtype)
+    out = places_shape[2:]
+    y = Buffer("y", (*x_shape[:2], *out), dtype)
+    loops = loops_over("o", (x_shape[0], *out))
+    at = indices_of(loops)
+    body = _zeroed(y, at)
+    taps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
+    rank = len(out)
+    for number, corner in enumerate(product(taps, repeat=rank)):
+        positions: list[Expr] = []
+        weights: list[Expr] = []
+        for k, tap in enumerate(corner):
+            place = Load(places, (const(k), *at))
+            if mode == "nearest":
+                positions.append(as_int64(place))
+                continue
+            low = Unary("floor", place)
+            whole = add(low, float(tap)) if tap else low
+            if border == "border":
+                whole = _clamped(whole, x_shape[2 + k])
+            elif border == "reflection":
+                whole = _reflected(whole, x_shape[2 + k], align_corners)
+            positions.append(as_int64(whole))
+            weights.append(_weight(subtract(place, low), tap, mode == "cubic"))
+        body += _added(x, y, at, positions, weights, str(number))
+    return kernel("grid_sample", (x, places), (y,), (Block("grid_sample", nest(loops, body)),))
+
+
+def roi_align(
+    x_shape: Shape,
+    regions: int,
+    outputs: tuple[int, int],
+    samples: tuple[int, int],
+    scale: float,
+    half_pixel: bool,
+    largest: bool,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[r, c, i, j]` is the mean, or the `largest`, of points in bin (i, j) of region r of x.
+
+    `rois[r]` are the corners x, y, x, y in units of `1 / scale` elements, `batches[r]` the image;
+    `counts[r, k]` says how many points of at most `samples[k]` a bin has along axis k.  As in
+    onnxruntime the largest is that of the weighted neighbours of the points, not of their sums.
+    """
+    x, rois = Buffer("x", x_shape, dtype), Buffer("rois", (regions, 4), dtype)
+    batches = Buffer("batches", (regions,), "int64")
+    counts = Buffer("counts", (regions, 2), "int64")
+    y = Buffer("y", (regions, x_shape[1], *outputs), dtype)
+    (r, *bins), loops = (
+        (Var("r"), Var("i"), Var("j")),
+        loops_over(("r", "i", "j"), (regions, *outputs)),
+    )
+    points = loops_over(("s", "t"), samples)
+    at = (r, *bins)
+    image = Load(batches, (r,))
+    places = [
+        _in_bin(
+            *region_side(rois, r, k, scale, half_pixel),
+            IndexValue(bins[k], dtype),
+            IndexValue(points[k][0], dtype),
+            Cast(Load(counts, (r, const(k))), dtype),
+            outputs[k],
+        )
+        for k in range(2)
+    ]
+    inside = _all_of(
+        Binary("and", compared("ge", place, -1.0), compared("le", place, float(n)))
+        for place, n in zip(places, x_shape[2:], strict=True)
+    )
+    op = ReduceOp.MAX if largest else ReduceOp.ADD
+    corners: Body = ()
+    for number, corner in enumerate(product((0, 1), repeat=2)):
+        positions: list[Expr] = [image]
+        weights: list[Expr] = []
+        for k, tap in enumerate(corner):
+            last = float(x_shape[2 + k] - 1)
+            inner = _clamped(places[k], x_shape[2 + k])
+            low = Unary("floor", inner)
+            positions.append(as_int64(Binary("min", add(low, float(tap)), literal(last, dtype))))
+            weights.append(_weight(subtract(inner, low), tap, False))
+        corners += _added(x, y, at, positions, weights, str(number), op)
+    there = _all_of(
+        Comparison("lt", IndexValue(points[k][0]), Load(counts, (r, const(k)))) for k in range(2)
+    )
+    beside: Body = ()
+    if largest:
+        channels, to = _channels(y, at, "e")
+        beside = nest((channels,), (Reduce(op, y, to, literal(0, dtype)),))
+    sampled = nest(points, (If(there, (If(inside, corners, beside),)),))
+    body = (*_zeroed(y, at, float("-inf") if largest else 0.0), *sampled)
+    if largest:
+        body += _where_empty(y, at, counts, r)
+    else:
+        body += _mean(y, at, counts, r)
+    stage = Block("roi_align", nest(loops, body))
+    return kernel("roi_align", (x, rois, batches, counts), (y,), (stage,))
+
+
+def region_side(
+    rois: Buffer, r: IndexExpr, k: int, scale: float, half_pixel: bool
+) -> tuple[Expr, Expr]:
+    """Where region r begins along spatial axis k (0: rows), and how long it is, in elements."""
+    offset = 0.5 if half_pixel else 0.0
+    start, stop = (
+        subtract(multiply(Load(rois, (r, const(corner))), scale), offset)
+        for corner in (1 - k, 3 - k)
+    )
+    length = subtract(stop, start)
+    return start, length if half_pixel else Binary("max", length, literal(1.0, rois.dtype))
+
+
+def region_points(
+    regions: int, outputs: tuple[int, int], scale: float, half_pixel: bool, dtype: str = "float32"
+) -> PrimFunc:
+    """`y[r, k]`: points along axis k of a bin of region r, one for each element it is long."""
+    rois, y = Buffer("rois", (regions, 4), dtype), Buffer("y", (regions, 2), "int64")
+    stages = []
+    for k in range(2):
+        loops = loops_over(f"r{k}_", (regions,))
+        (r,) = indices_of(loops)
+        length = region_side(rois, r, k, scale, half_pixel)[1]
+        wanted = as_int64(Unary("ceil", divide(length, float(outputs[k]))))
+        stages.append(store_stage(f"points{k}", y, loops, (r, const(k)), wanted))
+    return kernel("region_points", (rois,), (y,), stages)
+
+
+def deformed_columns(
+    x_shape: Shape,
+    out: Shape,
+    window: Window,
+    offset_groups: int,
+    masked: bool,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[n, c, t, i, j]` is what tap t of a window sees of channel c at output (i, j).
+
+    Each tap is moved by `offsets[n, (group, t, axis), i, j]` and, if `masked`, multiplied by
+    `mask[n, (group, t), i, j]`; channels are divided among the groups of offsets.
+    """
+    taps = window.kernel[0] * window.kernel[1]
+    batch, channels = x_shape[:2]
+    x = Buffer("x", x_shape, dtype)
+    offsets = Buffer("offsets", (batch, 2 * offset_groups * taps, *out), dtype)
+    mask = Buffer("mask", (batch, offset_groups * taps, *out), dtype)
+    y = Buffer("y", (batch, channels, taps, *out), dtype)
+    loops = loops_over(("n", "g", "u", "v", "i", "j"), (batch, offset_groups, *window.kernel, *out))
+    n, g, u, v, i, j = indices_of(loops)
+    share = channels // offset_groups
+    tap = u * window.kernel[1] + v
+
+    def where(c: IndexExpr) -> tuple[tuple[IndexExpr, ...], tuple[IndexExpr, ...]]:
+        channel = g * share + c
+        return (n, channel, tap, i, j), (n, channel)
+
+    places: list[Expr] = []
+    for k, (o, t) in enumerate(((i, u), (j, v))):
+        begin = o * window.strides[k] + t * window.dilations[k] - window.pads_begin[k]
+        moved = Load(offsets, (n, (g * taps + tap) * 2 + k, i, j))
+        places.append(add(moved, IndexValue(begin, dtype)))
+    (clear,) = loops_over("z", (share,))
+    body = nest((clear,), (Store(y, where(clear[0])[0], literal(0, dtype)),))
+    for number, corner in enumerate(product((0, 1), repeat=2)):
+        positions: list[Expr] = []
+        weights: list[Expr] = []
+        for k, tapped in enumerate(corner):
+            low = Unary("floor", places[k])
+            positions.append(as_int64(add(low, float(tapped)) if tapped else low))
+            weights.append(_weight(subtract(places[k], low), tapped, False))
+        if masked:
+            weights.append(Load(mask, (n, g * taps + tap, i, j)))
+        rows = loops_over(f"row{number}_", x_shape[2:])
+        (inner,) = loops_over(f"c{number}_", (share,))
+        to, lead = where(inner[0])
+        value = multiply(Load(x, (*lead, *indices_of(rows))), reduce(multiply, weights))
+        update = Reduce(ReduceOp.ADD, y, to, value)
+        body += matched_nest(rows, positions, nest((inner,), (update,)))
+    inputs = (x, offsets, mask) if masked else (x, offsets)
+    stage = Block("deformed_columns", nest(loops, body))
+    return kernel("deformed_columns", inputs, (y,), (stage,))
+
+
+# Places and weights ------------------------------------------------------------------------------
+
+
+def _clamped(place: Expr, extent: int) -> Expr:
+    low, high = literal(0.0, place.dtype), literal(float(extent - 1), place.dtype)
+    return Binary("min", Binary("max", place, low), high)
+
+
+def _reflected(place: Expr, extent: int, align_corners: bool) -> Expr:
+    """A place outside mirrored at the borders until it is inside.
+
+    The borders are the centres of the first and the last element, or half an element beyond them.
+    """
+    half = 0.0 if align_corners else 0.5
+    low, high = -half, extent - 1 + half
+    if low == high:
+        return literal(low, place.dtype)
+    below = compared("lt", place, low)
+    beyond = Select(below, subtract(literal(low, place.dtype), place), subtract(place, high))
+    turns = Unary("floor", divide(beyond, high - low))
+    rest = subtract(beyond, multiply(turns, high - low))
+    odd = Comparison("ne", multiply(Unary("floor", divide(turns, 2.0)), 2.0), turns)
+    from_low, from_high = add(rest, low), subtract(literal(high, place.dtype), rest)
+    mirrored = Select(below, Select(odd, from_high, from_low), Select(odd, from_low, from_high))
+    outside = Binary("or", below, compared("gt", place, high))
+    return Select(outside, mirrored, place)
+
+
+def _weight(distance: Expr, tap: int, cubic: bool) -> Expr:
+    """The weight of the neighbour `tap` of a place that is `distance` behind neighbour 0."""
+    if not cubic:
+        return distance if tap else subtract(literal(1.0, distance.dtype), distance)
+    near = add(distance, 1.0) if tap == -1 else distance
+    if tap > 0:
+        near = subtract(literal(float(tap), distance.dtype), distance)
+    if tap in (0, 1):
+        inner = subtract(multiply(near, CUBIC + 2), CUBIC + 3)
+        return add(multiply(multiply(inner, near), near), 1.0)
+    inner = subtract(multiply(near, CUBIC), 5 * CUBIC)
+    return subtract(multiply(add(multiply(inner, near), 8 * CUBIC), near), 4 * CUBIC)
+
+
+def _in_bin(start: Expr, length: Expr, number: Expr, point: Expr, points: Expr, bins: int) -> Expr:
+    """Where a point of a bin lies, of `points` that divide it evenly."""
+    size = divide(length, float(bins))
+    within = divide(multiply(add(point, 0.5), size), points)
+    return add(add(start, multiply(number, size)), within)
+
+
+# Bodies ------------------------------------------------------------------------------------------
+
+
+def _channels(y: Buffer, at: Sequence[IndexExpr], name: str) -> tuple[Loop, tuple[IndexExpr, ...]]:
+    """A loop over the channels of y, and the element at the other indices `at`."""
+    channel = Var(name)
+    return (channel, y.shape[1]), (at[0], channel, *at[1:])
+
+
+def _zeroed(y: Buffer, at: Sequence[IndexExpr], value: float = 0.0) -> Body:
+    channels, to = _channels(y, at, "z")
+    return nest((channels,), (Store(y, to, literal(value, y.dtype)),))
+
+
+def _added(
+    x: Buffer,
+    y: Buffer,
+    at: Sequence[IndexExpr],
+    positions: Sequence[Expr],
+    weights: Sequence[Expr],
+    name: str,
+    op: ReduceOp = ReduceOp.ADD,
+) -> Body:
+    """All channels of x at these positions, weighted, into y; stored where there are no weights.
+
+    Positions are those of the spatial axes, behind that of the image if this is not `at[0]`.
+    """
+    channels, to = _channels(y, at, f"c{name}_")
+    spatial = loops_over(f"row{name}_", x.shape[2:])
+    image: IndexExpr = at[0]
+    rows: tuple[Loop, ...] = spatial
+    if len(positions) > len(spatial):
+        image = Var(f"image{name}_")
+        rows = ((image, x.shape[0]), *spatial)
+    value: Expr = Load(x, (image, channels[0], *indices_of(spatial)))
+    if not weights:
+        return matched_nest(rows, positions, nest((channels,), (Store(y, to, value),)))
+    weight = reduce(multiply, weights)
+    if weight.dtype != x.dtype:
+        weight = Cast(weight, x.dtype)
+    update = Reduce(op, y, to, multiply(value, weight))
+    return matched_nest(rows, positions, nest((channels,), (update,)))
+
+
+def _all_of(tests: Iterable[Expr]) -> Expr:
+    return reduce(lambda a, b: Binary("and", a, b), tests)
+
+
+def _points(counts: Buffer, r: IndexExpr) -> Expr:
+    """How many points each bin of a region has."""
+    return multiply(Load(counts, (r, const(0))), Load(counts, (r, const(1))))
+
+
+def _mean(y: Buffer, at: Sequence[IndexExpr], counts: Buffer, r: IndexExpr) -> Body:
+    channels, to = _channels(y, at, "d")
+    number = Cast(Binary("max", _points(counts, r), literal(1, "int64")), y.dtype)
+    return nest((channels,), (Store(y, to, divide(Load(y, to), number)),))
+
+
+def _where_empty(y: Buffer, at: Sequence[IndexExpr], counts: Buffer, r: IndexExpr) -> Body:
+    """Zero where a bin has no points."""
+    channels, to = _channels(y, at, "d")
+    return (If(_has_none(counts, r), nest((channels,), (Store(y, to, literal(0, y.dtype)),))),)
+
+
+def _has_none(counts: Buffer, r: IndexExpr) -> Expr:
+    first, second = (compared("lt", Load(counts, (r, const(k))), 1) for k in range(2))
+    return Binary("or", first, second)
