@@ -9,6 +9,7 @@ from test_control import BRANCHES, LOOP, X
 from texts import parsed
 
 import graphflow as gf
+from graphflow.errors import ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.graph import OperatorGraph
 
@@ -25,16 +26,31 @@ def agrees(model, feeds, **options) -> gf.Executable:
     return exe
 
 
+def with_data(name: str) -> str:
+    """The loop with a number `name` that comes from more elements than may decide shapes."""
+    text = LOOP.replace("(float[2,3] x)", "(float[2,3] x, float[100] data)")
+    most = f"most = ReduceMax <keepdims = 0> (data) {name} = Cast <to: int = 7> (most)"
+    return text.replace("y, rows = Loop", f"{most} y, rows = Loop")
+
+
 def test_a_loop_whose_end_a_run_decides_is_one_member():
+    model = parsed(with_data("trips"), last=np.array(1), going=np.array(True))
+    assert members(import_model(model, fallback=True)) == ["Loop"]
+    agrees(model, {**X, "data": np.full(100, 4, np.float32)})
+
+
+def test_a_loop_whose_end_is_an_input_is_compiled_for_its_value():
     text = LOOP.replace("(float[2,3] x)", "(float[2,3] x, int64 trips)")
     model = parsed(text, last=np.array(1), going=np.array(True))
-    assert members(import_model(model, fallback=True)) == ["Loop"]
-    agrees(model, {**X, "trips": np.array(4)})
+    with pytest.raises(ValuesNeeded, match=r"Loop_0: its trip count \(trips\)"):
+        import_model(model, fallback=True)
+    for trips in (1, 4):
+        agrees(model, {**X, "trips": np.array(trips)})
 
 
 def test_a_loop_that_fails_late_leaves_nothing_behind():
     # The first iterations are imported before the condition turns out to depend on a run.
-    text = LOOP.replace("(float[2,3] x)", "(float[2,3] x, int64 last)").replace(
+    text = with_data("last").replace(
         "again = Less(i, last)",
         "n = Shape <start = 0, end = 1> (v) two = Constant <value = int64 {1}> () "
         "late = Less(i, two) d = Cast <to: int = 9> (last) again = Or(late, d)",
@@ -42,9 +58,9 @@ def test_a_loop_that_fails_late_leaves_nothing_behind():
     model = parsed(text, trips=np.array(5), going=np.array(True))
     graph = import_model(model, fallback=True)
     assert members(graph) == ["Loop"]
-    assert [node.name for node in graph.nodes] == ["section1"]
+    assert [node.op for node in graph.nodes] == ["ReduceMax", "Cast", "Loop"]
     assert not [name for name in graph.values if "/" in name and "done" not in name]
-    agrees(model, {**X, "last": np.array(0)})
+    agrees(model, {**X, "data": np.zeros(100, np.float32)})
 
 
 def test_a_branch_that_may_fail_runs_outside():
