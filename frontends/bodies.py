@@ -65,16 +65,26 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def inlined(
-    body: Body, step: Step, inputs: Sequence[str], context: Context, part: str = ""
+    body: Body,
+    step: Step,
+    inputs: Sequence[str],
+    context: Context,
+    part: str = "",
+    outputs: Sequence[str] = (),
 ) -> tuple[list[Step], tuple[str, ...]]:
     """The steps of `body` applied to the tensors `inputs`, and the tensors that it gives.
 
-    A body that returns an input, a constant or an outer tensor gives that tensor itself.
+    What its nodes make has the names `outputs` where those are given.  A body that returns an
+    input, a constant or an outer tensor gives that tensor itself.
     """
     formal = [info.name for info in body.graph.input]
     if len(formal) != len(inputs):
         raise InvalidModel(f"{step}: its body has {len(formal)} inputs, {len(inputs)} are given")
     names = {**body.constants, **dict(zip(formal, inputs, strict=True))}
+    made = {name for node in body.nodes for name in node.output}
+    for info, result in zip(body.graph.output, outputs, strict=False):
+        if result and info.name in made:
+            names.setdefault(info.name, result)
     steps = _renamed_steps(body.nodes, names, {}, step, step.opsets, context, part)
     return steps, tuple(names.get(info.name, info.name) for info in body.graph.output)
 

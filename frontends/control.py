@@ -70,14 +70,15 @@ def expand_if(step: Step, context: Context) -> Sequence[Item]:
         return _select(step, context)
     taken = "then_branch" if condition.reshape(-1).any() else "else_branch"
     body = body_of(step, taken, context)
-    steps, results = inlined(body, step, (), context)
+    steps, results = inlined(body, step, (), context, outputs=step.node.output)
     if len(results) != len(step.node.output):
         raise InvalidModel(f"{step}: {taken} gives {len(results)} tensors")
     return [*body.steps, *steps, *copies(step, _named(step.node.output, results))]
 
 
 def _named(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
-    return {name: source for name, source in zip(names, sources, strict=True) if name}
+    pairs = zip(names, sources, strict=True)
+    return {name: source for name, source in pairs if name not in ("", source)}
 
 
 def _select(step: Step, context: Context) -> Sequence[Item]:
