@@ -89,7 +89,7 @@ from graphflow.kernels.definitions.selection import (
     tile,
 )
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.kernels.definitions.suppression import listed_boxes, picked_boxes
+from graphflow.kernels.definitions.suppression import box_sides, listed_boxes, picked_boxes
 from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
@@ -108,6 +108,7 @@ __all__ = [
     "at_ranks",
     "average_pool",
     "binary",
+    "box_sides",
     "broadcast",
     "cast",
     "clip",
