@@ -16,12 +16,35 @@ import onnx
 from onnx import numpy_helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.folding import Folding
+from graphflow.frontends.inference import output_types, tensor_type
+from graphflow.frontends.steps import Step, names_read
 from graphflow.frontends.values import contents_missing
-from graphflow.graph import Array, Node, OperatorGraph, Removed, Value, elements_touched
-from graphflow.tir import DTYPES, PrimFunc, interpret
+from graphflow.graph import Array, Node, OperatorGraph, Removed, Value
+from graphflow.tir import DTYPES, PrimFunc
 
-EVALUATED_AT_IMPORT = 64
-"""Elements of the largest tensor that is computed at once: shape arithmetic, bounds of a Clip."""
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """An ONNX sequence whose length is known: the element type and the tensors in it."""
+
+    elem_type: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How much of a graph there was at some time, in numbers of what comes one after another."""
+
+    values: int
+    nodes: int
+    removed: int
+    known: int
+    sequences: int
+    optionals: int
+    objects: int
+    trimmed: int
+    unrolled: int
 
 
 @dataclass(slots=True)
@@ -30,26 +53,126 @@ class Context:
 
     graph: OperatorGraph
     opset: int
-    declared: Mapping[str, tuple[str, tuple[int | None, ...] | None]]
+    declared: dict[str, tuple[str, tuple[int | None, ...] | None]]
     """dtype and shape of each tensor, as ONNX infers them; None where it does not know."""
-    read: frozenset[str]
+    read: set[str]
     """Tensors that a node reads or the graph returns."""
-    consumed: frozenset[str] = frozenset()
+    taken: set[str] = field(default_factory=set)
+    """Names that no new tensor may have."""
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
+    """The model's own functions by domain, name and overload."""
+    folding: Folding = field(default_factory=Folding)
+    sequences: dict[str, Tensors] = field(default_factory=dict)
+    optionals: dict[str, str | None] = field(default_factory=dict)
+    """For each optional the tensor or sequence in it; None where it is empty."""
+    unrolled: int = 0
+    """Nodes that unrolled loops have brought."""
+    consumed: set[str] = field(default_factory=set)
     """Tensors that a node reads."""
-    known: dict[str, Array] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
     """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
-    object_constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    """Initializers among them."""
     node_names: set[str] = field(default_factory=set)
+    node_order: list[str] = field(default_factory=list)
+    """The same, in the order they were given."""
+    types: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
+    """Types of tensors of the model and its bodies, as ONNX infers them."""
+    is_inferred: bool = True
+    """Whether ONNX inferred the types of the model as a whole."""
     trimmed: list[tuple[str, int, str]] = field(default_factory=list)
     """Outputs of the model that a run cuts along an axis, to the extent in an integer tensor."""
 
+    @property
+    def known(self) -> dict[str, Array]:
+        """Contents of tensors that cannot change, as far as they are computed."""
+        return self.folding.known
+
     def add_constant(self, name: str, array: Array) -> None:
-        """Add a tensor whose contents cannot change."""
-        check_dtype(f"constant {name}", array.dtype.name)
-        self.graph.add_initializer(name, array)
+        """Add a tensor whose contents cannot change.
+
+        One of an element type that kernels do not have is no value of the graph; what is computed
+        from it may be.
+        """
+        if array.dtype.name in DTYPES:
+            self.graph.add_initializer(name, array)
+        else:
+            self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
+
+    def add_sequence(self, name: str, sequence: Tensors) -> None:
+        """Note the tensors of a sequence, which is no value of the graph."""
+        self.sequences[name] = sequence
+        self.graph.removed[name] = Removed(f"a sequence of {len(sequence.names)} tensors")
+
+    def add_optional(self, name: str, element: str | None) -> None:
+        """Note what an optional holds, which is no value of the graph."""
+        self.optionals[name] = element
+        self.graph.removed[name] = Removed("an optional", element)
+
+    def type_of(self, name: str) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
+        """Element type and shape of a tensor; `UnsupportedOp` where `name` is none."""
+        array = self.known.get(name)
+        if array is not None:
+            return array.dtype, array.shape
+        if name not in self.graph.values:
+            raise UnsupportedOp(
+                f"{name} is no tensor, which is not built here; take the tensors out of it"
+            )
+        value = self.graph.values[name]
+        return DTYPES[value.dtype], value.shape
+
+    def declare(self, step: Step) -> None:
+        """Ask ONNX for the types of what `step` makes; `InvalidModel` where it refuses the node.
+
+        Nothing is asked where the type of something that the node reads is not known.
+        """
+        reads = names_read(step.node)
+        if any(name not in self.known and name not in self.graph.values for name in reads):
+            return
+        types = {name: tensor_type(*self.type_of(name)) for name in reads}
+        arrays = {name: self.known[name] for name in reads if name in self.known}
+        for name, found in output_types(step, types, arrays).items():
+            self.types[name] = onnx.ValueInfoProto(name=name, type=found)
+            described = declared_type(self.types[name])
+            if described is not None:
+                self.declared[name] = described
+
+    def mark(self) -> Mark:
+        """What there is now; see `undo`."""
+        graph = self.graph
+        return Mark(
+            len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
+            len(self.sequences), len(self.optionals), len(self.objects), len(self.trimmed),
+            self.unrolled,
+        )  # fmt: skip
+
+    def undo(self, mark: Mark) -> None:
+        """Take everything back that came after `mark`, the latest first."""
+        graph = self.graph
+        for name in reversed(self.node_order[mark.nodes :]):
+            if name in graph:
+                graph.remove(name)
+            self.node_names.discard(name)
+        del self.node_order[mark.nodes :]
+        values = list(graph.values)[mark.values :]
+        for name in values:
+            graph.remove_value(name)
+        graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
+        del self.trimmed[mark.trimmed :]
+        tables: tuple[tuple[dict[str, Any], int], ...] = (
+            (graph.removed, mark.removed),
+            (self.known, mark.known),
+            (self.sequences, mark.sequences),
+            (self.optionals, mark.optionals),
+            (self.objects, mark.objects),
+        )
+        for table, length in tables:
+            for name in list(table)[length:]:
+                del table[name]
+        self.unrolled = mark.unrolled
+
+    def constant(self, name: str) -> Array | None:
+        """The contents of a tensor, None where a run decides them; see `Folding.constant`."""
+        return self.folding.constant(name)
 
     def unique_node_name(self, wanted: str) -> str:
         """`wanted`, or with a number behind it where a node has that name."""
@@ -58,14 +181,16 @@ class Context:
             number += 1
             name = f"{wanted}_{number}"
         self.node_names.add(name)
+        self.node_order.append(name)
         return name
 
     def unique_tensor_name(self, wanted: str) -> str:
         """`wanted`, or with a number behind it where the model has such a tensor."""
         name, number = wanted, 0
-        while name in self.graph.values or name in self.declared or name in self.read:
+        while name in self.graph.values or name in self.declared or name in self.taken:
             number += 1
             name = f"{wanted}_{number}"
+        self.taken.add(name)
         return name
 
 
@@ -80,20 +205,17 @@ def check_dtype(what: str, dtype: str) -> None:
 class Call:
     """An ONNX node: typed attributes, inputs by position, and `emit` for the kernels it becomes."""
 
-    def __init__(self, proto: onnx.NodeProto, index: int, context: Context) -> None:
+    def __init__(self, step: Step, context: Context) -> None:
+        proto = step.node
         self.context = context
         self.op = proto.op_type
-        self.name = context.unique_node_name(proto.name or f"{proto.op_type}_{index}")
+        self.opset = step.opset
+        """The opset that the node was written for: the model's, or that of a function."""
+        self.name = context.unique_node_name(step.name)
         self.inputs = tuple(proto.input)
         self.outputs = tuple(proto.output)
         self._attributes = {a.name: a for a in proto.attribute}
         self._unread = dict.fromkeys(self._attributes)
-        self._emitted: list[Node] = []
-
-    @property
-    def opset(self) -> int:
-        """The opset of the model."""
-        return self.context.opset
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's Python value; strings are decoded; `default` where it is not given."""
@@ -118,7 +240,15 @@ class Call:
         """The input tensor at `position`."""
         if not self.has(position):
             raise InvalidModel(f"{self.op} node {self.name} lacks its input {position}")
-        return self.context.graph.values[self.inputs[position]]
+        name = self.inputs[position]
+        value = self.context.graph.values.get(name)
+        if value is not None:
+            return value
+        if name not in self.context.known:
+            self.refuse(f"input {name} is no tensor", "take the tensors out of it in the model")
+        # Only constants of element types that kernels do not have are no values of the graph.
+        dtype = self.context.known[name].dtype.name
+        return self.refuse(f"input {name} has dtype {dtype}", f"use one of {', '.join(DTYPES)}")
 
     def shape(self, position: int) -> tuple[int, ...]:
         """The logical shape of an input."""
@@ -138,7 +268,7 @@ class Call:
         `ValuesNeeded` where they follow from values of graph inputs that are not known,
         `UnsupportedOp` where they cannot be found out.
         """
-        array = self.known(position)
+        array = self.context.constant(self.inputs[position]) if self.has(position) else None
         if array is None:
             tensor = self.value(position).name
             asked = f"{self.op} node {self.name}: input {tensor} ({role})"
@@ -180,13 +310,12 @@ class Call:
         op = f"{self.op}.{part}" if part else self.op
         node = Node(name, op, func, names, (result,), (self.name,))
         self.context.graph.add(node)
-        self._emitted.append(node)
-        self._evaluate(node)
         return result
 
     def emit_constant(self, array: Array) -> None:
         """Let the node's output be `array`."""
-        self.expect(self.outputs[0], array.dtype.name, array.shape)
+        if array.dtype.name in DTYPES:
+            self.expect(self.outputs[0], array.dtype.name, array.shape)
         self.context.add_constant(self.outputs[0], array)
 
     def emit_bounded(
@@ -203,14 +332,6 @@ class Call:
         How many elements a run gives there is the only element of the integer tensor `count`.
         `UnsupportedOp` where another node reads the output, as no kernel has such an extent.
         """
-        extent = self.context.known.get(count)
-        arrays = [self.context.known[name] for name in inputs if name in self.context.known]
-        if extent is not None and len(arrays) == len(inputs):
-            names = [buffer.name for buffer in func.inputs]
-            whole = interpret(func, dict(zip(names, arrays, strict=True)))
-            cut = (slice(None),) * axis + (slice(int(extent)),)
-            self.context.add_constant(output, whole[func.outputs[0].name][cut])
-            return
         if output in self.context.consumed:
             self.refuse(
                 f"how many elements its output {output} has is only known at run time, and other "
@@ -240,31 +361,6 @@ class Call:
                 f"attributes, but the model says {declared_dtype}{declared}"
             )
 
-    def _evaluate(self, node: Node) -> None:
-        arrays = [self.context.known.get(name) for name in node.inputs]
-        known = [array for array in arrays if array is not None]
-        if len(known) < len(arrays) or elements_touched(node.func) > EVALUATED_AT_IMPORT:
-            return
-        names = [buffer.name for buffer in node.func.inputs]
-        results = interpret(node.func, dict(zip(names, known, strict=True)))
-        self.context.known[node.outputs[0]] = results[node.func.outputs[0].name]
-
-    def undo(self) -> None:
-        """Take everything back that the node became, as if it had not been imported."""
-        context, graph = self.context, self.context.graph
-        for node in reversed(self._emitted):
-            graph.remove(node.name)
-            context.node_names.discard(node.name)
-        made = {name for node in self._emitted for name in node.outputs}
-        graph.guards = tuple(guard for guard in graph.guards if guard.value not in made)
-        context.trimmed = [trim for trim in context.trimmed if trim[0] not in self.outputs]
-        for name in made.union(name for name in self.outputs if name in graph.values):
-            graph.remove_value(name)
-            context.known.pop(name, None)
-        for name in self.outputs:
-            graph.removed.pop(name, None)
-        context.node_names.discard(self.name)
-
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""
         if self._unread:
@@ -278,9 +374,28 @@ def dtype_name(elem_type: int) -> str:
     return name
 
 
+def declared_type(
+    info: onnx.ValueInfoProto,
+) -> tuple[str, tuple[int | None, ...] | None] | None:
+    """Element type and shape of a tensor, as far as they are stated; None where it is none."""
+    tensor = info.type.tensor_type
+    if not tensor.elem_type:
+        return None
+    if not tensor.HasField("shape"):
+        return dtype_name(tensor.elem_type), None
+    dims = tensor.shape.dim
+    shape = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in dims)
+    return dtype_name(tensor.elem_type), shape
+
+
 def tensor_array(tensor: onnx.TensorProto, what: str) -> Array:
     """A tensor proto as numpy; `UnsupportedOp` for element types that kernels do not have."""
     check_dtype(what, dtype_name(tensor.data_type))
+    return known_array(tensor, what)
+
+
+def known_array(tensor: onnx.TensorProto, what: str) -> Array:
+    """A tensor proto as numpy, whatever its element type; `InvalidModel` where it is damaged."""
     # Protos hand out read-only views into their bytes; those are fine, nothing here writes.
     try:
         array: Array = numpy_helper.to_array(tensor)

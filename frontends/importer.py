@@ -13,10 +13,21 @@ from pathlib import Path
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp, ValuesNeeded
-from graphflow.foreign import ForeignNode, ObjectSpec
-from graphflow.frontends.call import Call, Context, check_dtype, dtype_name, tensor_array
-from graphflow.frontends.load import LoadedModel, load_model, read_model, without_functions
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.foreign import ObjectSpec
+from graphflow.frontends.bodies import feed
+from graphflow.frontends.call import (
+    Call,
+    Context,
+    check_dtype,
+    declared_type,
+    dtype_name,
+    known_array,
+)
+from graphflow.frontends.contrib import CONTRIB
+from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
+from graphflow.frontends.control import CONTROL
+from graphflow.frontends.load import LoadedModel, load_model, read_model
 from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_indexing import INDEXING
@@ -30,9 +41,13 @@ from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
-from graphflow.frontends.sections import Around, Member, add_sections, names_read, stages_of
+from graphflow.frontends.rewrites import REWRITES, Rewrite
+from graphflow.frontends.sections import Around, Member, add_sections, stages_of
+from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.signature import signature
+from graphflow.frontends.steps import Step, names_in, names_read
 from graphflow.frontends.values import fixed_values, shapes_with
+from graphflow.frontends.walk import Operators, Walk, of_type
 from graphflow.graph import OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
@@ -53,6 +68,16 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 }
 """What each ONNX operator of the standard domain becomes."""
 
+RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
+"""Operators that are gone when a model is imported."""
+
+REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+    **REWRITES,
+    **CONTRIB,
+    **CONTRIB_ATTENTION,
+}
+"""Operators, by domain and name, that become others of the standard domain."""
+
 
 def import_model(
     model: str | Path | bytes | onnx.ModelProto,
@@ -72,26 +97,14 @@ def import_model(
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values))
     proto = loaded.graph
-    consumed = frozenset(name for node in proto.node for name in node.input)
-    read = consumed.union(info.name for info in proto.output)
-    context = Context(OperatorGraph(), loaded.opset, _declared(proto), read, consumed)
-    if not fallback:
-        _refuse_unknown_operators(proto)
+    steps = _steps(proto, _opsets(loaded.header))
+    context = _context(loaded)
     _add_sources(loaded, context, fallback)
     context.known.update(values)
-    foreign: dict[int, Member] = {}
-    for index, node in enumerate(proto.node):
-        call = Call(node, index, context)
-        try:
-            _import_node(call, node)
-        except UnsupportedOp as error:
-            # Given these values the node has a kernel, and one that knows its shapes.
-            if not fallback or isinstance(error, ValuesNeeded):
-                raise
-            call.undo()
-            reason = str(error).removeprefix(f"{call.op} node {call.name}: ")
-            foreign[index] = _foreign(call, node, reason)
-    _add_foreign(loaded, foreign, context)
+    walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback)
+    walk.run(steps, [info.name for info in proto.output])
+    _add_object_outputs(walk, proto, steps)
+    _add_foreign(loaded, walk)
     context.graph.set_outputs(i.name for i in proto.output if i.name not in context.objects)
     for output, axis, count in context.trimmed:
         context.graph.trim_output(output, axis, count)
@@ -108,55 +121,69 @@ def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
     proto = read_model(model)
     for name, dtype, _ in signature(proto)[0]:
         check_dtype(f"graph input {name}", dtype)
-    _refuse_unknown_operators(without_functions(proto))
+    opsets = _opsets(proto)
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    context = Context(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
+    walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback=False)
+    walk.refuse_unbuilt(_steps(proto.graph, opsets))
 
 
-def _import_node(call: Call, proto: onnx.NodeProto) -> None:
-    """Add the kernels of a node; every error of its own names it."""
-    objects = call.context.objects
-    taken = next((name for name in names_read(proto) if name in objects), None)
-    if taken is not None:
-        raise UnsupportedOp(f"its input {taken} is {objects[taken]}, which no kernel takes")
-    if not _is_built(proto):
-        raise UnsupportedOp("no kernel is built for this operator")
-    try:
-        OPERATORS[call.op](call)
-    except GraphflowError as error:
-        if call.name in str(error):
-            raise
-        raise type(error)(f"{call.op} node {call.name}: {error}") from error
-    call.finish()
+def _steps(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> list[Step]:
+    return [
+        Step(node, node.name or f"{node.op_type}_{index}", opsets)
+        for index, node in enumerate(graph.node)
+    ]
 
 
-def _is_built(proto: onnx.NodeProto) -> bool:
-    return proto.domain in ("", "ai.onnx") and proto.op_type in OPERATORS
+def _opsets(header: onnx.ModelProto) -> dict[str, int]:
+    return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in header.opset_import}
 
 
-def _foreign(call: Call, proto: onnx.NodeProto, reason: str) -> Member:
-    """The node as a member of a section, its outputs as values or as objects."""
-    context = call.context
-    for name in filter(None, call.outputs):
-        dtype, shape = context.declared.get(name, (None, None))
-        if dtype in DTYPES and shape is not None and None not in shape:
-            extents = tuple(n for n in shape if n is not None)
-            context.graph.add_value(Value(name, dtype, extents))
-        else:
-            open_shape = "a tensor whose shape is not known before a run"
-            context.objects[name] = open_shape if dtype in DTYPES else _of_type(dtype)
-    node = ForeignNode(call.name, proto.op_type, reason)
-    return Member(proto, node, names_read(proto))
+def _context(loaded: LoadedModel) -> Context:
+    proto = loaded.graph
+    consumed = {name for node in proto.node for name in names_read(node)}
+    taken = names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
+    for function in loaded.functions.values():
+        taken |= names_in(function.node)
+    infos = (*proto.input, *proto.value_info, *proto.output)
+    return Context(
+        OperatorGraph(),
+        loaded.opset,
+        _declared(proto),
+        consumed.union(info.name for info in proto.output),
+        taken,
+        loaded.functions,
+        consumed=consumed,
+        types={info.name: info for info in infos if info.HasField("type")},
+        is_inferred=loaded.is_inferred,
+    )
 
 
-def _of_type(dtype: str | None) -> str:
-    """What a message says of a tensor, or of something else, that kernels cannot take."""
-    if dtype is None:
-        return "of a type that ONNX does not know"
-    return "a tensor of strings" if dtype == "object" else f"of type {dtype}"
+def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Step]) -> None:
+    """Outputs that import has resolved and that are no values: a section makes them, or nobody."""
+    context = walk.context
+    makers = {name: step for step in steps for name in step.outputs}
+    for info in proto.output:
+        name, maker = info.name, makers.get(info.name)
+        of = "" if maker is None else f" of {maker}"
+        if name in context.known:
+            check_dtype(f"graph output {name}{of}", context.known[name].dtype.name)
+        resolved = name in context.sequences or name in context.optionals
+        if not resolved or name in context.objects or maker is None:
+            continue
+        if not walk.fallback:
+            raise UnsupportedOp(
+                f"graph output {name}{of} is a sequence or an optional; only tensors are built, so "
+                f"return the tensors in it one by one"
+            )
+        for step in feed([name], maker, context):
+            walk.add_foreign(step, "no kernel makes a sequence or an optional")
 
 
-def _add_foreign(loaded: LoadedModel, foreign: Mapping[int, Member], context: Context) -> None:
+def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:
     """Add the sections, and say which inputs and outputs of the model pass kernels by."""
-    graph, objects = loaded.graph, context.objects
+    context, graph, foreign = walk.context, loaded.graph, walk.foreign
+    objects = context.objects
     context.graph.objects_in = tuple(
         ObjectSpec(info.name, objects[info.name]) for info in loaded.inputs if info.name in objects
     )
@@ -165,60 +192,24 @@ def _add_foreign(loaded: LoadedModel, foreign: Mapping[int, Member], context: Co
     )
     if not foreign:
         return
-    stages = stages_of(graph.node, foreign.__contains__, context.known.__contains__)
+    nodes = [step.node for step in walk.placed]
+    stages = stages_of(nodes, foreign.__contains__, context.known.__contains__)
     members: dict[int, list[Member]] = {}
     for index, member in foreign.items():
         members.setdefault(stages[index], []).append(member)
-    native = (node for index, node in enumerate(graph.node) if index not in foreign)
+    native = (node for index, node in enumerate(nodes) if index not in foreign)
     read = {name for node in native for name in names_read(node)}
-    infos = (*graph.input, *graph.value_info, *graph.output)
-    around = Around(
-        context,
-        {info.name: info for info in infos if info.HasField("type")},
-        loaded.header,
-        frozenset(read.union(info.name for info in graph.output)),
-    )
-    add_sections(members, around)
+    results = read.union(info.name for info in graph.output)
+    add_sections(members, Around(context, context.types, loaded.header, frozenset(results)))
     for name in (name for member in foreign.values() for name in member.proto.output):
         if name in context.graph.values and context.graph.producer(name) is None:
             context.graph.remove_value(name)
             context.graph.removed[name] = Removed("kept by the section that computes it")
 
 
-def _refuse_unknown_operators(proto: onnx.GraphProto) -> None:
-    unknown: dict[str, list[str]] = {}
-    for index, node in enumerate(proto.node):
-        if _is_built(node):
-            continue
-        standard = node.domain in ("", "ai.onnx")
-        title = node.op_type if standard else f"{node.domain}.{node.op_type}"
-        unknown.setdefault(title, []).append(node.name or f"{node.op_type}_{index}")
-    if unknown:
-        listed = "; ".join(
-            f"{title} ({len(names)} nodes, the first is {names[0]})"
-            if len(names) > 1
-            else f"{title} (node {names[0]})"
-            for title, names in sorted(unknown.items())
-        )
-        raise UnsupportedOp(
-            f"operators that are not built: {listed}. Rewrite the model without them; built are "
-            f"{', '.join(sorted(OPERATORS))}"
-        )
-
-
 def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-    found: dict[str, tuple[str, tuple[int | None, ...] | None]] = {}
-    for info in (*proto.value_info, *proto.output):
-        tensor = info.type.tensor_type
-        if not tensor.elem_type:
-            continue
-        shape = None
-        if tensor.HasField("shape"):
-            shape = tuple(
-                int(d.dim_value) if d.HasField("dim_value") else None for d in tensor.shape.dim
-            )
-        found[info.name] = (dtype_name(tensor.elem_type), shape)
-    return found
+    found = {info.name: declared_type(info) for info in (*proto.value_info, *proto.output)}
+    return {name: described for name, described in found.items() if described is not None}
 
 
 def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
@@ -228,18 +219,13 @@ def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
         tensor = info.type.tensor_type
         dtype = _input_dtype(info)
         if fallback and dtype not in DTYPES:
-            context.objects[info.name] = _of_type(dtype)
+            context.objects[info.name] = of_type(dtype)
             continue
         check_dtype(f"graph input {info.name}", dtype)
         shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
         context.graph.add_value(Value(info.name, dtype, shape))
     for tensor in loaded.initializers:
-        dtype = dtype_name(tensor.data_type)
-        if fallback and dtype not in DTYPES:
-            context.objects[tensor.name] = _of_type(dtype)
-            context.object_constants[tensor.name] = tensor
-            continue
-        array = tensor_array(tensor, f"initializer {tensor.name}")
+        array = known_array(tensor, f"initializer {tensor.name}")
         if tensor.name not in names:
             context.add_constant(tensor.name, array)
             continue

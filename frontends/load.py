@@ -1,7 +1,7 @@
 """Reading ONNX models: from a path, bytes or a proto to a checked graph with all shapes known.
 
 In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  Functions are inlined, input shapes are fixed, and ONNX's own checker and shape inference
+edited.  Input shapes are fixed, and ONNX's own checker and shape inference
 have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
 built raise `UnsupportedOp`.
 
@@ -19,9 +19,11 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import checker, helper, inliner, shape_inference
+from onnx import checker, helper, shape_inference
 
 from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
+from graphflow.frontends.inference import schema_of, write_defaults
+from graphflow.frontends.steps import Step, subgraphs
 
 OLDEST_OPSET = 7
 """The first opset with today's broadcasting."""
@@ -43,6 +45,10 @@ class LoadedModel:
     initializers: tuple[onnx.TensorProto, ...]
     header: onnx.ModelProto
     """The model without its graph: IR version and opsets."""
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    """The model's own functions by domain, name and overload."""
+    is_inferred: bool
+    """Whether ONNX's type inference agreed to every node; else import asks it node by node."""
 
 
 def load_model(
@@ -56,33 +62,47 @@ def load_model(
         checker.check_model(proto)
     except (checker.ValidationError, ValueError) as error:
         raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
-    if proto.functions:
-        proto = inliner.inline_local_functions(proto)
     opset = _opset(proto)
+    _write_defaults(proto, opset)
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
     inputs = {info.name: info for info in proto.graph.input}
     settable = [inputs[name] for name in settable_inputs(given)]
     _fix_shapes(settable, dict(input_shapes or {}))
+    typed, is_inferred = _inferred(proto)
+    header = onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import)
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    initializers = tuple(given.graph.initializer)
+    return LoadedModel(
+        typed.graph, opset, tuple(settable), initializers, header, functions, is_inferred
+    )
+
+
+def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
+    for node in proto.graph.node:
+        schema = schema_of(Step(node, node.name, {"": opset}))
+        if schema is not None:
+            write_defaults(schema, node)
+
+
+def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
+    """The model with its types, and whether inference agreed to all of it.
+
+    It looks into branches that are never taken: exporters guard the squeezing of an axis by a
+    question for its extent.  So where there are branches, a second look forgives errors.
+    """
     try:
         typed = shape_inference.infer_shapes(
             proto, check_type=True, strict_mode=True, data_prop=True
         )
     except (shape_inference.InferenceError, checker.ValidationError, ValueError) as error:
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
-    header = onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import)
-    return LoadedModel(typed.graph, opset, tuple(settable), tuple(given.graph.initializer), header)
-
-
-def without_functions(model: onnx.ModelProto) -> onnx.GraphProto:
-    """The graph of a model with its local functions expanded; it may lack large initializers."""
-    if not model.functions:
-        return model.graph
-    try:
-        return inliner.inline_local_functions(_without_large_initializers(model)).graph
-    except (checker.ValidationError, ValueError, RuntimeError) as error:
-        raise InvalidModel(f"the model's functions cannot be expanded: {error}") from None
+        bodies = (node for function in proto.functions for node in function.node)
+        if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
+            raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+    else:
+        return typed, True
+    return shape_inference.infer_shapes(proto, data_prop=True), False
 
 
 def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:

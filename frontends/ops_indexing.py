@@ -42,7 +42,8 @@ def require_indices(call: Call, position: int, extent: int) -> None:
 def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None:
     """The same for index tuples, each number of which indexes an axis of its own."""
     name, shape = call.inputs[position], call.shape(position)
-    if call.known(position) is None and len(set(extents)) == 1:
+    known = call.known(position)
+    if known is None and len(set(extents)) == 1:
         require_indices(call, position, extents[0])
         return
     for number, extent in enumerate(extents):
@@ -51,6 +52,8 @@ def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None
         func = take_slice(shape, ranges, call.dtype(position))
         taken = call.context.unique_tensor_name(f"{call.outputs[0]}.{part}")
         call.emit(func, (name,), taken, part)
+        if known is not None:
+            call.context.known[taken] = known[..., number]
         _require_within(call, name, taken, (-extent, extent - 1), f".{part}")
 
 

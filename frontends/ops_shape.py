@@ -11,7 +11,8 @@ from math import prod
 import numpy as np
 
 from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call, tensor_array
+from graphflow.frontends.call import Call, check_dtype, known_array
+from graphflow.frontends.folding import LARGEST
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
@@ -101,7 +102,7 @@ def _constant(call: Call) -> None:
     what = f"Constant node {call.name}"
     tensor = call.attribute("value")
     if tensor is not None:
-        call.emit_constant(tensor_array(tensor, what))
+        call.emit_constant(known_array(tensor, what))
         return
     for name, dtype in _CONSTANT_KINDS.items():
         value = call.attribute(name)
@@ -116,7 +117,8 @@ def _constant_of_shape(call: Call) -> None:
     if tensor is None:
         call.emit(fill(shape, 0.0), ())
         return
-    array = tensor_array(tensor, f"ConstantOfShape node {call.name}")
+    array = known_array(tensor, f"ConstantOfShape node {call.name}")
+    check_dtype(f"ConstantOfShape node {call.name}", array.dtype.name)
     call.emit(fill(shape, array.reshape(()).item(), array.dtype.name), ())
 
 
@@ -135,6 +137,8 @@ def _range(call: Call) -> None:
     start, limit, delta = (call.constant(k, role).item() for k, role in enumerate(roles))
     if delta == 0:
         raise InvalidModel(f"Range node {call.name}: delta is 0")
+    if abs((limit - start) / delta) > LARGEST:
+        call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
 
 

@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 from graphflow.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
 from graphflow.frontends.call import Context
+from graphflow.frontends.steps import names_read
 from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
 
@@ -34,23 +35,6 @@ class Member:
     proto: onnx.NodeProto
     node: ForeignNode
     reads: tuple[str, ...]
-
-
-def names_read(proto: onnx.NodeProto) -> tuple[str, ...]:
-    """The tensors of the graph that a node reads, in its subgraphs too; each once."""
-    return tuple(dict.fromkeys(_names_read(proto)))
-
-
-def _names_read(proto: onnx.NodeProto) -> Iterator[str]:
-    yield from (name for name in proto.input if name)
-    for attribute in proto.attribute:
-        graphs = (*attribute.graphs, attribute.g) if attribute.HasField("g") else attribute.graphs
-        for graph in graphs:
-            own = {info.name for info in graph.input} | {t.name for t in graph.initializer}
-            own.update(name for node in graph.node for name in node.output)
-            inner = (name for node in graph.node for name in _names_read(node))
-            outputs = (info.name for info in graph.output)
-            yield from (name for name in (*inner, *outputs) if name not in own)
 
 
 def stages_of(
@@ -116,7 +100,7 @@ def _add_section(
     context = around.context
     values, own = context.graph.values, set(_made(group))
     read = [n for n in dict.fromkeys(n for m in group for n in m.reads) if n not in own]
-    constants = [n for n in read if n in context.known or n in context.object_constants]
+    constants = [n for n in read if n in context.known]
     given = [n for n in read if n not in constants]
     graph = helper.make_graph(
         [member.proto for member in group],
@@ -186,8 +170,6 @@ def _info(name: str, around: Around) -> onnx.ValueInfoProto:
 
 
 def _constant(name: str, context: Context) -> onnx.TensorProto:
-    if name in context.object_constants:
-        return context.object_constants[name]
     return numpy_helper.from_array(context.known[name], name)
 
 

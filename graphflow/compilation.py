@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 from numpy.typing import ArrayLike
-from onnx import ModelProto
 
 from graphflow.assumed import Assumption
 from graphflow.compiler import Compiled, Model, compile_graph, model_name
-from graphflow.errors import ValuesNeeded
+from graphflow.errors import UnsupportedOp, ValuesNeeded
 from graphflow.executable import Executable
+from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.frontends import (
     check_supported,
     fixed_values,
@@ -35,6 +36,9 @@ from graphflow.options import Options
 from graphflow.runtime import OpenTensor
 from graphflow.specialize import Specializer, loaded
 from graphflow.target import Target
+
+MOST_OPENED = 1 << 30
+"""Bytes of the largest model that onnxruntime opens whole, to see whether it can."""
 
 
 def compile(
@@ -97,15 +101,26 @@ def compile(
             return Executable(Single(loaded(build(given, values))))
         except ValuesNeeded as error:
             needed = error.inputs
-    if chosen.fallback is None:
-        check_supported(proto)
+    _require_runnable(proto, chosen)
     interface = _interface(proto, model_name(model) if name is None else name, given, values)
     return Executable(
         Specializer(build, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )
 
 
-def _interface(proto: ModelProto, title: str, shapes: Shapes, values: Values) -> Interface:
+def _require_runnable(proto: onnx.ModelProto, options: Options) -> None:
+    """UnsupportedOp for what no shapes can make right, before the first run finds it out."""
+    try:
+        check_supported(proto)
+    except UnsupportedOp as refusal:
+        if options.fallback is None:
+            raise
+        if proto.ByteSize() <= MOST_OPENED:
+            node = ForeignNode(proto.graph.name, "the model", str(refusal))
+            open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
+
+
+def _interface(proto: onnx.ModelProto, title: str, shapes: Shapes, values: Values) -> Interface:
     """What is known of a model without compiling it, if some of its inputs are fixed like that."""
     inputs, outputs = (
         tuple(OpenTensor(*tensor) for tensor in tensors) for tensors in signature(proto)

@@ -168,11 +168,13 @@ def test_the_variance_is_of_differences_from_the_mean():
     np.testing.assert_allclose(result, expected, atol=5e-3)
 
 
-def test_second_outputs_of_layer_normalization_are_refused():
-    model = single("LayerNormalization", [noise(2, 3), noise(3)], 17, outputs=2)
-    model.graph.output.append(helper.make_tensor_value_info("o1", TensorProto.FLOAT, (2, 1)))
-    with pytest.raises(UnsupportedOp, match="its output o1 is used"):
-        import_model(model)
+def test_second_outputs_of_layer_normalization_are_computed_beside_it():
+    arrays = [noise(2, 3), noise(3, seed=1)]
+    model = single("LayerNormalization", arrays, 17, outputs=3)
+    for name in ("o1", "o2"):
+        info = helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 1))
+        model.graph.output.append(info)
+    assert_same_as_peer(model, dict(zip(("i0", "i1"), arrays, strict=True)))
 
 
 REDUCTIONS = ["ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"]

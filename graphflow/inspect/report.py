@@ -51,6 +51,11 @@ def report(compiled: Compiled) -> dict[str, Any]:
             }
             for assumed in (*compiled.plan.assumed, *compiled.stated)
         ],
+        "foreign": [
+            {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}
+            for spec in compiled.spec.sections
+            for node in spec.section.nodes
+        ],
         "guards": [
             {"edge": guard.value, "lo": guard.lo, "hi": guard.hi, "subject": guard.subject}
             for guard in compiled.graph.guards
@@ -58,11 +63,6 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "trimmed": [
             {"edge": trim.output, "axis": trim.axis, "extents": trim.extents}
             for trim in compiled.graph.trims
-        ],
-        "foreign": [
-            {"section": spec.name, "node": node.name, "op": node.op, "reason": node.reason}
-            for spec in compiled.spec.sections
-            for node in spec.section.nodes
         ],
         "pinned": [
             {

@@ -132,12 +132,6 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         inputs=tuple(_tensor(values[name]) for name in physical.inputs),
         outputs=tuple(_tensor(values[name]) for name in physical.outputs),
         kept_bytes=lowered.kept_bytes,
-        hidden=len(graph.outputs) - len(graph.results),
-        guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
-        trimmed=tuple(
-            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
-            for t in graph.trims
-        ),
         sections=tuple(
             SectionSpec(graph.sections[node.func.callee], _section_tensors(graph, node))
             for node in graph.nodes
@@ -145,6 +139,12 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         ),
         objects_in=graph.objects_in,
         objects_out=graph.objects_out,
+        hidden=len(graph.outputs) - len(graph.results),
+        guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
+        trimmed=tuple(
+            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
+            for t in graph.trims
+        ),
     )
 
 

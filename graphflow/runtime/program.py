@@ -165,9 +165,9 @@ class ProgramSpec:
     when the program is loaded and turns the initial `constants` (byte offset, array) into the form
     that `run` reads; it may use the arena as scratch.  `run` is executed at every run; of the
     constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
-    The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
     `sections` are what runs in onnxruntime, and `objects_in` and `objects_out` what a run takes and
     gives for them alone.
+    The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -180,6 +180,9 @@ class ProgramSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kept_bytes: int | None = None
+    hidden: int = 0
+    guards: tuple[GuardedOutput, ...] = ()
+    trimmed: tuple[TrimmedOutput, ...] = ()
     sections: tuple[SectionSpec, ...] = ()
     objects_in: tuple[ObjectSpec, ...] = ()
     objects_out: tuple[ObjectSpec, ...] = ()
@@ -188,10 +191,6 @@ class ProgramSpec:
     def input_names(self) -> list[str]:
         """The names of everything that a run takes."""
         return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
-
-    hidden: int = 0
-    guards: tuple[GuardedOutput, ...] = ()
-    trimmed: tuple[TrimmedOutput, ...] = ()
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:

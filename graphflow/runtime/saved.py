@@ -79,12 +79,12 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         arena_bytes=spec.arena_bytes,
         inputs=spec.inputs,
         outputs=spec.outputs,
-        hidden=spec.hidden,
-        guards=spec.guards,
-        trimmed=spec.trimmed,
         sections=spec.sections,
         objects_in=spec.objects_in,
         objects_out=spec.objects_out,
+        hidden=spec.hidden,
+        guards=spec.guards,
+        trimmed=spec.trimmed,
     )
 
 
@@ -207,12 +207,12 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "arena_bytes": spec.arena_bytes,
         "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
         "outputs": [[t.name, t.dtype, t.shape] for t in spec.outputs],
-        "hidden": spec.hidden,
-        "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
-        "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
         "sections": [_section(section) for section in spec.sections],
         "objects_in": [[known.name, known.type] for known in spec.objects_in],
         "objects_out": [[known.name, known.type] for known in spec.objects_out],
+        "hidden": spec.hidden,
+        "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
+        "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
     }
 
 
@@ -254,12 +254,12 @@ def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) 
         arena_bytes=program["arena_bytes"],
         inputs=_tensors(program["inputs"]),
         outputs=_tensors(program["outputs"]),
-        hidden=program["hidden"],
-        guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
-        trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
         sections=tuple(_section_spec(s, models[s["name"]]) for s in program["sections"]),
         objects_in=tuple(ObjectSpec(*known) for known in program["objects_in"]),
         objects_out=tuple(ObjectSpec(*known) for known in program["objects_out"]),
+        hidden=program["hidden"],
+        guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
+        trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
     )
 
 

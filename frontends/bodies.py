@@ -1,0 +1,206 @@
+"""Bodies of functions, branches and loops: their nodes in place of the node that has them.
+
+In: nodes with names of their own, the tensors that their formal inputs and outputs stand for.  Out:
+steps whose names clash with nothing in the model.  A name that a body does not define is one of the
+graph around it and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.call import Context, known_array
+from graphflow.frontends.steps import Step, derived, names_in, names_read
+
+DEEPEST = 100
+"""Bodies inside each other; a function that calls itself ends here."""
+
+Attributes = Mapping[str, onnx.AttributeProto]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A subgraph whose constants are in the graph: each copy of the nodes shares them."""
+
+    graph: onnx.GraphProto
+    nodes: tuple[onnx.NodeProto, ...]
+    """The nodes but for the constants."""
+    constants: Mapping[str, str]
+    """The tensor of the outer graph for each constant of the body."""
+    steps: tuple[Step, ...]
+    """They make the constants that are nodes."""
+
+
+def body_of(step: Step, attribute: str, context: Context) -> Body:
+    """The subgraph `attribute` of `step`; its initializers are added to the graph.
+
+    Raises `InvalidModel` where the node has no such attribute.
+    """
+    graph = step.attribute(attribute)
+    if not isinstance(graph, onnx.GraphProto):
+        raise InvalidModel(f"{step} lacks its attribute {attribute}")
+    if graph.sparse_initializer:
+        raise UnsupportedOp(
+            f"{step}: sparse initializers of its {attribute} are not built; "
+            f"store them as dense ones"
+        )
+    context.taken |= names_in(graph.node)
+    names: dict[str, str] = {}
+    for tensor in graph.initializer:
+        name = context.unique_tensor_name(f"{step.name}/{tensor.name}")
+        names[tensor.name] = name
+        context.add_constant(name, known_array(tensor, f"initializer {tensor.name} of {step}"))
+    constants = [node for node in graph.node if _is_constant(node)]
+    steps = _renamed_steps(constants, names, {}, step, step.opsets, context)
+    nodes = tuple(node for node in graph.node if not _is_constant(node))
+    return Body(graph, nodes, names, tuple(steps))
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+
+
+def inlined(
+    body: Body, step: Step, inputs: Sequence[str], context: Context, part: str = ""
+) -> tuple[list[Step], tuple[str, ...]]:
+    """The steps of `body` applied to the tensors `inputs`, and the tensors that it gives.
+
+    A body that returns an input, a constant or an outer tensor gives that tensor itself.
+    """
+    formal = [info.name for info in body.graph.input]
+    if len(formal) != len(inputs):
+        raise InvalidModel(f"{step}: its body has {len(formal)} inputs, {len(inputs)} are given")
+    names = {**body.constants, **dict(zip(formal, inputs, strict=True))}
+    steps = _renamed_steps(body.nodes, names, {}, step, step.opsets, context, part)
+    return steps, tuple(names.get(info.name, info.name) for info in body.graph.output)
+
+
+def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[Step]:
+    """The steps of `function` in place of `step`, which calls it.
+
+    Attributes that the caller does not give have the function's defaults; a node's attribute that
+    refers to one without a value is left out, as ONNX defines it.
+    """
+    if step.depth > DEEPEST:
+        raise InvalidModel(f"{step} is the body of itself, or of {DEEPEST} bodies around it")
+    context.taken |= names_in(function.node)
+    attributes = {attribute.name: attribute for attribute in function.attribute_proto}
+    attributes.update((attribute.name, attribute) for attribute in step.node.attribute)
+    names = {name: step.input(position) for position, name in enumerate(function.input)}
+    results = dict(zip(function.output, step.node.output, strict=False))
+    made = {name for node in function.node for name in node.output}
+    names.update((formal, name) for formal, name in results.items() if name and formal in made)
+    opsets = {
+        "" if entry.domain == "ai.onnx" else entry.domain: entry.version
+        for entry in function.opset_import
+    }
+    # What the function does not import cannot be in it, unless a caller's subgraph brings it.
+    steps = _renamed_steps(
+        function.node, names, attributes, step, {**step.opsets, **opsets}, context
+    )
+    passed = {result: names[formal] for formal, result in results.items() if formal in names}
+    return steps + copies(
+        step, {result: source for result, source in passed.items() if result not in ("", source)}
+    )
+
+
+def feed(names: Iterable[str], step: Step, context: Context) -> list[Step]:
+    """Steps that make the sequences and optionals among `names`, which import has resolved."""
+    steps: list[Step] = []
+    for name in names:
+        if name in context.objects:
+            continue
+        if name in context.optionals:
+            held = context.optionals[name]
+            steps += feed([held] if held else [], step, context)
+            steps.append(derived(step, "Optional", [held] if held else [], [name], f"make_{name}"))
+        elif name in context.sequences:
+            tensors = context.sequences[name]
+            op = "SequenceConstruct" if tensors.names else "SequenceEmpty"
+            attributes = {} if tensors.names else {"dtype": tensors.elem_type}
+            part = f"make_{name}"
+            steps.append(derived(step, op, tensors.names, [name], part, **attributes))
+    return steps
+
+
+def copies(step: Step, sources: Mapping[str, str]) -> list[Step]:
+    """Steps that let each tensor of `sources` be the tensor it is mapped to."""
+    return [
+        derived(step, "Identity", [source], [result], f"Identity_{number}")
+        for number, (result, source) in enumerate(sources.items())
+    ]
+
+
+def _renamed_steps(
+    nodes: Sequence[onnx.NodeProto],
+    names: dict[str, str],
+    attributes: Attributes,
+    step: Step,
+    opsets: Mapping[str, int],
+    context: Context,
+    part: str = "",
+) -> list[Step]:
+    """`nodes` with the names of the outer graph; what they make is entered into `names`."""
+    label = f"{step.name}{part}"
+    for node in nodes:
+        for name in node.output:
+            if name and name not in names:
+                names[name] = context.unique_tensor_name(f"{label}/{name}")
+    steps = [
+        Step(
+            _renamed(node, names, attributes),
+            f"{label}/{node.name or f'{node.op_type}_{index}'}",
+            opsets,
+            step.origin or str(step),
+            step.guard,
+            step.depth + 1,
+            step.trusted,
+        )
+        for index, node in enumerate(nodes)
+    ]
+    for made in steps:
+        context.consumed.update(names_read(made.node))
+    context.read |= context.consumed
+    return steps
+
+
+def _renamed(
+    node: onnx.NodeProto, names: Mapping[str, str], attributes: Attributes
+) -> onnx.NodeProto:
+    out = onnx.NodeProto(
+        op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload
+    )
+    out.input.extend(names.get(name, name) for name in node.input)
+    out.output.extend(names.get(name, name) for name in node.output)
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in attributes:
+                out.attribute.add().CopyFrom(attributes[attribute.ref_attr_name])
+                out.attribute[-1].name = attribute.name
+        elif attribute.HasField("g"):
+            copy = out.attribute.add(name=attribute.name, type=attribute.type)
+            copy.g.CopyFrom(_renamed_graph(attribute.g, names, attributes))
+        else:
+            out.attribute.add().CopyFrom(attribute)
+    return out
+
+
+def _renamed_graph(
+    graph: onnx.GraphProto, names: Mapping[str, str], attributes: Attributes
+) -> onnx.GraphProto:
+    """`graph` with its outer names replaced; what it defines itself hides an outer name."""
+    own = {info.name for info in graph.input}
+    own |= {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    outer = {name: new for name, new in names.items() if name not in own}
+    out = onnx.GraphProto()
+    out.CopyFrom(graph)
+    del out.node[:]
+    out.node.extend(_renamed(node, outer, attributes) for node in graph.node)
+    for info in out.output:
+        info.name = outer.get(info.name, info.name)
+    return out

@@ -1,0 +1,284 @@
+"""Control flow: `If`, `Loop` and `Scan` become the nodes of their bodies.
+
+What decides about the control flow has to be known when a model is compiled: a condition, a trip
+count, an extent.  Loops are unrolled iteration by iteration; a condition that the body computes is
+asked for after each, so it may be the result of shape arithmetic.  An `If` whose condition is an
+input computes both branches and selects, where no node of a branch can fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.bodies import Body, body_of, copies, inlined
+from graphflow.frontends.call import Context, dtype_name
+from graphflow.frontends.steps import After, Item, Step, derived
+from graphflow.frontends.values import contents_missing
+from graphflow.tir import FLOATS
+
+UNROLLED_NODES = 10_000
+"""Nodes that the unrolled loops of a model may have together."""
+
+_NEVER_FAIL = frozenset(
+    {
+        "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "AveragePool",
+        "BatchNormalization", "Cast", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape",
+        "Conv", "ConvTranspose", "Cos", "Cosh", "CumSum", "DepthToSpace", "Dropout", "Elu", "Equal",
+        "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Gemm", "GlobalAveragePool",
+        "GlobalMaxPool", "Greater", "GreaterOrEqual", "GroupNormalization", "HardSigmoid",
+        "HardSwish", "Identity", "InstanceNormalization", "IsInf", "IsNaN", "LRN",
+        "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
+        "Max", "MaxPool", "Mean", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "Range",
+        "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape",
+        "Resize", "Round", "Selu", "Shape", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice",
+        "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum",
+        "Tan", "Tanh", "ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "Upsample",
+        "Where", "Xor",
+    }
+)  # fmt: skip
+"""Operators whose kernels give some result for every contents of their inputs."""
+
+_KNOWN_POSITIONS = {"Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "Div": (1,)}
+"""Operators that never fail either where these inputs are constants, which import checks."""
+
+
+def check_guard(step: Step, context: Context) -> None:
+    """Raise `UnsupportedOp` where `step` stands in a branch that may not be taken, and may fail."""
+    if not step.guard or step.op in _NEVER_FAIL:
+        return
+    if step.op == "Div" and context.graph.values[step.input(1)].dtype in FLOATS:
+        return
+    positions = _KNOWN_POSITIONS.get(step.op)
+    if positions and all(context.folding.is_constant(step.input(k)) for k in positions):
+        return
+    raise UnsupportedOp(
+        f"{step}: the condition of {step.guard} is only known at run time. Both branches would be "
+        f"computed, and this node might fail in the one that is not taken, which is not built; "
+        f"make the condition a constant"
+    )
+
+
+def expand_if(step: Step, context: Context) -> Sequence[Item]:
+    """The branch that a known condition takes, else both and a selection."""
+    condition = context.constant(step.input(0))
+    if condition is None:
+        return _select(step, context)
+    taken = "then_branch" if condition.reshape(-1).any() else "else_branch"
+    body = body_of(step, taken, context)
+    steps, results = inlined(body, step, (), context)
+    if len(results) != len(step.node.output):
+        raise InvalidModel(f"{step}: {taken} gives {len(results)} tensors")
+    return [*body.steps, *steps, *copies(step, _named(step.node.output, results))]
+
+
+def _named(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
+    return {name: source for name, source in zip(names, sources, strict=True) if name}
+
+
+def _select(step: Step, context: Context) -> Sequence[Item]:
+    """Both branches, guarded; what is behind them compares their results."""
+    guarded = replace(step, guard=step.guard or str(step))
+    items: list[Item] = []
+    results: list[tuple[str, ...]] = []
+    for taken in ("then_branch", "else_branch"):
+        body = body_of(guarded, taken, context)
+        steps, names = inlined(body, guarded, (), context, f".{taken}")
+        items += [*body.steps, *steps]
+        results.append(names)
+    then, other = results
+    pairs = {name: (a, b) for name, a, b in zip(step.node.output, then, other, strict=True) if name}
+    reads = tuple(name for pair in pairs.values() for name in pair)
+
+    def select() -> Sequence[Item]:
+        condition = context.unique_tensor_name(f"{step.name}/condition")
+        steps = [derived(step, "Squeeze", [step.input(0)], [condition], "condition")]
+        for name, (a, b) in pairs.items():
+            _check_alike(step, name, a, b, context)
+            steps.append(derived(step, "Where", [condition, a, b], [name], f"select_{name}"))
+        return steps
+
+    return [*items, After(step, reads, tuple(pairs), select)]
+
+
+def _check_alike(step: Step, name: str, then: str, other: str, context: Context) -> None:
+    values = [context.graph.values.get(branch) for branch in (then, other)]
+    types = [None if value is None else (value.dtype, value.shape) for value in values]
+    if None in types or types[0] != types[1]:
+        texts = ["no tensor" if t is None else f"{t[0]}{t[1]}" for t in types]
+        raise UnsupportedOp(
+            f"{step}: the condition is only known at run time, and output {name} is {texts[0]} in "
+            f"then_branch and {texts[1]} in else_branch, which is not built; make the condition a "
+            f"constant, or the branches alike"
+        )
+
+
+@dataclass(slots=True)
+class _Unrolled:
+    """A `Loop` or `Scan` while it is unrolled: the body, and what the iterations gave so far."""
+
+    step: Step
+    body: Body
+    context: Context
+    states: tuple[str, ...]
+    """The tensors or sequences that the next iteration starts from."""
+    scanned: list[list[str]]
+    """For each scan output its tensors, one for each iteration."""
+
+    def iteration(self, number: int, inputs: Sequence[str]) -> tuple[list[Step], tuple[str, ...]]:
+        """The steps of one iteration and what they give."""
+        self.context.unrolled += len(self.body.nodes)
+        if self.context.unrolled > UNROLLED_NODES:
+            raise UnsupportedOp(
+                f"{self.step} would be unrolled to more than {UNROLLED_NODES} nodes, at iteration "
+                f"{number}, which is not built; use a smaller trip count"
+            )
+        return inlined(self.body, self.step, inputs, self.context, f".{number}")
+
+    def finish(self, axes: Sequence[int], reverse: Sequence[bool]) -> list[Step]:
+        """The final states and the stacked scan outputs under the names of the node's outputs."""
+        names = list(self.step.node.output)
+        count = len(self.states)
+        steps = copies(self.step, _named(names[:count], self.states[: len(names)]))
+        for position, name in enumerate(names[count:]):
+            if name:
+                parts = self.scanned[position]
+                parts = parts[::-1] if reverse[position] else parts
+                steps += self._stacked(name, parts, axes[position], count + position)
+        return steps
+
+    def _stacked(self, name: str, parts: list[str], axis: int, position: int) -> list[Step]:
+        if not parts:
+            self._add_empty(name, axis, position)
+            return []
+        axes = self.context.unique_tensor_name(f"{name}/axes")
+        self.context.add_constant(axes, np.array([axis], np.int64))
+        rows = [self.context.unique_tensor_name(f"{name}/{k}") for k in range(len(parts))]
+        steps = [
+            derived(self.step, "Unsqueeze", [part, axes], [row], f"row_{name}_{k}")
+            for k, (part, row) in enumerate(zip(parts, rows, strict=True))
+        ]
+        return [*steps, derived(self.step, "Concat", rows, [name], f"stack_{name}", axis=axis)]
+
+    def _add_empty(self, name: str, axis: int, position: int) -> None:
+        """No iteration, so the body's own types have to say what a row would be."""
+        extra = len(self.body.graph.output) - len(self.step.node.output)
+        tensor = self.body.graph.output[position + extra].type.tensor_type
+        dims = tensor.shape.dim
+        if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in dims):
+            raise UnsupportedOp(
+                f"{self.step} has no iteration, and the shape of its output {name} is not known, "
+                f"which is not built; state the shape in the body"
+            )
+        shape = [dim.dim_value for dim in dims]
+        shape.insert(axis % (len(shape) + 1), 0)
+        self.context.add_constant(name, np.zeros(shape, dtype_name(tensor.elem_type)))
+
+
+def expand_loop(step: Step, context: Context) -> Sequence[Item]:
+    """The iterations of a loop whose end is known when the model is compiled."""
+    trips: int | None = None
+    if step.input(0):
+        trips = int(_deciding(step, step.input(0), "its trip count", context).reshape(()).item())
+    goes_on = True
+    if step.input(1):
+        goes_on = bool(_deciding(step, step.input(1), "its condition", context).reshape(()).item())
+    body = body_of(step, "body", context)
+    states = tuple(step.node.input[2:])
+    outputs = len(body.graph.output) - 1 - len(states)
+    if outputs < 0:
+        raise InvalidModel(f"{step}: its body returns fewer tensors than the loop carries")
+    loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)])
+    true = context.unique_tensor_name(f"{step.name}/true")
+    context.add_constant(true, np.array(True))
+
+    def following(number: int) -> Sequence[Item]:
+        if trips is not None and number >= trips:
+            return loop.finish([0] * outputs, [False] * outputs)
+        index = context.unique_tensor_name(f"{step.name}/iteration")
+        context.add_constant(index, np.array(number, np.int64))
+        steps, results = loop.iteration(number, (index, true, *loop.states))
+        loop.states = results[1 : 1 + len(states)]
+        for rows, row in zip(loop.scanned, results[1 + len(states) :], strict=True):
+            rows.append(row)
+        last = trips is not None and number + 1 >= trips
+        reads = () if last else (results[0],)
+        return [*steps, After(step, reads, step.outputs, lambda: decided(number + 1, results[0]))]
+
+    def decided(number: int, condition: str) -> Sequence[Item]:
+        if trips is not None and number >= trips:
+            return following(number)
+        role = f"its condition after iteration {number - 1}"
+        if _deciding(step, condition, role, context).reshape(()).item():
+            return following(number)
+        return loop.finish([0] * outputs, [False] * outputs)
+
+    first = following(0) if goes_on else loop.finish([0] * outputs, [False] * outputs)
+    return [*body.steps, *first]
+
+
+def _deciding(step: Step, name: str, role: str, context: Context) -> np.ndarray:
+    array = context.constant(name)
+    if array is None:
+        asked = f"{step}: {role} ({name})"
+        raise contents_missing(context.graph, context.known, name, asked)
+    return array
+
+
+def expand_scan(step: Step, context: Context) -> Sequence[Item]:
+    """One iteration for each slice of the scanned inputs (opset 9 and later)."""
+    if step.opset < 9:
+        raise UnsupportedOp(
+            f"{step}: Scan of opset 8, with a batch axis, is not built; convert the model to opset "
+            f"9 or later"
+        )
+    body = body_of(step, "body", context)
+    count = step.attribute("num_scan_inputs")
+    states = tuple(step.node.input[: len(step.node.input) - count])
+    sources = tuple(step.node.input[len(states) :])
+    outputs = len(body.graph.output) - len(states)
+    axes = step.attribute("scan_input_axes") or [0] * count
+    backward = step.attribute("scan_input_directions") or [0] * count
+    shapes = [context.type_of(name)[1] for name in sources]
+    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
+    if len(lengths) != 1:
+        raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")
+    (length,) = lengths
+    loop = _Unrolled(step, body, context, states, [[] for _ in range(outputs)])
+    items: list[Item] = [*body.steps]
+    for number in range(length):
+        slices: list[str] = []
+        for source, axis, reverse in zip(sources, axes, backward, strict=True):
+            position = length - 1 - number if reverse else number
+            slices.append(_taken(step, source, axis, position, items, context))
+        steps, results = loop.iteration(number, (*loop.states, *slices))
+        items += steps
+        loop.states = results[: len(states)]
+        for rows, row in zip(loop.scanned, results[len(states) :], strict=True):
+            rows.append(row)
+    out_axes = step.attribute("scan_output_axes") or [0] * outputs
+    directions = step.attribute("scan_output_directions") or [0] * outputs
+    return [*items, *loop.finish(out_axes, [bool(way) for way in directions])]
+
+
+def _taken(
+    step: Step, source: str, axis: int, position: int, items: list[Item], context: Context
+) -> str:
+    """The tensor that is slice `position` of `source`; its step is appended to `items`."""
+    index = context.unique_tensor_name(f"{step.name}/position")
+    context.add_constant(index, np.array(position, np.int64))
+    name = context.unique_tensor_name(f"{source}.{position}")
+    part = f"slice_{source}_{position}"
+    items.append(derived(step, "Gather", [source, index], [name], part, axis=axis))
+    return name
+
+
+CONTROL: dict[str, Callable[[Step, Context], Sequence[Item]]] = {
+    "If": expand_if,
+    "Loop": expand_loop,
+    "Scan": expand_scan,
+}

@@ -1,0 +1,237 @@
+"""Constants: what is known when a model is compiled, computed whatever the operator is.
+
+In: ONNX nodes whose inputs are all known.  Out: their results, from the reference evaluator that
+the onnx package ships.  Small results are computed at once: shapes, bounds, indices.  A large
+tensor whose operator has a kernel is left to the compiled program, which computes it once when it
+is loaded, and is only computed here if something at compile time depends on its contents.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.inference import output_types, schema_of, tensor_type
+from graphflow.frontends.steps import Step, subgraphs
+from graphflow.graph import Array
+
+SMALL = 1024
+"""Elements of inputs and outputs up to which a node is evaluated at once."""
+
+LARGEST = 1 << 27
+"""Elements of inputs and outputs of the largest node that is evaluated: 512 MiB of floats."""
+
+LARGEST_IN_PYTHON = 1 << 16
+"""The same for operators that the evaluator computes element by element: about a second."""
+
+SECONDS = 60.0
+"""Time that all evaluations of one import may take together."""
+
+RANDOM = frozenset(
+    {
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+        "RandomUniformLike",
+    }
+)  # fmt: skip
+"""Operators whose results differ from run to run."""
+
+_NEVER = RANDOM | {"Dropout"}
+
+_WHOLE_ARRAYS = frozenset(
+    {
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot",
+        "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Concat", "ConstantOfShape",
+        "Cos", "Cosh", "CumSum", "DequantizeLinear", "Div", "Equal", "Exp", "Expand", "EyeLike",
+        "Flatten", "Floor", "Gather", "GatherElements", "Greater", "GreaterOrEqual", "Identity",
+        "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg",
+        "NonZero", "Not", "OneHot", "Or", "Pad", "Pow", "QuantizeLinear", "Range", "Reciprocal",
+        "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape",
+        "Round", "Shape", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Split",
+        "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "Tile", "Transpose", "Trilu", "Unique",
+        "Unsqueeze", "Where", "Xor",
+    }
+)  # fmt: skip
+"""Operators for which the evaluator calls numpy a fixed number of times."""
+
+_RIGHT_SINCE = {"Hardmax": 13, "LogSoftmax": 13, "Resize": 11, "RoiAlign": 16, "Softmax": 13}
+"""Operators that the evaluator computes as of this opset, also where an older one is asked for."""
+
+_NEVER_RIGHT = frozenset({"Scatter", "Upsample"})
+
+_WRITTEN_SINCE = {"DequantizeLinear": 19}
+"""Operators that the evaluator lacks before this opset, which says the same of them."""
+
+
+@dataclass(slots=True)
+class Folding:
+    """The tensors whose contents cannot change."""
+
+    known: dict[str, Array] = field(default_factory=dict)
+    """Contents by name."""
+    _deferred: dict[str, Step] = field(default_factory=dict)
+    _seconds: float = 0.0
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the contents are known, or could be computed."""
+        return name in self.known or name in self._deferred
+
+    def has_constant_inputs(self, step: Step) -> bool:
+        """Whether `step` gives the same in every run."""
+        if step.node.op_type in _NEVER or subgraphs(step.node):
+            return False
+        return all(self.is_constant(name) for name in step.inputs)
+
+    def defer(self, step: Step) -> None:
+        """Note that `step` makes constants, which its kernel computes unless they are asked for."""
+        self._deferred.update(dict.fromkeys(step.outputs, step))
+
+    def constant(self, name: str) -> Array | None:
+        """The contents of a tensor; None where a run decides them.
+
+        Raises `UnsupportedOp` where a constant takes too long to compute, or too much memory.
+        """
+        pending = [name]
+        while pending:
+            top = pending[-1]
+            if top in self.known or top not in self._deferred:
+                pending.pop()
+                continue
+            step = self._deferred[top]
+            missing = [other for other in step.inputs if other not in self.known]
+            if missing:
+                pending += missing
+                continue
+            self.known.update(self.evaluate(step))
+        return self.known.get(name)
+
+    def is_small(self, step: Step) -> bool:
+        """Whether numpy does `step`, whose inputs are constants, in next to no time."""
+        if step.node.op_type not in _WHOLE_ARRAYS or _is_older_than_evaluator(step):
+            return False
+        if any(name not in self.known for name in step.inputs):
+            return False
+        return _elements(step, self._arrays(step)) <= SMALL
+
+    def evaluate(self, step: Step) -> dict[str, Array]:
+        """The outputs of a step with constant inputs.
+
+        Raises `UnsupportedOp` where the evaluator cannot, or the limits of the module are exceeded.
+        """
+        for name in step.inputs:
+            self.constant(name)
+        arrays = self._arrays(step)
+        limit = LARGEST if step.node.op_type in _WHOLE_ARRAYS else LARGEST_IN_PYTHON
+        elements = _elements(step, arrays)
+        if elements > limit:
+            _refuse(step, f"it touches {elements} elements, more than {limit}")
+        if _is_older_than_evaluator(step):
+            _refuse(step, f"ONNX's reference evaluator does not follow opset {step.opset} there")
+        if self._seconds > SECONDS:
+            _refuse(step, f"the constants before it took more than {SECONDS:.0f} s")
+        _check_division(step, arrays)
+        start = time.perf_counter()
+        try:
+            return _results(step, arrays)
+        finally:
+            self._seconds += time.perf_counter() - start
+
+    def _arrays(self, step: Step) -> dict[str, Array]:
+        return {name: self.known[name] for name in step.inputs}
+
+
+def _refuse(step: Step, reason: str) -> NoReturn:
+    raise UnsupportedOp(
+        f"{step}: the inputs are constants, but the result is not computed when the model is "
+        f"compiled: {reason}. Store the result as an initializer"
+    )
+
+
+def _inferred(step: Step, arrays: Mapping[str, Array]) -> dict[str, onnx.TypeProto]:
+    """The types of the outputs as ONNX infers them from the contents of the inputs."""
+    types = {name: tensor_type(array.dtype, array.shape) for name, array in arrays.items()}
+    try:
+        return output_types(step, types, arrays)
+    except InvalidModel as error:
+        # Some of ONNX's own bodies are not as its inference wants them; kernels may take them.
+        _refuse(step, str(error))
+
+
+def _elements(step: Step, arrays: Mapping[str, Array]) -> int:
+    """Elements that evaluating `step` reads and writes; too many rather than too few."""
+    if schema_of(step) is None:
+        return LARGEST + 1
+    given = sum(array.size for array in arrays.values())
+    if step.is_standard and step.node.op_type in ("Shape", "Size"):
+        given = 0
+    made = 0
+    for type_proto in _inferred(step, arrays).values():
+        dims = type_proto.tensor_type.shape.dim
+        if type_proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            made += int(np.prod([d.dim_value for d in dims], dtype=object))
+        else:
+            # The contents decide the extent: at most each element once for each axis, or as often
+            # as a number among the inputs says.
+            counts = [a.reshape(()).item() for a in arrays.values() if _is_count(a)]
+            made += given * max(8, *counts, 0)
+    return given + made
+
+
+def _is_older_than_evaluator(step: Step) -> bool:
+    op = step.node.op_type
+    return step.is_standard and (op in _NEVER_RIGHT or step.opset < _RIGHT_SINCE.get(op, 0))
+
+
+def _is_count(array: Array) -> bool:
+    return array.size == 1 and array.dtype.kind in "iu"
+
+
+def _check_division(step: Step, arrays: Mapping[str, Array]) -> None:
+    if step.is_standard and step.node.op_type in ("Div", "Mod"):
+        divisor = arrays[step.input(1)]
+        if divisor.dtype.kind in "iu" and not np.all(divisor):
+            _refuse(step, "it divides integers by zero")
+
+
+def _results(step: Step, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    function = onnx.FunctionProto(name="constant", domain="graphflow")
+    function.input.extend(arrays)
+    function.output.extend(step.outputs)
+    function.node.append(step.node)
+    opsets = dict(step.opsets)
+    if step.is_standard:
+        opsets[""] = max(step.opset, _WRITTEN_SINCE.get(step.node.op_type, 0))
+    function.opset_import.extend(
+        helper.make_opsetid(domain, version) for domain, version in opsets.items()
+    )
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(function).run(None, dict(arrays), attributes={})
+    except Exception as error:
+        # The evaluator's operators raise whatever their numpy code raises.
+        _refuse(step, f"ONNX's reference evaluator fails with {type(error).__name__}: {error}")
+    made = {name: np.asarray(result) for name, result in zip(step.outputs, results, strict=True)}
+    for name, inferred in _inferred(step, arrays).items():
+        if name in made and not _agrees(made[name], inferred.tensor_type):
+            _refuse(step, f"ONNX's reference evaluator and its type inference disagree on {name}")
+    return made
+
+
+def _agrees(array: Array, inferred: onnx.TypeProto.Tensor) -> bool:
+    actual = tensor_type(array.dtype, array.shape).tensor_type
+    if inferred.elem_type and inferred.elem_type != actual.elem_type:
+        return False
+    if not inferred.HasField("shape"):
+        return True
+    dims = inferred.shape.dim
+    return len(dims) == array.ndim and all(
+        not dim.HasField("dim_value") or dim.dim_value == extent
+        for dim, extent in zip(dims, array.shape, strict=True)
+    )

@@ -1,0 +1,158 @@
+"""Operators that graphflow itself writes as simpler ones of the standard domain.
+
+They come before the bodies that ONNX defines, which for variances subtract large numbers from each
+other: the mean of squares less the square of the mean.  A rewrite is a function that adds steps to
+a `Rewrite`; it reads every attribute and input of the node, or refuses the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from graphflow.errors import UnsupportedOp
+from graphflow.frontends.call import Context
+from graphflow.frontends.steps import Step, derived
+from graphflow.graph import Array
+
+
+@dataclass(slots=True)
+class Rewrite:
+    """A node and the steps that replace it so far."""
+
+    step: Step
+    context: Context
+    steps: list[Step] = field(default_factory=list)
+
+    def add(self, op: str, *inputs: str, result: str = "", **attributes: Any) -> str:
+        """Add a node of the standard domain with one output, `result` or a new name; give it."""
+        part = f"{op}_{len(self.steps)}"
+        name = result or self.context.unique_tensor_name(f"{self.step.name}/{part}")
+        self.steps.append(derived(self.step, op, inputs, [name], part, **attributes))
+        return name
+
+    def split(self, source: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """The parts of a tensor along `axis`."""
+        part = f"Split_{len(self.steps)}"
+        names = [self.context.unique_tensor_name(f"{self.step.name}/{part}") for _ in sizes]
+        inputs = [source, self.ints(sizes)]
+        self.steps.append(derived(self.step, "Split", inputs, names, part, axis=axis))
+        return names
+
+    def constant(self, array: Array) -> str:
+        """A new constant."""
+        name = self.context.unique_tensor_name(f"{self.step.name}/constant")
+        self.context.add_constant(name, array)
+        return name
+
+    def ints(self, numbers: Sequence[int]) -> str:
+        """A new constant of axes, extents or positions."""
+        return self.constant(np.array(numbers, np.int64).reshape(-1))
+
+    def number(self, value: float, like: str) -> str:
+        """A new scalar of the element type of tensor `like`."""
+        return self.constant(np.array(value, self.dtype(like)))
+
+    def dtype(self, name: str) -> np.dtype[np.generic]:
+        """The element type of a tensor that the node reads."""
+        return self.context.type_of(name)[0]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that the node reads."""
+        return self.context.type_of(name)[1]
+
+    def output(self, position: int) -> str:
+        """The name of an output; '' where it has none or nobody reads it."""
+        names = self.step.node.output
+        name = names[position] if position < len(names) else ""
+        return name if name in self.context.read else ""
+
+    def reshape(self, name: str, shape: Sequence[int], result: str = "") -> str:
+        """`name` in another shape."""
+        return self.add("Reshape", name, self.ints(shape), result=result)
+
+    def transpose(self, name: str, perm: Sequence[int], result: str = "") -> str:
+        """`name` with its axes in another order."""
+        return self.add("Transpose", name, result=result, perm=list(perm))
+
+    def mean(self, name: str, axes: Sequence[int]) -> str:
+        """The mean over `axes`, which stay with extent 1."""
+        return self.add("ReduceMean", name, self.ints(axes), keepdims=1)
+
+    def require_attributes(self, *names: str) -> None:
+        """Refuse attributes other than `names`, the ones that the rewrite reads."""
+        others = [a.name for a in self.step.node.attribute if a.name not in names]
+        if others:
+            self.refuse(f"attribute {', '.join(others)}")
+
+    def refuse_outputs(self, *positions: int) -> None:
+        """Refuse outputs at these positions where they are read."""
+        used = [self.output(position) for position in positions if self.output(position)]
+        if used:
+            self.refuse(f"its output {', '.join(used)} is used")
+
+    def refuse_inputs(self, *positions: int) -> None:
+        """Refuse inputs at these positions where they are given."""
+        given = [self.step.input(k) for k in positions if self.step.input(k)]
+        if given:
+            self.refuse(f"its input {', '.join(given)} is given")
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise `UnsupportedOp` for the node."""
+        raise UnsupportedOp(
+            f"{self.step}: {what}, which is not built; export the model with operators of the "
+            f"standard domain"
+        )
+
+
+def deviations(body: Rewrite, name: str, axes: Sequence[int]) -> tuple[str, str, str]:
+    """The mean over `axes`, the differences from it, and the mean of their squares."""
+    mean = body.mean(name, axes)
+    difference = body.add("Sub", name, mean)
+    return mean, difference, body.mean(body.add("Mul", difference, difference), axes)
+
+
+def add_statistics(
+    body: Rewrite, name: str, axes: Sequence[int], epsilon: float, mean: str, inverse: str
+) -> None:
+    """Let the tensors `mean` and `inverse`, where not '', be those of a layer normalization."""
+    if not mean and not inverse:
+        return
+    middle, _, variance = deviations(body, name, axes)
+    if mean:
+        body.add("Identity", middle, result=mean)
+    if inverse:
+        shifted = body.add("Add", variance, body.number(epsilon, name))
+        body.add("Reciprocal", body.add("Sqrt", shifted), result=inverse)
+
+
+def _layer_normalization(body: Rewrite) -> None:
+    """The kernel has the first output only; the others are computed beside it."""
+    step = body.step
+    axis = step.attribute("axis", -1)
+    epsilon = step.attribute("epsilon", 1e-5)
+    x = step.input(0)
+    rank = len(body.shape(x))
+    inputs = [name for name in step.node.input if name]
+    body.add("LayerNormalization", *inputs, result=step.node.output[0], axis=axis, epsilon=epsilon)
+    axes = range(axis % rank, rank)
+    add_statistics(body, x, axes, epsilon, body.output(1), body.output(2))
+
+
+def _mean_variance_normalization(body: Rewrite) -> None:
+    body.require_attributes("axes")
+    x = body.step.input(0)
+    axes = body.step.attribute("axes", [0, 2, 3])
+    _, difference, variance = deviations(body, x, axes)
+    deviation = body.add("Add", body.add("Sqrt", variance), body.number(1e-9, x))
+    body.add("Div", difference, deviation, result=body.step.node.output[0])
+
+
+REWRITES: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+    ("", "LayerNormalization"): _layer_normalization,
+    ("", "MeanVarianceNormalization"): _mean_variance_normalization,
+}
+"""What an operator, by domain and name, is written as."""

@@ -1,0 +1,331 @@
+"""The nodes of a model, one after another: each becomes kernels, a constant, or other nodes.
+
+In: steps.  Out: nodes and values of the operator graph under construction, and the steps that no
+kernel is built for.  Without a fallback those are refused, all operators that are not built at
+once.  With one they are noted as members of sections.  A node with a body then is tried as a whole:
+if a part of the body needs the fallback, everything that the body became is taken back, and the
+node itself is the member; a loop is not cut into pieces for each of its iterations.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnx import defs
+
+from graphflow.errors import GraphflowError, UnsupportedOp, ValuesNeeded
+from graphflow.foreign import ForeignNode
+from graphflow.frontends.bodies import feed
+from graphflow.frontends.call import Call, Context, Mark
+from graphflow.frontends.control import check_guard
+from graphflow.frontends.folding import RANDOM
+from graphflow.frontends.functions import expand_function, has_function
+from graphflow.frontends.inference import schema_of
+from graphflow.frontends.rewrites import Rewrite
+from graphflow.frontends.sections import Member
+from graphflow.frontends.sequences import Resolver
+from graphflow.frontends.steps import After, Item, Step, names_read
+from graphflow.graph import Array, Removed, Value
+from graphflow.tir import DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """What operators become: kernels, nothing at all, or other operators."""
+
+    kernels: Mapping[str, Callable[[Call], None]]
+    resolved: Mapping[str, Resolver]
+    rewritten: Mapping[tuple[str, str], Callable[[Rewrite], None]]
+
+    def has_body(self, step: Step, context: Context) -> bool:
+        """Whether the operator can be written as others."""
+        return step.key in self.rewritten or has_function(step, context)
+
+    def has_way(self, step: Step, context: Context) -> bool:
+        """Whether the operator can be imported if its inputs allow it."""
+        if step.is_standard and (step.op in self.resolved or step.op in self.kernels):
+            return True
+        return self.has_body(step, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A node whose body is being imported, which the fallback takes as a whole if that fails."""
+
+    step: Step
+    mark: Mark
+    placed: int
+    behind: int
+    """Steps that were left behind the body."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """The import of a model's nodes; see the module's text."""
+
+    context: Context
+    operators: Operators
+    fallback: bool
+    placed: list[Step] = field(default_factory=list)
+    """The steps that became kernels or members of sections, in order."""
+    foreign: dict[int, Member] = field(default_factory=dict)
+    """Members of sections by their position in `placed`."""
+    _attempt: _Attempt | None = None
+    _missing: set[str] = field(default_factory=set)
+    """Tensors that depend on an operator that is not built."""
+    _unbuilt: dict[str, list[str]] = field(default_factory=dict)
+
+    def run(self, steps: Iterable[Step], outputs: Iterable[str]) -> None:
+        """Import `steps`.
+
+        Without a fallback `UnsupportedOp` names all operators that are not built; those that no
+        tensor of `outputs` depends on are left out.
+        """
+        pending: deque[Item] = deque(steps)
+        while pending:
+            if self._attempt is not None and len(pending) <= self._attempt.behind:
+                self._attempt = None
+            item = pending.popleft()
+            if not self._is_missing(item):
+                self._import(item, pending)
+        if self._missing.intersection(outputs):
+            self._refuse_unbuilt()
+        for name in sorted(self._missing):
+            reason = "depends on an operator that is not built, and no output depends on it"
+            self.context.graph.removed[name] = Removed(reason)
+
+    def _is_missing(self, item: Item) -> bool:
+        """Whether `item` reads what is not there, and so leaves out more."""
+        step = item.step if isinstance(item, After) else item
+        if isinstance(item, After):
+            reads, writes = item.reads, item.writes
+        else:
+            reads, writes = item.inputs, item.outputs
+        if not self._missing.intersection(reads):
+            return False
+        if isinstance(item, Step) and not self.operators.has_way(item, self.context):
+            self._note(step)
+        self._missing.update(writes)
+        return True
+
+    def _import(self, item: Item, pending: deque[Item]) -> None:
+        step = item.step if isinstance(item, After) else item
+        mark, placed = self.context.mark(), len(self.placed)
+        try:
+            following = item.steps() if isinstance(item, After) else self._imported(step)
+        except UnsupportedOp as error:
+            # Given the values that are needed, the node has a kernel that knows its shapes.
+            if not self.fallback or isinstance(error, ValuesNeeded):
+                raise located(error, step) from error
+            self._fall_back(step, mark, str(error), pending)
+            return
+        except GraphflowError as error:
+            raise located(error, step) from error
+        if self.fallback and self._attempt is None and _is_whole(item, following):
+            self._attempt = _Attempt(step, mark, placed, len(pending))
+        pending.extendleft(reversed(following))
+
+    def _imported(self, step: Step) -> Sequence[Item]:
+        """What is to be imported in place of `step`; nothing where it became kernels."""
+        context, operators = self.context, self.operators
+        if step.is_standard and step.op in RANDOM:
+            raise UnsupportedOp(
+                f"{step} draws random numbers, so two runs differ and nothing can be compared, "
+                f"which is not built; pass the numbers as an input of the model"
+            )
+        resolve = operators.resolved.get(step.op) if step.is_standard else None
+        following = resolve(step, context) if resolve is not None else None
+        if following is not None:
+            return following
+        taken = next((name for name in step.inputs if name in context.objects), None)
+        if taken is not None:
+            raise UnsupportedOp(
+                f"its input {taken} is {context.objects[taken]}, which no kernel takes"
+            )
+        if self._folded(step):
+            return ()
+        if step.op in operators.kernels and not self._is_better_expanded(step):
+            check_guard(step, context)
+            self._emit(step)
+            return ()
+        if step.key in operators.rewritten:
+            body = Rewrite(step, context)
+            operators.rewritten[step.key](body)
+            return body.steps
+        following = expand_function(step, context)
+        if following is not None:
+            return following
+        if self.fallback:
+            raise UnsupportedOp("no kernel is built for this operator")
+        self._note(step)
+        self._missing.update(step.outputs)
+        return ()
+
+    def _emit(self, step: Step) -> None:
+        """Import `step` as kernels; as a constant where kernels refuse and the inputs are known."""
+        context = self.context
+        constant = context.folding.has_constant_inputs(step)
+        mark, guards = context.mark(), len(context.graph.guards)
+        try:
+            if _asks_for_types(step, context):
+                context.declare(step)
+            call = Call(step, context)
+            self.operators.kernels[step.op](call)
+            call.finish()
+            if step.guard and len(context.graph.guards) > guards:
+                raise UnsupportedOp(f"a run checks its inputs, also where {step.guard} discards it")
+        except UnsupportedOp as error:
+            if not constant:
+                raise
+            context.undo(mark)
+            try:
+                self._add_constants(context.folding.evaluate(step))
+            except UnsupportedOp:
+                raise error from None
+            return
+        self.placed.append(step)
+        if constant:
+            context.folding.defer(step)
+
+    def _is_better_expanded(self, step: Step) -> bool:
+        """Whether outputs are read that the kernel of an operator with a body does not have."""
+        others = [name for name in step.node.output[1:] if name in self.context.read]
+        return bool(others) and self.operators.has_body(step, self.context)
+
+    def _folded(self, step: Step) -> bool:
+        """Whether the results are constants and computed now."""
+        folding = self.context.folding
+        # A Constant node has no inputs either, and says what it is.
+        if step.op == "Constant" or not folding.has_constant_inputs(step):
+            return False
+        if schema_of(step) is None:
+            return False
+        otherwise = step.op in self.operators.kernels or self.operators.has_body(step, self.context)
+        try:
+            if otherwise and not folding.is_small(step):
+                return False
+            results = folding.evaluate(step)
+        except UnsupportedOp:
+            if otherwise:
+                return False
+            raise
+        self._add_constants(results)
+        return True
+
+    def _add_constants(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            self.context.add_constant(name, array)
+
+    def _fall_back(self, step: Step, mark: Mark, reason: str, pending: deque[Item]) -> None:
+        """Let the fallback run `step`, or the node whose body it is in."""
+        attempt = self._attempt
+        if attempt is not None:
+            while len(pending) > attempt.behind:
+                pending.popleft()
+            step, mark, self._attempt = attempt.step, attempt.mark, None
+            del self.placed[attempt.placed :]
+            for index in [index for index in self.foreign if index >= attempt.placed]:
+                del self.foreign[index]
+        self.context.undo(mark)
+        self.add_foreign(step, reason)
+
+    def add_foreign(self, step: Step, reason: str) -> None:
+        """Note `step` as a member of a section, its outputs as values or as objects.
+
+        Sequences that it reads and that were resolved are made for it.  `UnsupportedOp` where the
+        section, whose opset is the model's, would read the node in another way.
+        """
+        context = self.context
+        self._require_same_meaning(step, reason)
+        reads = names_read(step.node)
+        for maker in feed(reads, step, context):
+            self.add_foreign(maker, "a section reads it")
+        if _asks_for_types(replace(step, trusted=False), context):
+            context.declare(step)
+        name = context.unique_node_name(step.name)
+        for output in step.outputs:
+            context.graph.removed.pop(output, None)
+            dtype, shape = context.declared.get(output, (None, None))
+            if dtype in DTYPES and shape is not None and None not in shape:
+                extents = tuple(n for n in shape if n is not None)
+                context.graph.add_value(Value(output, dtype, extents))
+            else:
+                open_shape = "a tensor whose shape is not known before a run"
+                context.objects[output] = open_shape if dtype in DTYPES else of_type(dtype)
+        self.foreign[len(self.placed)] = Member(
+            step.node, ForeignNode(name, step.node.op_type, reason.removeprefix(f"{step}: ")), reads
+        )
+        self.placed.append(step)
+
+    def _require_same_meaning(self, step: Step, reason: str) -> None:
+        schema = schema_of(step)
+        if schema is None or not step.is_standard:
+            return
+        known = defs.get_schema(step.node.op_type, self.context.opset, "")
+        if known.since_version != schema.since_version:
+            raise UnsupportedOp(
+                f"{step} is of opset {step.opset}, the model of opset {self.context.opset}, where "
+                f"the operator is another one; and {reason}"
+            )
+
+    def refuse_unbuilt(self, steps: Iterable[Step]) -> None:
+        """`UnsupportedOp` that names the steps whose operators nothing is built for, if any is."""
+        for step in steps:
+            if not self.operators.has_way(step, self.context):
+                self._note(step)
+        if self._unbuilt:
+            self._refuse_unbuilt()
+
+    def _note(self, step: Step) -> None:
+        where = f"{step.name}, from the body of {step.origin}" if step.origin else step.name
+        self._unbuilt.setdefault(step.op, []).append(where)
+
+    def _refuse_unbuilt(self) -> None:
+        listed = "; ".join(
+            f"{title} ({len(names)} nodes, the first is {names[0]})"
+            if len(names) > 1
+            else f"{title} (node {names[0]})"
+            for title, names in sorted(self._unbuilt.items())
+        )
+        raise UnsupportedOp(
+            f"operators that are not built: {listed}. Rewrite the model without them; built are "
+            f"{', '.join(sorted(self.operators.kernels))}"
+        )
+
+
+def _asks_for_types(step: Step, context: Context) -> bool:
+    """Whether the types of what `step` makes are not known from the model as a whole."""
+    return not step.trusted and (step.depth > 0 or not context.is_inferred)
+
+
+def _is_whole(item: Item, following: Sequence[Item]) -> bool:
+    """Whether the fallback takes the node that `item` is rather than nodes of its body.
+
+    It cannot take calls of functions; a branch that is known to be taken is like any other nodes.
+    """
+    if isinstance(item, After) or not following or schema_of(item) is None:
+        return False
+    return item.op != "If" or any(isinstance(part, After) for part in following)
+
+
+def of_type(dtype: str | None) -> str:
+    """What a message says of a tensor, or of something else, that kernels cannot take."""
+    if dtype is None:
+        return "of a type that ONNX does not know"
+    return "a tensor of strings" if dtype == "object" else f"of type {dtype}"
+
+
+def located(error: GraphflowError, step: Step) -> GraphflowError:
+    """`error` with the node that it is about, and the model's node whose body that belongs to."""
+    text = str(error.args[0])
+    if step.name not in text:
+        text = f"{step}: {text}"
+    if step.origin and step.origin not in text:
+        text = f"{text} (in the body of {step.origin})"
+    if text == error.args[0]:
+        return error
+    if isinstance(error, ValuesNeeded):
+        return ValuesNeeded(text, error.inputs)
+    return type(error)(text, remedies=error.remedies)
