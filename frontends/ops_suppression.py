@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
-from graphflow.kernels.definitions import count_of, listed_boxes, picked_boxes, reshape
+from graphflow.kernels.definitions import box_sides, count_of, listed_boxes, picked_boxes, reshape
 
 
 def _non_max_suppression(call: Call) -> None:
@@ -22,12 +22,14 @@ def _non_max_suppression(call: Call) -> None:
     batches, classes, count = scores
     wanted = call.constant(2, "max_output_boxes_per_class").reshape(-1) if call.has(2) else [0]
     most = max(min(int(wanted[0]), count), 0)
-    inputs = list(call.inputs[:2])
+    func = box_sides(batches, count, centered)
+    name = call.context.unique_tensor_name(f"{call.name}.sides")
+    inputs = [call.emit(func, call.inputs[:1], name, "sides"), call.inputs[1]]
     for position in (3, 4):
         if call.has(position):
             inputs.append(_one_element(call, position))
     given = (call.has(3), call.has(4))
-    func = picked_boxes(batches, classes, count, most, centered, given)
+    func = picked_boxes(batches, classes, count, most, given)
     name = call.context.unique_tensor_name(f"{call.name}.picked")
     picked = call.emit(func, inputs, name, "picked")
     name = call.context.unique_tensor_name(f"{call.name}.count")

@@ -128,6 +128,10 @@ def step(name: str, weight: float = 1.0) -> Callable[[Step], Step]:
     return register
 
 
+BY_DATA = 8
+"""One of so many models ends with indices that are data; the others are as they were without."""
+
+
 def random_model(seed: int) -> onnx.ModelProto:
     """The model of a seed."""
     draft = Draft(seed)
@@ -150,6 +154,8 @@ def random_model(seed: int) -> onnx.ModelProto:
             if made is not None:
                 draft.keep(*made)
                 break
+    if seed % BY_DATA == BY_DATA - 1:
+        draft.keep(*(_by_data(draft) or ()))
     return draft.model()
 
 
@@ -540,6 +546,24 @@ def _(draft: Draft) -> Sequence[Tensor] | None:
             shape = (n, c, 3 if h == 1 else h, 2 if w == 1 else w)
             return [draft.emit("Expand", [x, draft.net.integers(*shape)], shape)]
     return None
+
+
+def _by_data(draft: Draft) -> Sequence[Tensor] | None:
+    """Indices that are data; the elements there do not depend on the order of additions."""
+    x = draft.pick(lambda t: t.rank == 4 and not t.wild and prod(t.shape) <= LARGEST // 4)
+    if x is None:
+        return None
+    n, c, h, w = x.shape
+    if draft.chance(0.5):
+        places = draft.emit("ArgMax", [x], (n, 1, h, w), axis=1)
+        return [draft.emit("GatherElements", [x, places], (n, 1, h, w), axis=1)]
+    count = draft.between(1, min(c, 5))
+    largest = draft.between(0, 1)
+    operands = [x, draft.net.integers(count)]
+    name = f"top{draft.between(0, 2**40)}"
+    outputs = (name, f"{name}_places")
+    shape = (n, count, h, w)
+    return [draft.emit("TopK", operands, shape, axis=1, largest=largest, outputs=outputs)]
 
 
 @step("Resize", 0.6)

@@ -113,7 +113,7 @@ from graphflow.kernels.definitions.selection import (
 )
 from graphflow.kernels.definitions.signal import fourier_factors, frames
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.kernels.definitions.suppression import listed_boxes, picked_boxes
+from graphflow.kernels.definitions.suppression import box_sides, listed_boxes, picked_boxes
 from graphflow.kernels.definitions.values import UNARY_VALUES
 from graphflow.kernels.definitions.window import Window
 
@@ -136,6 +136,7 @@ __all__ = [
     "at_ranks",
     "average_pool",
     "binary",
+    "box_sides",
     "broadcast",
     "cast",
     "clip",

@@ -2,15 +2,15 @@
 
 In: a logical shape, an axis, how many elements.  Out: a PrimFunc that gives their indices.  The
 order is total: by value, of equal elements the lower index first, and a NaN is larger than every
-number (as numpy sorts).  Either each element is selected in a pass over the axis, or all elements
-are ranked by counting those before them, which runs in lanes and threads.
+number (as numpy sorts).  Either the best elements so far are kept in order in one pass, or all
+elements are ranked by counting those before them, which runs in lanes and threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.arith import IndexExpr, Var, const, less_than
+from graphflow.arith import IndexExpr, Var, as_index, const, less_than, minimum
 from graphflow.errors import InvalidModel
 from graphflow.kernels.definitions.indexing import as_int64, matched
 from graphflow.kernels.definitions.stages import (
@@ -25,20 +25,23 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import compared
 from graphflow.tir import (
     FLOATS,
     Allocate,
     Binary,
     Block,
+    Body,
     Buffer,
     Cast,
     Comparison,
     Expr,
+    For,
     If,
     IndexValue,
     Load,
+    LoopKind,
     PrimFunc,
+    Reduce,
     ReduceOp,
     Select,
     Store,
@@ -62,50 +65,73 @@ def selected(
 ) -> PrimFunc:
     """`y[…, t, …]` is the index on `axis` of the t-th element in the order, int64.
 
-    One pass over the axis for each of the `count` elements: the best one behind the last one found.
+    The best elements so far are kept in order; of the others mostly one comparison is needed, with
+    the last one that is kept.
     """
     axis, y_shape = _checked(x_shape, axis, count)
-    x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, "int64")
-    last, best = Buffer("last", (1,), dtype), Buffer("best", (1,), dtype)
-    place, found = Buffer("place", (1,), "int64"), Buffer("found", (1,), "int64")
-    at = (const(0),)
+    x, y, kept = (
+        Buffer("x", x_shape, dtype),
+        Buffer("y", y_shape, "int64"),
+        Buffer("kept", (count,), dtype),
+    )
+    if not y.size:
+        return kernel("selected", (x,), (y,), ())
     outer = loops_over("a", (*x_shape[:axis], *x_shape[axis + 1 :]))
-    (turns,), (elements,) = loops_over("t", (count,)), loops_over("i", (x_shape[axis],))
-    turn, i = turns[0], elements[0]
-    element = Load(x, _on_axis(outer, axis, i))
-    before, behind = (
-        stands_before(Load(last, at), element, largest),
-        stands_before(element, Load(last, at), largest),
-    )
-    tied = Binary("and", Unary("not", behind), Comparison("lt", Load(place, at), IndexValue(i)))
-    is_left = Binary("or", compared("lt", Load(place, at), 0), Binary("or", before, tied))
-    is_better = Binary(
-        "or",
-        compared("lt", Load(found, at), 0),
-        stands_before(element, Load(best, at), largest),
-    )
-    take = If(
-        Binary("and", is_left, is_better),
-        (Store(best, at, element), Store(found, at, IndexValue(i))),
-    )
-    body = (
-        Store(found, at, literal(-1, "int64")),
-        *nest((elements,), (take,)),
-        Store(y, _on_axis(outer, axis, turn), Load(found, at)),
-        Store(place, at, Load(found, at)),
-        Store(last, at, Load(best, at)),
-    )
-    stage = nest(
-        outer,
+    first, rest = Var("i"), Var("j")
+    place = _on_axis(outer, axis, first)
+    begin = _inserted(x, y, kept, place, axis, first, largest, "f")
+    fill = For(first, const(0), const(count), LoopKind.SERIAL, begin)
+    last = Load(kept, (const(count - 1),))
+    place = _on_axis(outer, axis, rest)
+    insert = _inserted(x, y, kept, place, axis, const(count), largest, "r")
+    test = If(stands_before(Load(x, place), last, largest), insert)
+    improve = For(rest, const(count), const(x_shape[axis]), LoopKind.SERIAL, (test,))
+    body = nest(outer, (Allocate(kept), fill, improve))
+    return kernel("selected", (x,), (y,), (Block("selected", body),))
+
+
+def _inserted(
+    x: Buffer,
+    y: Buffer,
+    kept: Buffer,
+    place: tuple[IndexExpr, ...],
+    axis: int,
+    filled: IndexExpr,
+    largest: bool,
+    names: str,
+) -> Body:
+    """The element at `place` into the `filled` first ones that are kept, where it belongs.
+
+    Those behind it move on by one, from the last one on, which falls out if there is no more room.
+    """
+    (count,) = kept.shape
+    element = Load(x, place)
+    ahead, at = Buffer(f"ahead_{names}", (1,), "int64"), (const(0),)
+    p, q, to = (Var(f"{name}_{names}") for name in "pqt")
+
+    def slot(index: IndexExpr) -> tuple[IndexExpr, ...]:
+        return (*place[:axis], index, *place[axis + 1 :])
+
+    stays = Unary("not", stands_before(element, Load(kept, (p,)), largest))
+    counted = Reduce(ReduceOp.ADD, ahead, at, Cast(stays, "int64"))
+    # As many as are moved: all that are kept, but one where there is no more room.
+    moving = minimum(filled, count - 1)
+    low = moving - 1 - q
+    move = If(
+        Comparison("ge", IndexValue(low), Load(ahead, at)),
         (
-            *(Allocate(buffer) for buffer in (last, best, place, found)),
-            Store(last, at, literal(0, dtype)),
-            Store(best, at, literal(0, dtype)),
-            Store(place, at, literal(-1, "int64")),
-            *nest((turns,), body),
+            Store(kept, (low + 1,), Load(kept, (low,))),
+            Store(y, slot(low + 1), Load(y, slot(low))),
         ),
     )
-    return kernel("selected", (x,), (y,), (Block("selected", stage),))
+    put = (Store(kept, (to,), element), Store(y, slot(to), IndexValue(place[axis])))
+    return (
+        Allocate(ahead),
+        Store(ahead, at, literal(0, "int64")),
+        For(p, const(0), as_index(filled), LoopKind.SERIAL, (counted,)),
+        For(q, const(0), as_index(moving), LoopKind.SERIAL, (move,)),
+        matched(to, count, Load(ahead, at), put),
+    )
 
 
 def ranks(x_shape: Shape, axis: int, largest: bool = True, dtype: str = "float32") -> PrimFunc:

@@ -6,96 +6,148 @@ that gives the picked boxes, and one that puts them one below the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions.indexing import matched
 from graphflow.kernels.definitions.stages import (
+    Loop,
     elementwise_stage,
+    indices_of,
     kernel,
     literal,
     loops_over,
     nest,
+    store_stage,
 )
 from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
 from graphflow.tir import (
     Allocate,
     Binary,
     Block,
+    Body,
     Buffer,
     Comparison,
     Expr,
     If,
     IndexValue,
-    Literal,
     Load,
     PrimFunc,
     Reduce,
     ReduceOp,
-    Stmt,
+    Select,
     Store,
 )
 
+CHUNK = 16
+"""Scores that are compared side by side, in lanes."""
+
+
+def box_sides(batches: int, boxes: int, centered: bool) -> PrimFunc:
+    """`y[b, s, k]`: lower and upper bounds of box k along both axes, and its area.
+
+    Boxes are `y, x, y, x` of two corners, or if `centered` `x, y, width, height`.
+    """
+    given = Buffer("boxes", (batches, boxes, 4), "float32")
+    y = Buffer("y", (batches, 5, boxes), "float32")
+    stages = []
+    for side in range(5):
+        loops = loops_over((f"b{side}", f"k{side}"), (batches, boxes))
+        b, k = indices_of(loops)
+        corners = _corners(given, (b, k), centered)
+        bounds = [bound for pair in corners for bound in pair]
+        value = bounds[side] if side < 4 else _area(*corners)
+        stages.append(store_stage(f"side{side}", y, loops, (b, const(side), k), value))
+    return kernel("box_sides", (given,), (y,), stages)
+
 
 def picked_boxes(
-    batches: int, classes: int, boxes: int, most: int, centered: bool, thresholds: tuple[bool, bool]
+    batches: int, classes: int, boxes: int, most: int, thresholds: tuple[bool, bool]
 ) -> PrimFunc:
     """`y[b, c, t]` is the t-th box picked of a class, int64, or −1 where there is none.
 
     The box with the highest score is picked, of equal ones the first; then no box is that overlaps
     it by more than `overlap` (0 if it is not given).  Only scores above `least` count, if that is
-    given.  `thresholds` says which of the two are: parameters of one element each.  Boxes are
-    `y, x, y, x` of two corners, or if `centered` `x, y, width, height`.
+    given, and none that is NaN.  `thresholds` says which of the two are: parameters of one element
+    each.  `sides` is what `box_sides` gives.
     """
-    corners = Buffer("boxes", (batches, boxes, 4), "float32")
+    sides = Buffer("sides", (batches, 5, boxes), "float32")
     scores = Buffer("scores", (batches, classes, boxes), "float32")
     overlap, least = Buffer("overlap", (1,), "float32"), Buffer("least", (1,), "float32")
     y = Buffer("y", (batches, classes, most), "int64")
-    alive, best = Buffer("alive", (boxes,), "bool"), Buffer("best", (1,), "float32")
+    # The scores of the boxes that are left; NaN, which exceeds nothing, for the others.
+    live = Buffer("live", (-(-boxes // CHUNK) * CHUNK,), "float32")
     found, at = Buffer("found", (1,), "int64"), (const(0),)
     (b, c), outer = (Var("b"), Var("c")), loops_over(("b", "c"), (batches, classes))
     ((i, _),) = first = loops_over("i", (boxes,))
-    ((j, _),) = second = loops_over("j", (boxes,))
     ((k, _),) = third = loops_over("k", (boxes,))
+    ((i_behind, _),) = behind = loops_over("p", (live.size - boxes,))
     ((t, _),) = turns = loops_over("t", (most,))
-    row = Var("row")
-    counts: Expr = Literal(True, "bool")
+    row, gone = Var("row"), literal(float("nan"), "float32")
+    score: Expr = Load(scores, (b, c, i))
     if thresholds[1]:
-        counts = Comparison("gt", Load(scores, (b, c, i)), Load(least, at))
-    score = Load(scores, (b, c, j))
-    is_better = Binary(
-        "or", compared("lt", Load(found, at), 0), Comparison("gt", score, Load(best, at))
-    )
-    take = If(
-        Binary("and", Load(alive, (j,)), is_better),
-        (Store(best, at, score), Store(found, at, IndexValue(j))),
-    )
+        score = Select(Comparison("gt", score, Load(least, at)), score, gone)
     limit: Expr = Load(overlap, at) if thresholds[0] else literal(0, "float32")
-    one, other = _corners(corners, (b, row), centered), _corners(corners, (b, k), centered)
-    left_out = If(
-        Binary("and", Load(alive, (k,)), _overlap(one, other, limit)),
-        (Store(alive, (k,), Literal(False, "bool")),),
-    )
-    suppress = (*nest(third, (left_out,)), Store(alive, (row,), Literal(False, "bool")))
+    overlaps = _overlap(_sides(sides, b, row), _sides(sides, b, k), limit)
+    kept = Select(overlaps, gone, Load(live, (k,)))
+    suppress = (*nest(third, (Store(live, (k,), kept),)), Store(live, (row,), gone))
     # Once nothing is found, nothing is left to look for.
-    look: tuple[Stmt, ...] = (Store(found, at, literal(-1, "int64")), *nest(second, (take,)))
     turn = (
-        If(compared("ge", Load(found, at), 0), look),
+        If(compared("ge", Load(found, at), 0), _first_of_largest(live, found)),
         Store(y, (b, c, t), Load(found, at)),
         matched(row, boxes, Load(found, at), suppress),
     )
     body = (
-        *(Allocate(buffer) for buffer in (alive, best, found)),
-        Store(best, at, literal(0, "float32")),
+        Allocate(live),
+        Allocate(found),
         Store(found, at, literal(0, "int64")),
-        *nest(first, (Store(alive, (i,), counts),)),
+        *nest(first, (Store(live, (i,), score),)),
+        *nest(behind, (Store(live, (i_behind + boxes,), gone),)),
         *nest(turns, turn),
     )
-    given = [
-        buffer for buffer, is_given in zip((overlap, least), thresholds, strict=True) if is_given
-    ]
+    given = [b for b, is_given in zip((overlap, least), thresholds, strict=True) if is_given]
     stage = Block("picked_boxes", nest(outer, body))
-    return kernel("picked_boxes", (corners, scores, *given), (y,), (stage,))
+    return kernel("picked_boxes", (sides, scores, *given), (y,), (stage,))
+
+
+def _first_of_largest(values: Buffer, found: Buffer) -> Body:
+    """`found[0]` is the first place of the largest number, −1 where all are NaN.
+
+    Each place of a chunk keeps a largest number and a first place of its own, so that no step waits
+    for the one before.
+    """
+    none, at = literal(values.size, "int64"), (const(0),)
+    largest, places = Buffer("largest", (CHUNK,), "float32"), Buffer("places", (CHUNK,), "int64")
+    best = Buffer("best", (1,), "float32")
+    lowest = literal(float("-inf"), "float32")
+
+    def chunks(name: str) -> tuple[Sequence[Loop], Var, IndexExpr]:
+        loops = loops_over((f"{name}c", f"{name}v"), (values.size // CHUNK, CHUNK))
+        (chunk, _), (place, _) = loops
+        return loops, place, chunk * CHUNK + place
+
+    ((u, _),), ((v, _),) = clear, gather = loops_over("u", (CHUNK,)), loops_over("v", (CHUNK,))
+    ((w, _),) = settle = loops_over("w", (CHUNK,))
+    first, lane, place = chunks("m")
+    second, other, there = chunks("w")
+    exceeds = Comparison("gt", Load(values, (place,)), Load(largest, (lane,)))
+    larger = Select(exceeds, Load(values, (place,)), Load(largest, (lane,)))
+    over_best = Comparison("gt", Load(largest, (v,)), Load(best, at))
+    is_best = Comparison("eq", Load(values, (there,)), Load(best, at))
+    sooner = Binary("min", Load(places, (other,)), Select(is_best, IndexValue(there), none))
+    is_none = Comparison("eq", Load(found, at), none)
+    return (
+        *(Allocate(buffer) for buffer in (largest, places, best)),
+        *nest(clear, (Store(largest, (u,), lowest), Store(places, (u,), none))),
+        *nest(first, (Store(largest, (lane,), larger),)),
+        Store(best, at, lowest),
+        *nest(gather, (Store(best, at, Select(over_best, Load(largest, (v,)), Load(best, at))),)),
+        *nest(second, (Store(places, (other,), sooner),)),
+        Store(found, at, none),
+        *nest(settle, (Reduce(ReduceOp.MIN, found, at, Load(places, (w,))),)),
+        Store(found, at, Select(is_none, literal(-1, "int64"), Load(found, at))),
+    )
 
 
 def listed_boxes(batches: int, classes: int, most: int) -> PrimFunc:
@@ -135,22 +187,22 @@ def _corners(
     )
 
 
-def _overlap(
-    one: tuple[tuple[Expr, Expr], tuple[Expr, Expr]],
-    other: tuple[tuple[Expr, Expr], tuple[Expr, Expr]],
-    limit: Expr,
-) -> Expr:
-    """Whether the intersection of two boxes is more than `limit` of their union."""
-    sides = [
-        (Binary("max", a[0], b[0]), Binary("min", a[1], b[1]))
-        for a, b in zip(one, other, strict=True)
+def _sides(sides: Buffer, b: IndexExpr, box: IndexExpr) -> list[Expr]:
+    return [Load(sides, (b, const(side), box)) for side in range(5)]
+
+
+def _overlap(one: list[Expr], other: list[Expr], limit: Expr) -> Expr:
+    """Whether the intersection of two boxes, given by their sides, is more than `limit` of their
+    union."""
+    inner = [
+        (Binary("max", one[low], other[low]), Binary("min", one[low + 1], other[low + 1]))
+        for low in (0, 2)
     ]
-    inner = _area(*sides)
-    areas = _area(*one), _area(*other)
-    union = subtract(add(*areas), inner)
-    tests: list[Expr] = [Comparison("gt", high, low) for low, high in sides]
-    tests += [compared("gt", area, 0.0) for area in (inner, *areas, union)]
-    tests.append(Comparison("gt", divide(inner, union), limit))
+    shared = _area(inner[0], inner[1])
+    union = subtract(add(one[4], other[4]), shared)
+    tests: list[Expr] = [Comparison("gt", high, low) for low, high in inner]
+    tests += [compared("gt", area, 0.0) for area in (shared, one[4], other[4], union)]
+    tests.append(Comparison("gt", divide(shared, union), limit))
     return reduce(lambda a, b: Binary("and", a, b), tests)
 
 
