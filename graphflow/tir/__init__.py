@@ -24,6 +24,7 @@ from graphflow.tir.expr import (
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
+from graphflow.tir.kept import kept
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
@@ -59,6 +60,7 @@ from graphflow.tir.visit import (
     map_expr,
     map_expressions,
     map_indices,
+    mentioned,
     rename_buffers,
     serial_form,
     sites,
@@ -121,6 +123,7 @@ __all__ = [
     "interpret",
     "is_identifier",
     "is_predicate",
+    "kept",
     "loads_in",
     "loops_of",
     "map_body",
@@ -128,6 +131,7 @@ __all__ = [
     "map_expr",
     "map_expressions",
     "map_indices",
+    "mentioned",
     "parse",
     "rename_buffers",
     "serial_form",
