@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from graphflow.errors import GraphflowError
 
 DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
-CACHE_VARIABLE = "XDG_CACHE_HOME"
+CACHES_VARIABLE = "XDG_CACHE_HOME"
+KERNELS_VARIABLE = "GRAPHFLOW_CACHE"
+NO_CACHE = ("", "off")
 MOST_DEBUG = 4
 
 
@@ -31,6 +33,8 @@ class Options:
     there are many kernels.  `validate` runs each distinct kernel on made-up inputs and compares it
     with its definition, before anything is returned.  `timings` is the path of a table of measured
     times that `tune` filled, by which layouts are then chosen; with None all prices are estimated.
+    `cache` is the folder in which kernels are kept for later compilations, "off" or "" for none;
+    None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
     """
 
     threads: int | None = None
@@ -42,6 +46,7 @@ class Options:
     workers: int | None = None
     validate: bool = False
     timings: str | None = None
+    cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -73,7 +78,24 @@ class Options:
 
 def default_timings() -> str:
     """The timing table of this user: `graphflow/timings.jsonl` in the folder for caches."""
-    folder = os.environ.get(CACHE_VARIABLE, "")
+    return os.path.join(_caches(), "timings.jsonl")
+
+
+def kernel_folder(cache: str | None) -> str | None:
+    """Where kernels are cached, from `Options.cache`; None for nowhere.
+
+    With None the environment decides: GRAPHFLOW_CACHE means what the option does, and where it is
+    not set, kernels are in `graphflow/kernels` in the folder for caches.
+    """
+    wanted = os.environ.get(KERNELS_VARIABLE) if cache is None else cache
+    if wanted is None:
+        return os.path.join(_caches(), "kernels")
+    return None if wanted in NO_CACHE else wanted
+
+
+def _caches() -> str:
+    """The folder of graphflow among this user's caches."""
+    folder = os.environ.get(CACHES_VARIABLE, "")
     if not os.path.isabs(folder):  # as the standard of that variable has it
         folder = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(folder, "graphflow", "timings.jsonl")
+    return os.path.join(folder, "graphflow")

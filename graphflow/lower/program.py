@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphflow.lower.kernels import LoweredKernel, lower_kernels
+from graphflow.lower.kernels import Known, LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
 from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
 from graphflow.target import Target
@@ -44,9 +44,10 @@ def lower(
     target: Target,
     trace: Trace | None = None,
     workers: Workers | None = None,
+    known: Known | None = None,
 ) -> Lowered:
-    """Kernels, memory and steps of a physical graph."""
-    kernels, symbols = lower_kernels(physical, target, trace, workers)
+    """Kernels, memory and steps of a physical graph; `known` has kernels made before."""
+    kernels, symbols = lower_kernels(physical, target, trace, workers, known)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
     touched: list[list[str]] = []
