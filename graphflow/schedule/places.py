@@ -208,9 +208,13 @@ def has_place(func: PrimFunc, name: str) -> bool:
 
 def require_fresh(func: PrimFunc, *names: str) -> None:
     """Refuses names that `func` uses already."""
-    taken = {p.buffer.name for p in func.params}
+    wanted = set(names)
+    taken = wanted & {p.buffer.name for p in func.params}
     for stmt in func.body:
-        taken.update(name for name in names if has_name(stmt, name))
+        if isinstance(stmt, Block):
+            taken |= wanted & _names_inside(stmt).keys() | wanted & {stmt.name}
+        else:
+            taken |= wanted & set(names_in((stmt,)))
     clash = [name for name in names if name in taken]
     if clash or len(set(names)) != len(names):
         raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")
