@@ -84,6 +84,8 @@ def run_compile(wanted: argparse.Namespace) -> int:
     print(exe.decisions().summary)
     for stage, seconds in exe.compiled.timings["stages"].items():
         print(f"  {stage:13} {seconds:8.3f} s")
+    kernels = len(exe.compiled.lowered.kernels)
+    print(f"  {exe.compiled.cached} of {kernels} kernels were made before")
     if exe.compiled.validation is not None:
         print(exe.compiled.validation.summary())
     if wanted.output is not None:

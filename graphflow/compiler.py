@@ -24,9 +24,18 @@ from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import import_model, read_model, tensor_names
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
+from graphflow.kernel_cache import KernelCache
 from graphflow.layout import Layout
-from graphflow.lower import Lowered, LoweredKernel, assemble, check_program, check_values, lower
-from graphflow.options import Options
+from graphflow.lower import (
+    KernelTask,
+    Lowered,
+    LoweredKernel,
+    assemble,
+    check_program,
+    check_values,
+    lower,
+)
+from graphflow.options import Options, kernel_folder
 from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
 from graphflow.tir import to_text
@@ -69,7 +78,8 @@ class Compiled:
     towards steps: these may add up to more than their stage.  `notices` say what of the work for
     them was done in this process after all, and why.  `validation` says how kernels were compared
     with their definitions; None without Options(validate=True).  `values` are those of inputs that
-    the program was made for: runs have to give them.
+    the program was made for: runs have to give them.  `cached` counts the kernels that an earlier
+    compilation had made.
     """
 
     name: str
@@ -88,6 +98,7 @@ class Compiled:
     stated: tuple[Assumed, ...] = ()
     validation: Validation | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
+    cached: int = 0
 
 
 def imported(
@@ -101,24 +112,18 @@ def imported(
     return import_model(proto, input_shapes, input_values, fallback=fallback)
 
 
-def lower_within_limit(
-    physical: PhysicalGraph, target: Target, options: Options, trace: Trace, workers: Workers
-) -> Lowered:
-    """Kernels, memory and steps; `MemoryLimitExceeded` where these need more than allowed."""
-    lowered = lower(physical, target, trace, workers)
-    check_program(lowered, options.memory_limit)
-    return lowered
-
-
 def fuse_and_staff(
     canonical: OperatorGraph,
     offers: Callable[[OperatorGraph], None] | None,
+    target: Target,
     options: Options,
     trace: Trace,
     workers: Workers,
+    cache: KernelCache,
 ) -> OperatorGraph:
     """The fused graph; if it promises many kernels, workers start now and are ready after flow.
 
+    They do not where the kernels of such a graph have been cached.
     `MemoryLimitExceeded` where one of the tensors that are left is too large by itself.
     """
     if offers is not None:
@@ -126,8 +131,35 @@ def fuse_and_staff(
         offers(canonical)
     graph = fuse(canonical)
     check_values(graph, options.memory_limit)
-    workers.start(worker_count(len(graph.nodes), options), trace)
+    if not cache.expects(tuple(node.func for node in graph.nodes), target):
+        workers.start(worker_count(len(graph.nodes), options), trace)
     return graph
+
+
+def lower_unknown(
+    physical: PhysicalGraph,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+    cache: KernelCache,
+) -> Lowered:
+    """The lowered graph, with the kernels that are cached.
+
+    Where all were expected to be, and many are not, workers start now.  `MemoryLimitExceeded` where
+    the whole program needs more memory than allowed.
+    """
+
+    def known(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+        found = cache.kernels(tasks)
+        missing = len(tasks) - len(found)
+        if cache.expected and missing:
+            workers.start(worker_count(missing, options), trace)
+        return found
+
+    lowered = lower(physical, target, trace, workers, known)
+    check_program(lowered, options.memory_limit)
+    return lowered
 
 
 def worker_count(groups: int, options: Options) -> int:
@@ -143,12 +175,17 @@ def worker_count(groups: int, options: Options) -> int:
     return count if count > 1 else 0
 
 
-def compile_kernels(lowered: Lowered, target: Target, trace: Trace, workers: Workers) -> Objects:
+def compile_kernels(
+    lowered: Lowered, target: Target, trace: Trace, workers: Workers, cache: KernelCache
+) -> Objects:
     """An object for each distinct kernel, by symbol."""
     tasks: dict[str, ObjectTask] = {
-        symbol: (kernel.func, symbol, target) for symbol, kernel in lowered.kernels.items()
+        symbol: (kernel.func, symbol, target)
+        for symbol, kernel in lowered.kernels.items()
+        if symbol not in cache.objects
     }
-    objects = workers.map(make_object, tasks, trace)
+    made = {**cache.objects, **workers.map(make_object, tasks, trace)}
+    objects = {symbol: made[symbol] for symbol in lowered.kernels}
     for symbol, kernel in lowered.kernels.items():
         _show_kernel(trace, symbol, kernel, target)
     return objects
@@ -183,7 +220,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
     Stage(
         "fuse",
-        ("canonical", "offers", "options", "trace", "workers"),
+        ("canonical", "offers", "target", "options", "trace", "workers", "cache"),
         ("groups",),
         fuse_and_staff,
         graph_text,
@@ -200,12 +237,14 @@ STAGES: tuple[Stage, ...] = (
     Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
     Stage(
         "lower",
-        ("executed", "target", "options", "trace", "workers"),
+        ("executed", "target", "options", "trace", "workers", "cache"),
         ("lowered",),
-        lower_within_limit,
+        lower_unknown,
         lowered_text,
     ),
-    Stage("codegen", ("lowered", "target", "trace", "workers"), ("objects",), compile_kernels),
+    Stage(
+        "codegen", ("lowered", "target", "trace", "workers", "cache"), ("objects",), compile_kernels
+    ),
     Stage(
         "validate",
         ("lowered", "objects", "target", "options", "trace", "workers"),
@@ -259,6 +298,7 @@ def compile_graph(
         "options": chosen,
     }
     known["timings"] = _timings(chosen, known["target"], known["threads"])
+    known["cache"] = cache = KernelCache(kernel_folder(chosen.cache), trace)
     start = time.perf_counter()
     stages, stated = STAGES, tuple[Assumed, ...]()
     if isinstance(model, OperatorGraph):
@@ -269,6 +309,7 @@ def compile_graph(
     with Workers(*WORKER_MODULES) as known["workers"]:
         for stage in stages:
             _run(stage, known, trace)
+    cache.keep(known["lowered"].kernels, known["objects"])
     if known["plan"].refused:
         trace.event("flow", "refused", lambda: refusals_text(known["plan"]), CHANGES_LEVEL)
     trace.close()
@@ -286,6 +327,7 @@ def compile_graph(
         notices=trace.notices,
         validation=known["validation"],
         values={} if input_values is None else dict(input_values),
+        cached=cache.found,
         **{key: known[key] for key in fields},
     )
 
@@ -319,10 +361,12 @@ def program_of(
         "options": options,
         "trace": trace,
         "workers": workers,
+        "cache": KernelCache(kernel_folder(options.cache), trace),
     }
     names = [stage.name for stage in STAGES]
     for stage in STAGES[names.index("flow") + 1 :]:
         _run(stage, known, trace)
+    known["cache"].keep(known["lowered"].kernels, known["objects"])
     spec: ProgramSpec = known["spec"]
     return spec
 

@@ -14,7 +14,9 @@ from graphflow.errors import GraphflowError
 from graphflow.foreign import FALLBACKS
 
 DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
-CACHE_VARIABLE = "XDG_CACHE_HOME"
+CACHES_VARIABLE = "XDG_CACHE_HOME"
+KERNELS_VARIABLE = "GRAPHFLOW_CACHE"
+NO_CACHE = ("", "off")
 MOST_DEBUG = 4
 
 
@@ -35,7 +37,8 @@ class Options:
     table of measured times that `tune` filled, by which layouts are then chosen; with None all
     prices are estimated.  `memory_limit` is the most bytes that the tensors of a compiled model may
     take together; None is the memory that this process may use.  A model that needs more is refused
-    before it is run.
+    before it is run.  `cache` is the folder in which kernels are kept for later compilations, "off"
+    or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
     """
 
     threads: int | None = None
@@ -49,6 +52,7 @@ class Options:
     fallback: str | None = "onnxruntime"
     timings: str | None = None
     memory_limit: int | None = None
+    cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -90,7 +94,24 @@ class Options:
 
 def default_timings() -> str:
     """The timing table of this user: `graphflow/timings.jsonl` in the folder for caches."""
-    folder = os.environ.get(CACHE_VARIABLE, "")
+    return os.path.join(_caches(), "timings.jsonl")
+
+
+def kernel_folder(cache: str | None) -> str | None:
+    """Where kernels are cached, from `Options.cache`; None for nowhere.
+
+    With None the environment decides: GRAPHFLOW_CACHE means what the option does, and where it is
+    not set, kernels are in `graphflow/kernels` in the folder for caches.
+    """
+    wanted = os.environ.get(KERNELS_VARIABLE) if cache is None else cache
+    if wanted is None:
+        return os.path.join(_caches(), "kernels")
+    return None if wanted in NO_CACHE else wanted
+
+
+def _caches() -> str:
+    """The folder of graphflow among this user's caches."""
+    folder = os.environ.get(CACHES_VARIABLE, "")
     if not os.path.isabs(folder):  # as the standard of that variable has it
         folder = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(folder, "graphflow", "timings.jsonl")
+    return os.path.join(folder, "graphflow")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from graphflow.options import KERNELS_VARIABLE
+
+os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
 
 GOLDENS = Path(__file__).parent / "goldens"
 

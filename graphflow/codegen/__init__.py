@@ -10,6 +10,7 @@ from graphflow.codegen.machine import (
     object_code,
     optimized_ir,
 )
+from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.target import Target
 from graphflow.tir import PrimFunc
 from graphflow.trace import Trace
@@ -24,10 +25,15 @@ def compile_object(func: PrimFunc, symbol: str, target: Target) -> bytes:
 
 
 def make_object(task: ObjectTask, trace: Trace) -> bytes:
-    """`compile_object`, as worker processes call it; the trace gets its seconds."""
+    """`compile_object`, as worker processes call it; the trace gets its seconds.
+
+    The symbol decides about nothing but its own bytes, and can be `renamed`.
+    """
     func, symbol, target = task
     with trace.timer("llvm", symbol):
-        return compile_object(func, symbol, target)
+        if len(symbol) > len(ANONYMOUS):
+            return compile_object(func, symbol, target)
+        return renamed(compile_object(func, ANONYMOUS, target), ANONYMOUS, symbol)
 
 
 def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
@@ -49,4 +55,5 @@ __all__ = [
     "emit_optimized_ir",
     "host_target",
     "make_object",
+    "renamed",
 ]

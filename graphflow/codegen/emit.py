@@ -10,6 +10,8 @@ is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -34,17 +36,24 @@ from graphflow.tir import (
     For,
     If,
     LoopKind,
+    Param,
     PrimFunc,
     Reduce,
     ReduceOp,
     Role,
     Stmt,
     Store,
+    accesses,
     expression_variables,
     is_predicate,
+    loops_of,
     matched_value,
     walk,
 )
+
+MOST_STAGES = 32
+"""Stages in one function: LLVM's simplification of induction variables takes time by the square of
+the loops that follow each other: ten seconds for five hundred of them."""
 
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
@@ -55,13 +64,57 @@ MAX_LINES = 1_000_000
 
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
-    return _Kernel(func, symbol, target).text()
+    _check_parallel(func)
+    parts = _parts(func)
+    names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
+    made = [_Part(part, target) for part in parts]
+    functions = [f.function(name) for f, name in zip(made, names, strict=True)]
+    declared = {name: text for f in made for name, text in f.builder.declarations.items()}
+    width = 8 * target.vector_bytes
+    lines = [
+        *(declared[name] for name in sorted(declared)),
+        *(line for function in functions for line in function),
+        *_wrapper(func, symbol, list(zip(names, parts, strict=True))),
+        f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{width}" }}',
+        "attributes #1 = { nounwind }",
+    ]
+    return "\n".join(lines) + "\n"
 
 
-class _Kernel:
-    def __init__(self, func: PrimFunc, symbol: str, target: Target) -> None:
+def _parts(func: PrimFunc) -> list[PrimFunc]:
+    """The kernel, or where it has more than `MOST_STAGES` pieces, each with the buffers it uses."""
+    body = func.body
+    shared = any(isinstance(stmt, Allocate) for stmt in body)
+    threads = any(loop.kind is LoopKind.PARALLEL for loop in loops_of(body))
+    if len(body) <= MOST_STAGES or shared or threads:
+        return [func]
+    pieces = [body[k : k + MOST_STAGES] for k in range(0, len(body), MOST_STAGES)]
+    return [replace(func, params=_used(func, piece), body=piece) for piece in pieces]
+
+
+def _used(func: PrimFunc, body: Body) -> tuple[Param, ...]:
+    touched = {access.buffer for access in accesses(body)}
+    return tuple(param for param in func.params if param.buffer in touched)
+
+
+def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]]) -> list[str]:
+    """The function that is called, which calls the parts with their parameters."""
+    lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
+    numbers = {param.buffer: number for number, param in enumerate(func.params)}
+    for number in range(len(func.params)):
+        lines.append(f"  %a{number} = getelementptr ptr, ptr %buffers, i64 {number}")
+        lines.append(f"  %p{number} = load ptr, ptr %a{number}, align 8")
+    for name, part in parts:
+        passed = [f"ptr %p{numbers[param.buffer]}" for param in part.params]
+        lines.append(f'  call void @"{name}"({", ".join((*passed, "i64 %lo", "i64 %hi"))})')
+    return [*lines, "  ret void", "}"]
+
+
+class _Part:
+    """A function of LLVM that does what a kernel, or some of its stages, do."""
+
+    def __init__(self, func: PrimFunc, target: Target) -> None:
         self.func = func
-        self.symbol = symbol
         self.target = target
         self.builder = Builder(target)
         self.indices = Indices(self.builder)
@@ -71,18 +124,14 @@ class _Kernel:
         math = Math(self.builder, has_avx512)
         self.expressions = Expressions(self.builder, self.indices, self.memory, math)
 
-    def text(self) -> str:
+    def function(self, name: str) -> list[str]:
+        """The definition of the function, called `name`."""
         for number, param in enumerate(self.func.params):
             self.memory.add_parameter(param.buffer, Value(f"%p{number}", "ptr"))
-        _check_parallel(self.func)
         self._body(self.func.body, None)
-        width = 8 * self.target.vector_bytes
-        inner = f'@"{self.symbol}.body"'
         parameters = ", ".join((*self._parameters(), "i64 %lo", "i64 %hi"))
-        declarations = [self.builder.declarations[n] for n in sorted(self.builder.declarations)]
-        lines = [
-            *declarations,
-            f"define internal void {inner}({parameters}) #0 {{",
+        return [
+            f'define internal void @"{name}"({parameters}) #0 {{',
             "entry:",
             *self.builder.entry,
             "  br label %body",
@@ -90,11 +139,7 @@ class _Kernel:
             *self.builder.lines,
             "  ret void",
             "}",
-            *self._wrapper(inner),
-            f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{width}" }}',
-            "attributes #1 = { nounwind }",
         ]
-        return "\n".join(lines) + "\n"
 
     def _parameters(self) -> list[str]:
         texts: list[str] = []
@@ -104,16 +149,6 @@ class _Kernel:
             held = f" dereferenceable({size})" if size else ""
             texts.append(f"ptr noalias{read_only} align {aligned}{held} %p{number}")
         return texts
-
-    def _wrapper(self, inner: str) -> list[str]:
-        lines = [f'define void @"{self.symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
-        passed: list[str] = []
-        for number in range(len(self.func.params)):
-            lines.append(f"  %a{number} = getelementptr ptr, ptr %buffers, i64 {number}")
-            lines.append(f"  %p{number} = load ptr, ptr %a{number}, align 8")
-            passed.append(f"ptr %p{number}")
-        arguments = ", ".join((*passed, "i64 %lo", "i64 %hi"))
-        return [*lines, f"  call void {inner}({arguments})", "  ret void", "}"]
 
     # ---- statements
 

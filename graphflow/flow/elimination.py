@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -204,16 +205,15 @@ def _ways(detours: Detours, bucket: Bucket) -> list[tuple[int | None, Table]]:
     parts = [(None, own)] + [
         (f.bucket, (f.scope, f.load(), detours.price(f))) for f in bucket.parts
     ]
-    found: list[tuple[int | None, Table]] = []
-    for k, (origin, (scope, _, differing)) in enumerate(parts):
-        if differing is None:
-            continue
-        total = spread(differing, scope, bucket.whole)
-        for other, (_, (around, prices, _)) in enumerate(parts):
-            if other != k:
-                total = plus(total, spread(prices, around, bucket.whole))
-        found.append((origin, total))
-    return found
+    nothing = np.zeros([1] * len(bucket.whole), np.int64)
+    tables = [spread(prices, scope, bucket.whole) for _, (scope, prices, _) in parts]
+    before = list(accumulate(tables, plus, initial=nothing))
+    after = list(accumulate(reversed(tables), plus, initial=nothing))[::-1]
+    return [
+        (origin, plus(spread(differing, scope, bucket.whole), plus(before[k], after[k + 1])))
+        for k, (origin, (scope, _, differing)) in enumerate(parts)
+        if differing is not None
+    ]
 
 
 def detours(reduced: Reduced, own: Sequence[Table]) -> Detours:

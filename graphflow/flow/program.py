@@ -16,13 +16,12 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from graphflow.cost import Price
 from graphflow.flow.candidates import Need, Place
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
+from graphflow.flow.highs import Rows, constraints, minimize
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.terms import Classes, Term
 from graphflow.kernels.recipes import memory_key
@@ -89,8 +88,7 @@ class _Matrix:
         """Which columns are taken, and a bound on the objective; None if nothing is feasible."""
         scale = max(max(self.costs), 1e-12)
         shape = len(self.lower), len(self.costs)
-        matrix = csr_array((self.values, self.columns, self.starts), shape=shape)
-        rows = LinearConstraint(matrix, self.lower, self.upper)
+        rows = constraints(self.values, self.columns, self.starts, shape, self.lower, self.upper)
         costs = np.array(self.costs) / scale
         # The relaxation is often integral, and takes a third of the time.
         ends = time.perf_counter() + seconds
@@ -107,16 +105,10 @@ class _Matrix:
 
 
 def _minimized(
-    costs: NDArray[np.float64], rows: LinearConstraint, whole: bool, seconds: float
+    costs: NDArray[np.float64], rows: Rows, whole: bool, seconds: float
 ) -> tuple[NDArray[np.float64], float] | None:
     """Columns between 0 and 1, or one of both, and a bound on the objective; None if infeasible."""
-    found = milp(
-        costs,
-        integrality=np.full(len(costs), whole),
-        bounds=Bounds(0, 1),
-        constraints=rows,
-        options={"time_limit": seconds, "mip_rel_gap": RELATIVE_GAP},
-    )
+    found = minimize(costs, rows, whole, seconds, RELATIVE_GAP)
     # A relaxation that time cut short has found no bound.
     if found.x is not None and (whole or found.status == 0):
         return found.x, float(found.mip_dual_bound if whole else found.fun)

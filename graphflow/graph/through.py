@@ -66,7 +66,7 @@ def _moves(graph: OperatorGraph, node: Node) -> bool:
 def _reduce_through(out: OperatorGraph, name: str, tables: Tables) -> bool:
     """Lets operands of a node be read in segments, where it reduces over their channels."""
     changed = False
-    if out.node(name).by_user:
+    if out.node(name).by_user or only_moves(out.node(name).func):
         return False
     for value in out.node(name).inputs:
         node = out.node(name)

@@ -7,8 +7,9 @@ Every access of a lowered kernel is proven to stay in its buffer.  Kernels are m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from graphflow.arith import (
     TRUE,
@@ -91,6 +92,10 @@ class LoweredKernel:
     workspace: tuple[Buffer, ...]
     proofs: tuple[Proof, ...]
     task: KernelTask
+
+
+Known: TypeAlias = "Callable[[Mapping[str, KernelTask]], dict[str, LoweredKernel]]"
+"""Those of the kernels of such tasks that were made before, by symbol."""
 
 
 def lower_call(
@@ -310,10 +315,12 @@ def lower_kernels(
     target: Target,
     trace: Trace | None = None,
     workers: Workers | None = None,
+    known: Known | None = None,
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
     """The distinct kernels by symbol, and the symbol of each call in order.
 
     A call of a definition with a callee has that as its symbol, and there is no kernel of it.
+    Kernels that are `known` for their tasks are not made again.
     """
     for call in physical.calls:
         check_storage(call, physical)
@@ -325,10 +332,13 @@ def lower_kernels(
             order.append(call.definition.callee)
             continue
         symbol = symbols.setdefault(kernel_key(call), f"k{len(symbols)}")
-        known = tasks.setdefault(symbol, kernel_task(call, target, symbol))
-        if known.claimed is None:  # it is enough that one of its calls is relied on
-            tasks[symbol] = replace(known, claimed=_claim(call))
+        task = tasks.setdefault(symbol, kernel_task(call, target, symbol))
+        if task.claimed is None:  # it is enough that one of its calls is relied on
+            tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)
     sink = Trace(Options()) if trace is None else trace
     helpers = Workers() if workers is None else workers
-    return helpers.map(make_kernel, tasks, sink), tuple(order)
+    found = {} if known is None else known(tasks)
+    missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
+    found |= helpers.map(make_kernel, missing, sink)
+    return {symbol: found[symbol] for symbol in tasks}, tuple(order)

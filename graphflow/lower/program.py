@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from graphflow.lower.kernels import LoweredKernel, lower_kernels
+from graphflow.lower.kernels import Known, LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
 from graphflow.runtime import (
     BufferRef,
@@ -53,9 +53,10 @@ def lower(
     target: Target,
     trace: Trace | None = None,
     workers: Workers | None = None,
+    known: Known | None = None,
 ) -> Lowered:
-    """Kernels, memory and steps of a physical graph."""
-    kernels, symbols = lower_kernels(physical, target, trace, workers)
+    """Kernels, memory and steps of a physical graph; `known` has kernels made before."""
+    kernels, symbols = lower_kernels(physical, target, trace, workers, known)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
     touched: list[list[str]] = []

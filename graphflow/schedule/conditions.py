@@ -42,6 +42,7 @@ from graphflow.tir import (
     Stmt,
     Store,
     is_predicate,
+    kept,
     loads_in,
     map_indices,
     substitute_body,
@@ -77,11 +78,20 @@ def _simplify_stmt(stmt: Stmt, domain: Domain) -> Body:
             return _simplify_loop(stmt, domain)
         case If():
             return _simplify_if(stmt, domain)
+        case Block() if domain is ANYWHERE:
+            return (_simplify_stage(stmt),)
         case Block():
             body = _simplify_body(stmt.body, domain)
             return (stmt if body is stmt.body else replace(stmt, body=body),)
         case _:
             return map_indices((stmt,), lambda e: simplify(e, ranges), _simplified(ranges))
+
+
+@kept
+def _simplify_stage(stage: Block) -> Block:
+    """A block that stands in no loop."""
+    body = _simplify_body(stage.body, ANYWHERE)
+    return stage if body is stage.body else replace(stage, body=body)
 
 
 def _simplify_loop(stmt: For, domain: Domain) -> Body:

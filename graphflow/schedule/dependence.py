@@ -30,6 +30,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.places import has_name
 from graphflow.tir import (
     Access,
     Allocate,
@@ -160,7 +161,8 @@ def independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
 def still_independent(func: PrimFunc, place: str) -> tuple[Proof, ...]:
     """Proves again what parallel and vectorized loops need, those around `place` and inside it."""
     proofs: tuple[Proof, ...] = ()
-    for site in sites(func.body):
+    holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
+    for site in sites(holding):
         stmt = site.stmt
         if not isinstance(stmt, For) or stmt.kind not in AT_ONCE:
             continue

@@ -9,12 +9,12 @@ a `Rewrite`: the new kernel, the proofs that permitted it, and where the old pla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec
 
 from graphflow.arith import Proof
 from graphflow.errors import ScheduleError
-from graphflow.schedule.places import place_names
+from graphflow.schedule.places import has_place, place_names
 from graphflow.schedule.soundness import require_sound
 from graphflow.tir import PrimFunc, to_text
 
@@ -55,10 +55,19 @@ class Step:
 
 def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     """The places that a rewrite states, without names that simplification took away after it."""
-    now = dict.fromkeys(place_names(done.func))
-    stated = {old: tuple(n for n in new if n in now) for old, new in done.places.items()}
-    gone = {old: () for old in place_names(before) if old not in now and old not in stated}
+    now = done.func
+    stated = {old: tuple(n for n in new if has_place(now, n)) for old, new in done.places.items()}
+    # Names are unique in a kernel, so those of a stage that both have are where they were.
+    common = {id(stmt) for stmt in before.body} & {id(stmt) for stmt in now.body}
+    old_names, new_names = (_names_beside(func, common) for func in (before, now))
+    gone = {old: () for old in old_names if old not in new_names and old not in stated}
     return {**stated, **gone}
+
+
+def _names_beside(func: PrimFunc, common: set[int]) -> dict[str, None]:
+    """The names of places, in program order, without those in the statements in `common`."""
+    rest = replace(func, body=tuple(stmt for stmt in func.body if id(stmt) not in common))
+    return dict.fromkeys(place_names(rest))
 
 
 def _argument_text(value: Any) -> str:

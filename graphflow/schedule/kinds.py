@@ -14,6 +14,7 @@ from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,
+    has_name,
     rewrite_at,
 )
 from graphflow.tir import (
@@ -66,7 +67,8 @@ def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
-    kinds = {s.var: s.kind for s in loops_of(func.body)}
+    holding = tuple(stmt for stmt in func.body if has_name(stmt, loop))
+    kinds = {s.var: s.kind for s in loops_of(holding)}
     lanes = [axis.var.name for axis in domain.axes if kinds[axis.var] is LoopKind.VECTORIZED]
     if lanes:
         raise ScheduleError(f"{loop} stands inside {lanes[0]}, whose iterations are lanes already")

@@ -29,7 +29,7 @@ from graphflow.arith import (
     within,
 )
 from graphflow.errors import ScheduleError
-from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, solve
+from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
@@ -60,6 +60,7 @@ from graphflow.tir import (
     accesses,
     map_body,
     map_expressions,
+    mentioned,
     substitute_body,
 )
 
@@ -186,6 +187,9 @@ def _stage_position(func: PrimFunc, buffer: Buffer) -> int:
 
 
 def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
+    if new == old and layout == row_major(old.shape):
+        return body
+
     def on_expr(expr: Expr) -> Expr:
         if isinstance(expr, Load) and expr.buffer == old:
             return Load(new, layout.physical_index(expr.indices))
@@ -198,7 +202,12 @@ def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
             return Allocate(new)
         return stmt
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    def relaid(stmt: Stmt) -> Body:
+        if isinstance(stmt, Block) and old not in mentioned(stmt):
+            return (stmt,)
+        return map_body(map_expressions((stmt,), on_expr), on_stmt)
+
+    return tuple(new for stmt in body for new in relaid(stmt))
 
 
 def padding_stage(

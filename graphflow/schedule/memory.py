@@ -35,6 +35,7 @@ from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.places import (
     find_buffer,
     find_loop,
+    has_name,
     require_fresh,
     require_names,
     rewrite_at,
@@ -136,7 +137,8 @@ def stage_mem(
 
 
 def _not_in_lanes(func: PrimFunc, stmt: For, domain: Domain) -> None:
-    kinds = {s.var: s.kind for s in loops_of(func.body)}
+    holding = tuple(s for s in func.body if has_name(s, stmt.var.name))
+    kinds = {s.var: s.kind for s in loops_of(holding)}
     for var in (*(axis.var for axis in domain.axes), stmt.var):
         if kinds[var] is LoopKind.VECTORIZED:
             raise ScheduleError(f"the iterations of {var} are lanes; nothing is allocated in them")

@@ -43,7 +43,7 @@ from graphflow.layout import (
 )
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.places import name_of, names_in
+from graphflow.schedule.places import has_name
 from graphflow.tir import (
     Access,
     Assume,
@@ -59,7 +59,9 @@ from graphflow.tir import (
     Store,
     accesses,
     is_predicate,
+    kept,
     sites,
+    walk,
     walk_expr,
 )
 
@@ -106,10 +108,21 @@ def _runs(axis: Axis) -> bool:
 def padding_stages(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
     """The stages that state the padding of `buffer`, in program order."""
     return tuple(
-        site.stmt
-        for site in sites(func.body)
-        if isinstance(site.stmt, Block) and ("padding_of", buffer.name) in site.stmt.annotations
+        stage
+        for stmt in func.body
+        for stage in (_stages_of(stmt) if isinstance(stmt, Block) else _stages_in((stmt,)))
+        if ("padding_of", buffer.name) in stage.annotations
     )
+
+
+@kept
+def _stages_of(block: Block) -> tuple[Block, ...]:
+    return _stages_in((block,))
+
+
+def _stages_in(body: Body) -> tuple[Block, ...]:
+    """The blocks with annotations, in program order."""
+    return tuple(stmt for stmt in walk(body) if isinstance(stmt, Block) and stmt.annotations)
 
 
 def padding_kind(stage: Block) -> str:
@@ -209,7 +222,7 @@ def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
 def top_level(func: PrimFunc, place: str) -> int:
     """The position in the kernel's body of the statement that holds `place`."""
     for position, stmt in enumerate(func.body):
-        if name_of(stmt) == place or place in names_in((stmt,)):
+        if has_name(stmt, place):
             return position
     raise ScheduleError(f"{func.name} has no place {place}")
 

@@ -19,8 +19,10 @@ from graphflow.tir import (
     buffers_of,
     is_identifier,
     is_predicate,
+    kept,
     map_body,
     rename_buffers,
+    sub_bodies,
     substitute_body,
     walk,
 )
@@ -118,6 +120,8 @@ def _way(body: Body, place: str) -> Path | None:
     for position, stmt in enumerate(body):
         if name_of(stmt) == place:
             return ((position, False),)
+        if isinstance(stmt, Block) and place not in _names_inside(stmt):
+            continue
         for otherwise in (False, True) if isinstance(stmt, If) else (False,):
             further = _way(_below(stmt, otherwise), place)
             if further is not None:
@@ -145,7 +149,10 @@ def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
 
 def find_buffer(func: PrimFunc, name: str) -> Buffer:
     """The parameter or allocated buffer called `name`."""
-    for buffer in buffers_of(func):
+    for param in func.params:
+        if param.buffer.name == name:
+            return param.buffer
+    for buffer in buffers_of(replace(func, params=())):
         if buffer.name == name:
             return buffer
     names = ", ".join(buffer.name for buffer in buffers_of(func))
@@ -160,12 +167,31 @@ def _unknown(func: PrimFunc, place: str) -> str:
 def names_in(body: Body) -> tuple[str, ...]:
     """The names of loops, blocks and allocated buffers in `body`, in program order."""
     found: list[str] = []
-    for stmt in walk(body):
+    for stmt in body:
+        if isinstance(stmt, Block):
+            found.append(stmt.name)
+            found += _names_inside(stmt)
+            continue
         if isinstance(stmt, Allocate):
             found.append(stmt.buffer.name)
         elif (name := name_of(stmt)) is not None:
             found.append(name)
+        for below in sub_bodies(stmt):
+            found += names_in(below)
     return tuple(found)
+
+
+@kept
+def _names_inside(block: Block) -> dict[str, None]:
+    """The names in the body of a block, in program order."""
+    return dict.fromkeys(names_in(block.body))
+
+
+def has_name(stmt: Stmt, name: str) -> bool:
+    """Whether `name` is a statement's own, or that of a loop, block or allocated buffer in it."""
+    if isinstance(stmt, Block):
+        return name == stmt.name or name in _names_inside(stmt)
+    return name in names_in((stmt,))
 
 
 def place_names(func: PrimFunc) -> tuple[str, ...]:
@@ -173,10 +199,23 @@ def place_names(func: PrimFunc) -> tuple[str, ...]:
     return (*(p.buffer.name for p in func.params), *names_in(func.body))
 
 
+def has_place(func: PrimFunc, name: str) -> bool:
+    """Whether `name` is among the `place_names` of a kernel."""
+    return any(p.buffer.name == name for p in func.params) or any(
+        has_name(stmt, name) for stmt in func.body
+    )
+
+
 def require_fresh(func: PrimFunc, *names: str) -> None:
     """Refuses names that `func` uses already."""
-    used = {*names_in(func.body), *(p.buffer.name for p in func.params)}
-    clash = [name for name in names if name in used]
+    wanted = set(names)
+    taken = wanted & {p.buffer.name for p in func.params}
+    for stmt in func.body:
+        if isinstance(stmt, Block):
+            taken |= wanted & _names_inside(stmt).keys() | wanted & {stmt.name}
+        else:
+            taken |= wanted & set(names_in((stmt,)))
+    clash = [name for name in names if name in taken]
     if clash or len(set(names)) != len(names):
         raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")
 

@@ -33,16 +33,21 @@ from graphflow.schedule.claims import claimed, common
 from graphflow.schedule.dependence import AT_ONCE, independent
 from graphflow.tir import (
     Assume,
+    Block,
+    Body,
+    Buffer,
     For,
     Load,
     PrimFunc,
     Stmt,
     accesses,
     is_predicate,
+    kept,
     sites,
     stmt_text,
     to_text,
     verify,
+    walk,
     writes_in,
 )
 
@@ -96,23 +101,49 @@ def require_in_bounds(func: PrimFunc) -> tuple[Proof, ...]:
 def require_consistent(func: PrimFunc) -> None:
     """VerifyError where an assumption of a kernel is provably false, or contradicts another one."""
     stated = [
-        _Stated(site.stmt, _where(site.stmt, site.domain))
-        for site in sites(func.body)
-        if isinstance(site.stmt, Assume) and not site.guards and is_predicate(site.stmt.unless)
+        one
+        for stmt in func.body
+        for one in (_stated_in(stmt) if isinstance(stmt, Block) else _stated((stmt,)))
     ]
     for one in stated:
-        if one.is_false() and _has_points(one.domain):
+        if one.is_false:
             raise _wrong(func, one.stmt, f"no value makes `{stmt_text(one.stmt)}` true")
-    written = {stmt.buffer for stmt in writes_in(func.body)}
+    about: dict[Buffer, list[_Stated]] = {}
+    for one in stated:
+        for buffer in one.buffers:
+            about.setdefault(buffer, []).append(one)
+    for buffer, together in about.items():
+        _require_common_values(func, buffer, together)
+
+
+def _require_common_values(func: PrimFunc, buffer: Buffer, stated: list[_Stated]) -> None:
+    """VerifyError where two of the assumptions about a buffer contradict each other."""
     for one, other in combinations(stated, 2):
-        for load, span, again, limit in _disjoint(one, other):
-            if load.buffer not in written and _meet(load, one.domain, again, other.domain):
+        for load, span, again, limit in _disjoint(one, other, buffer):
+            written = any(stmt.buffer == buffer for stmt in writes_in(func.body))
+            if not written and _meet(load, one.domain, again, other.domain):
                 raise _wrong(
                     func,
                     other.stmt,
                     f"{load.buffer.name} is assumed to hold {_span_text(span)} and "
                     f"{_span_text(limit)} at one element",
                 )
+
+
+@kept
+def _stated_in(block: Block) -> tuple[_Stated, ...]:
+    return _stated(block.body)
+
+
+def _stated(body: Body) -> tuple[_Stated, ...]:
+    """What is assumed under index conditions alone."""
+    if not any(isinstance(stmt, Assume) for stmt in walk(body)):
+        return ()
+    return tuple(
+        _Stated(site.stmt, _where(site.stmt, site.domain))
+        for site in sites(body)
+        if isinstance(site.stmt, Assume) and not site.guards and is_predicate(site.stmt.unless)
+    )
 
 
 class _Stated:
@@ -122,8 +153,11 @@ class _Stated:
         self.stmt = stmt
         self.domain = domain
         self.spans = claimed(stmt.claim)
+        self.buffers = tuple(dict.fromkeys(load.buffer for load in self.spans))
+        self.is_false = self._never_holds() and _has_points(domain)
+        """Whether it is made somewhere, and no value makes it true."""
 
-    def is_false(self) -> bool:
+    def _never_holds(self) -> bool:
         """Whether the claim is false whatever the loads in it are."""
         if any(span is None for span in self.spans.values()):
             return True
@@ -140,11 +174,13 @@ def _has_points(domain: Domain) -> bool:
     return prove(FALSE, domain).verdict is Verdict.REFUTED
 
 
-def _disjoint(one: _Stated, other: _Stated) -> Iterator[tuple[Load, Span, Load, Span]]:
-    """Loads of one buffer of which the two claims admit no common value."""
+def _disjoint(
+    one: _Stated, other: _Stated, buffer: Buffer
+) -> Iterator[tuple[Load, Span, Load, Span]]:
+    """Loads of a buffer of which the two claims admit no common value."""
     for load, span in one.spans.items():
         for again, limit in other.spans.items():
-            if load.buffer != again.buffer or span is None or limit is None:
+            if not load.buffer == again.buffer == buffer or span is None or limit is None:
                 continue
             if common(span, limit) is None:
                 yield load, span, again, limit

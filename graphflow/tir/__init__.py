@@ -24,6 +24,7 @@ from graphflow.tir.expr import (
 )
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
+from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.parser import parse
@@ -60,6 +61,7 @@ from graphflow.tir.visit import (
     map_expr,
     map_expressions,
     map_indices,
+    mentioned,
     rename_buffers,
     serial_form,
     sites,
@@ -123,6 +125,7 @@ __all__ = [
     "interpret",
     "is_identifier",
     "is_predicate",
+    "kept",
     "loads_in",
     "loops_of",
     "map_body",
@@ -132,6 +135,7 @@ __all__ = [
     "map_indices",
     "matched_value",
     "matched_variables",
+    "mentioned",
     "parse",
     "rename_buffers",
     "serial_form",

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.tir.expr import Buffer, Condition, Expr
 from graphflow.tir.hashed import Hashed
+from graphflow.tir.kept import Kept
 
 
 class LoopKind(Enum):
@@ -85,7 +86,7 @@ class Allocate:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Block(Kept):
     """A name and annotations on statements; reads and writes are computed, never stored."""
 
     name: str

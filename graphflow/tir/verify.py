@@ -37,7 +37,6 @@ from graphflow.tir.stmt import (
     LoopKind,
     PrimFunc,
     Reduce,
-    Role,
     Stmt,
     Store,
 )
@@ -100,6 +99,7 @@ class _Verifier:
         self.func = func
         self.stage = stage
         self.legal = STAGES[stage]
+        self.inputs = frozenset(func.inputs)
         self.buffers: dict[str, Buffer] = {}
         """Buffers that may be accessed here, by name."""
         self.loops: dict[Var, For] = {}
@@ -180,7 +180,7 @@ class _Verifier:
 
     def write(self, stmt: Store | Reduce) -> None:
         self.access(stmt.buffer, stmt.indices, stmt)
-        if any(p.role is Role.INPUT and p.buffer == stmt.buffer for p in self.func.params):
+        if stmt.buffer in self.inputs:
             raise self.fail(f"input {stmt.buffer.name} is written", stmt)
 
     def block(self, stmt: Block) -> None:

@@ -31,6 +31,7 @@ from graphflow.tir.expr import (
     Undef,
     is_predicate,
 )
+from graphflow.tir.kept import kept
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
@@ -215,6 +216,8 @@ def substitute_body(body: Body, values: Mapping[Var, IndexExpr]) -> Body:
 
 def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
     """`body` with each buffer exchanged for another of the same rank."""
+    if not buffers:
+        return body
 
     def on_expr(expr: Expr) -> Expr:
         if isinstance(expr, Load) and expr.buffer in buffers:
@@ -231,17 +234,21 @@ def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
 
 def walk(body: Body) -> Iterator[Stmt]:
     """Every statement, parents before children, in program order."""
-    for stmt in body:
+    left = list(reversed(body))
+    while left:
+        stmt = left.pop()
         yield stmt
-        for below in sub_bodies(stmt):
-            yield from walk(below)
+        for below in reversed(sub_bodies(stmt)):
+            left += reversed(below)
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
     """Every node of `expr`, parents before children."""
-    yield expr
-    for child in children(expr):
-        yield from walk_expr(child)
+    left = [expr]  # no recursion: a sum of hundreds is as deep
+    while left:
+        node = left.pop()
+        yield node
+        left += reversed(children(node))
 
 
 def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
@@ -266,6 +273,13 @@ def loads_in(body: Body) -> Iterator[Load]:
             yield from (node for node in walk_expr(expr) if isinstance(node, Load))
 
 
+@kept
+def mentioned(block: Block) -> frozenset[Buffer]:
+    """The buffers that a block reads, writes, allocates or assumes something of."""
+    named = (s.buffer for s in walk(block.body) if isinstance(s, Store | Reduce | Allocate))
+    return frozenset((*named, *(load.buffer for load in loads_in(block.body))))
+
+
 def writes_in(body: Body) -> Iterator[Store | Reduce]:
     """Every store and reduction in `body`, in program order."""
     for stmt in walk(body):
@@ -275,8 +289,21 @@ def writes_in(body: Body) -> Iterator[Store | Reduce]:
 
 def buffers_of(func: PrimFunc) -> tuple[Buffer, ...]:
     """Parameters, then allocated buffers, in program order."""
-    allocated = (s.buffer for s in walk(func.body) if isinstance(s, Allocate))
+    allocated = (buffer for stmt in func.body for buffer in _allocated_in(stmt))
     return tuple(dict.fromkeys((*(p.buffer for p in func.params), *allocated)))
+
+
+def _allocated_in(stmt: Stmt) -> tuple[Buffer, ...]:
+    return _of_block(stmt) if isinstance(stmt, Block) else _allocated((stmt,))
+
+
+def _allocated(body: Body) -> tuple[Buffer, ...]:
+    return tuple(s.buffer for s in walk(body) if isinstance(s, Allocate))
+
+
+@kept
+def _of_block(block: Block) -> tuple[Buffer, ...]:
+    return _allocated(block.body)
 
 
 def loops_of(body: Body) -> Iterator[For]:
@@ -318,6 +345,9 @@ _Place: TypeAlias = tuple[Stmt, Domain, tuple[Expr, ...]]
 def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_Place]) -> None:
     """Appends what a `Site` has of each statement: kernels are walked so often that it counts."""
     for stmt in body:
+        if domain is ANYWHERE and not guards and isinstance(stmt, Block):
+            found += _places_of(stmt)
+            continue
         found.append((stmt, domain, guards))
         match stmt:
             case For():
@@ -338,6 +368,14 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
                 pass
 
 
+@kept
+def _places_of(stage: Block) -> list[_Place]:
+    """What `_collect` finds of a block that stands in no loop."""
+    found: list[_Place] = [(stage, ANYWHERE, ())]
+    _collect(stage.body, ANYWHERE, (), found)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """One read or write of a buffer, with the points at which it happens."""
@@ -356,6 +394,22 @@ class Access:
 def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
     """Every access in `body`, in program order; claims of `Assume` are not accesses."""
     found: list[Access] = []
+    for stmt in body:
+        if domain is ANYWHERE and isinstance(stmt, Block):
+            found += _accesses_of(stmt)
+        else:
+            found += _accesses((stmt,), domain)
+    return tuple(found)
+
+
+@kept
+def _accesses_of(stage: Block) -> tuple[Access, ...]:
+    """The accesses of a block that stands in no loop."""
+    return tuple(_accesses(stage.body, ANYWHERE))
+
+
+def _accesses(body: Body, domain: Domain) -> list[Access]:
+    found: list[Access] = []
     places: list[_Place] = []
     _collect(body, domain, (), places)
     for stmt, here, guards in places:
@@ -367,7 +421,7 @@ def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
             op = stmt.op if isinstance(stmt, Reduce) else None
             kind = "write" if op is None else "reduce"
             found.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
-    return tuple(found)
+    return found
 
 
 def _reads(expr: Expr, domain: Domain, certain: bool) -> Iterator[Access]:

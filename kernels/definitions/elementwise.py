@@ -8,6 +8,7 @@ are those of the output, at 0 along the axes it is broadcast over, and its rank 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -35,6 +36,10 @@ from graphflow.tir import (
     Select,
     Unary,
 )
+
+LONGEST_CHAIN = 64
+"""Operands combined one after the other.  What walks expressions goes as deep as they are, and
+Python allows a thousand calls."""
 
 
 def elementwise(
@@ -114,14 +119,22 @@ def prelu(x_shape: Shape, slope_shape: Shape, dtype: str = "float32") -> PrimFun
 
 
 def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFunc:
-    """`y = a0 op a1 op …`, from the left, with broadcasting; "mean" divides their sum."""
+    """`y = a0 op a1 op …`, from the left, with broadcasting; "mean" divides their sum.
+
+    Of more than `LONGEST_CHAIN` operands, as many in a row are combined first.
+    """
     operands = {f"a{i}": (shape, dtype) for i, shape in enumerate(shapes)}
     mean = op == "mean" and len(shapes) > 1
 
-    def value(first: Expr, *rest: Expr) -> Expr:
-        for operand in rest:
-            first = Binary("add" if mean else op, first, operand)
-        return divide(first, len(shapes)) if mean else first
+    def both(left: Expr, right: Expr) -> Expr:
+        return Binary("add" if mean else op, left, right)
+
+    def value(*loads: Expr) -> Expr:
+        left = list(loads)
+        while len(left) > 1:
+            rows = (left[k : k + LONGEST_CHAIN] for k in range(0, len(left), LONGEST_CHAIN))
+            left = [reduce(both, row) for row in rows]
+        return divide(left[0], len(shapes)) if mean else left[0]
 
     return elementwise(op, operands, value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -215,10 +215,18 @@ def _apart(moves: Sequence[Move]) -> bool:
     """Whether no two moves write the same element: each pair has an axis along which their boxes
     do not meet.  Elsewhere the later one wins, and inputs would lie over each other."""
     boxes = [[bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves]
+    if any(_in_a_row(sides) for sides in zip(*boxes, strict=True)):
+        return True  # as in a concatenation, which may have hundreds
     return all(
         any(_before(a, b) or _before(b, a) for a, b in zip(first, second, strict=True))
         for first, second in combinations(boxes, 2)
     )
+
+
+def _in_a_row(sides: Sequence[Interval]) -> bool:
+    """Whether none of these intervals is empty, and each ends before the next one begins."""
+    filled = all(not _before((high, high), (low, low)) for low, high in sides)
+    return filled and all(_before(a, b) for a, b in pairwise(sides))
 
 
 def _before(first: Interval, second: Interval) -> bool:

@@ -9,7 +9,7 @@ from math import prod
 
 from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.form import merge_stages
+from graphflow.kernels.recipes.form import join_axes, merge_stages
 from graphflow.schedule import Schedule
 from graphflow.tir import (
     Access,
@@ -98,19 +98,18 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         return None
     if matched_variables(definition.body):
         return None  # a tile would run all iterations of a matched loop
+    schedule = join_axes(Schedule.of(definition))
+    if not _first_covers(schedule.func):
+        return None  # merging keeps the loops of the first stage
     try:
-        merged = merge_stages(Schedule.of(definition)).func
+        merged = merge_stages(schedule).func
     except ScheduleError:
         return None
     work = [stmt for stmt in merged.body if not isinstance(stmt, Allocate)]
     if len(work) != 1 or not isinstance(work[0], Block) or len(work[0].body) != 1:
         return None
     output = merged.outputs[0]
-    nest: list[For] = []
-    body: Body = work[0].body
-    while len(body) == 1 and isinstance(body[0], For) and len(nest) < len(output.shape):
-        nest.append(body[0])
-        body = body[0].body
+    nest, body = _nest_over(output, work[0])
     axes = tuple(loop.var for loop in nest)
     nests = _reductions(body)
     there = accesses(merged.body)
@@ -144,6 +143,25 @@ def _congruences(site: Site) -> Iterator[tuple[frozenset[Var], int]]:
     for member in conjuncts(site.domain.where) if isinstance(site.stmt, Reduce) else ():
         if isinstance(member, IsZero) and isinstance(member.expr, FloorMod):
             yield frozenset(variables(member.expr)), member.expr.divisor
+
+
+def _first_covers(func: PrimFunc) -> bool:
+    """Whether the first stage has a perfect nest over all of the output."""
+    first = next((stmt for stmt in func.body if isinstance(stmt, Block)), None)
+    if first is None:
+        return False
+    (output,) = func.outputs
+    return _covers(_nest_over(output, first)[0], output)
+
+
+def _nest_over(output: Buffer, stage: Block) -> tuple[list[For], Body]:
+    """The perfect nest of a stage, as many loops as the output has axes, and what is inside it."""
+    nest: list[For] = []
+    body = stage.body
+    while len(body) == 1 and isinstance(body[0], For) and len(nest) < len(output.shape):
+        nest.append(body[0])
+        body = body[0].body
+    return nest, body
 
 
 def _covers(nest: Sequence[For], output: Buffer) -> bool:

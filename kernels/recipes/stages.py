@@ -130,15 +130,16 @@ def _innermost_in_lanes(
     s: Schedule, target: Target, done: Container[str] = frozenset()
 ) -> Schedule:
     """The innermost loops in lanes, except for those that are `done`."""
+    lanes = _lanes(s, target)
     for loop in [stmt for stmt in _divisible(s.func) if _is_innermost(stmt)]:
         if loop.var.name not in done and any(writes_in(loop.body)):  # others only state something
-            s = _in_lanes(s, loop, _lanes(s, target))
+            s = _in_lanes(s, loop, lanes)
     return s
 
 
 def _in_memory_order(s: Schedule) -> Schedule:
     """Perfect nests that store one element each, in the order in which these lie in memory."""
-    for nest in [stmt for stmt in loops_of(s.func.body) if _is_outermost(s.func, stmt)]:
+    for nest in _outermost(s.func):
         loops, body = [nest], nest.body
         while len(body) == 1 and isinstance(body[0], For):
             loops.append(body[0])
@@ -222,10 +223,14 @@ def _mention(predicate: Predicate, stmt: For, inside: bool) -> bool:
     return stmt.var in about and bool(about & inner) is inside
 
 
+def _outermost(func: PrimFunc) -> list[For]:
+    """The loops that stand in no other statement but a block."""
+    inside = (s for stmt in func.body for s in (stmt.body if isinstance(stmt, Block) else (stmt,)))
+    return [stmt for stmt in inside if isinstance(stmt, For)]
+
+
 def _is_outermost(func: PrimFunc, stmt: For) -> bool:
-    return any(
-        stmt in (block.body if isinstance(block, Block) else (block,)) for block in func.body
-    )
+    return stmt in _outermost(func)
 
 
 def _digits_apart(s: Schedule) -> Schedule:

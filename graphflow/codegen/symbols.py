@@ -1,0 +1,61 @@
+"""The symbol of a kernel in its object, exchanged for another one in place.
+
+In: an object that `make_object` made, and the symbol it has.  Out: the same object under another
+symbol.  It was compiled under a long name, whose room in the table of strings each shorter one
+takes, so that the object of a kernel is the same whatever programs call it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from graphflow.errors import CodegenError
+
+ANONYMOUS = "graphflow_kernel"
+"""The symbol that kernels are compiled under: no other name in an object ends like it."""
+
+_ENDINGS = ("", ".body")
+"""Of the names that an object has for its kernel; `emit` gives them."""
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_TABLE = 2
+
+
+def renamed(code: bytes, symbol: str, new: str) -> bytes:
+    """An object of `make_object` with its kernel called `new`, at most as long as `ANONYMOUS`.
+
+    CodegenError where it is not called `symbol`.
+    """
+    if symbol == new:
+        return code
+    if len(new) > len(ANONYMOUS):
+        raise CodegenError(f"the symbol {new} is longer than {ANONYMOUS}, and does not fit")
+    changed = bytearray(code)
+    found = 0
+    for place in _names(code):
+        for ending in _ENDINGS:
+            old, room = f"{symbol}{ending}".encode(), len(ANONYMOUS) + len(ending)
+            if code[place : place + room + 1] == old.ljust(room + 1, b"\0"):
+                changed[place : place + room] = f"{new}{ending}".encode().ljust(room, b"\0")
+                found += not ending
+    if found != 1:
+        raise CodegenError(f"the object does not define {symbol} as make_object does")
+    return bytes(changed)
+
+
+def _names(code: bytes) -> list[int]:
+    """Where the names of the symbols of an ELF object begin."""
+    try:
+        (start,) = struct.unpack_from("<Q", code, 40)
+        (count,) = struct.unpack_from("<H", code, 60)
+        sections = [_SECTION.unpack_from(code, start + k * _SECTION.size) for k in range(count)]
+        places = []
+        for section in sections:
+            if section[1] == _SYMBOL_TABLE:
+                table, strings = section[4], sections[section[6]][4]
+                for k in range(section[5] // _SYMBOL.size):
+                    places.append(strings + _SYMBOL.unpack_from(code, table + k * _SYMBOL.size)[0])
+    except (struct.error, IndexError) as error:
+        raise CodegenError(f"the object is damaged: {error}") from error
+    return places

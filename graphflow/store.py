@@ -1,0 +1,134 @@
+"""A folder of entries by digest: what was made before, of a bounded size.
+
+In: keys, and bytes to keep.  Out: the same bytes, or nothing.  What always holds: an entry is
+written aside and renamed, so that it is there wholly or not at all, also for other processes and
+after `kill -9`; and it is under a checksum, so that one that was damaged, or that a crash of the
+machine left empty, counts as absent.  Nothing here is ever an error: an entry that cannot be
+written is not kept.
+
+    KEY.entry             magic, size of the bytes, their digest, the bytes
+    .KEY.RANDOM.tmp       an entry that is being written, or that a killed process left
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import struct
+import tempfile
+import time
+from hashlib import blake2b
+from pathlib import Path
+
+_HEADER = struct.Struct("<8sQ20s")
+_MAGIC = b"gfentry1"
+_SUFFIX, _ASIDE = ".entry", ".tmp"
+
+MOST_BYTES = 256 << 20
+"""What a store keeps by default: some ten thousand kernels."""
+
+LEFT_BEHIND = 3600.0
+"""Seconds after which a file that was written aside belongs to nobody any more."""
+
+ROOM = 0.75
+"""The part of its bound that a store which grew beyond it is cut down to."""
+
+
+class Store:
+    """The entries in a folder, which is made when the first one is written.
+
+    OSError where the folder is not a folder, or where others than its owner may write into it:
+    what is kept may be code.
+    """
+
+    def __init__(self, folder: str | Path, most_bytes: int = MOST_BYTES) -> None:
+        self._folder = Path(folder)
+        self._most = most_bytes
+        with contextlib.suppress(FileNotFoundError):
+            _require_own(self._folder)
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes of an entry, which now was used last; None where there is no sound one."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        found = _checked(data)
+        with contextlib.suppress(OSError):  # a folder that cannot be written to serves as well
+            if found is None:
+                path.unlink()
+            else:
+                os.utime(path)
+        return found
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Keep bytes under a key; False where that cannot be."""
+        aside = None
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _require_own(self._folder)
+            number, aside = tempfile.mkstemp(_ASIDE, f".{key}.", self._folder)
+            with os.fdopen(number, "wb") as file:
+                file.write(_HEADER.pack(_MAGIC, len(data), _digest(data)))
+                file.write(data)
+            # No fsync: after a crash of the machine the checksum tells whether all of it is there.
+            os.replace(aside, self._path(key))
+        except OSError:
+            if aside is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(aside)
+            return False
+        return True
+
+    def trim(self) -> None:
+        """Where the store is larger than its bound, remove what was used longest ago."""
+        entries: list[tuple[float, int, str]] = []
+        now = time.time()
+        try:
+            with os.scandir(self._folder) as found:
+                for file in found:
+                    with contextlib.suppress(OSError):  # another process removed it
+                        about = file.stat(follow_symlinks=False)
+                        if file.name.endswith(_SUFFIX):
+                            entries.append((about.st_mtime, about.st_size, file.path))
+                        elif file.name.endswith(_ASIDE) and now - about.st_mtime > LEFT_BEHIND:
+                            os.unlink(file.path)
+        except OSError:
+            return
+        total = sum(size for _, size, _ in entries)
+        if total <= self._most:
+            return
+        for _, size, path in sorted(entries):
+            if total <= ROOM * self._most:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            total -= size
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}{_SUFFIX}"
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=20).digest()
+
+
+def _checked(data: bytes) -> bytes | None:
+    if len(data) < _HEADER.size:
+        return None
+    magic, size, digest = _HEADER.unpack_from(data)
+    rest = data[_HEADER.size :]
+    return rest if magic == _MAGIC and len(rest) == size and _digest(rest) == digest else None
+
+
+def _require_own(folder: Path) -> None:
+    """OSError unless a folder belongs to this user or to root, and nobody else may write to it."""
+    about = folder.stat()
+    if not stat.S_ISDIR(about.st_mode):
+        raise NotADirectoryError(f"{folder} is not a folder")
+    if about.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(f"{folder} belongs to another user")
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"others may write to {folder}; take that away with chmod go-w")
