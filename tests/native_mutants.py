@@ -19,7 +19,7 @@ from native_kernels import native_case
 
 from graphflow.codegen import emit, emit_expr, emit_mask, emit_memory, host_target
 from graphflow.codegen.emit_builder import Builder, Value, boolean, lanes_of
-from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, UNSIGNED, Expressions
+from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, narrowed
 from graphflow.codegen.emit_memory import Memory
 
@@ -59,7 +59,7 @@ def always_first_side(
 
 
 def plain_division(self: Expressions, dtype: str, left: Value, right: Value) -> Value:
-    return self.builder.binary("udiv" if dtype in UNSIGNED else "sdiv", left, right)
+    return self.builder.binary(f"{sign_of(dtype)}div", left, right)
 
 
 def no_guard(self: Any, stmt: Any, mask: Mask | None) -> None:

@@ -21,10 +21,13 @@ ELEMENTS = {
     "float32": "float",
     "float64": "double",
     "int8": "i8",
-    "uint8": "i8",
     "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    "uint8": "i8",
+    "uint16": "i16",
+    "uint32": "i32",
+    "uint64": "i64",
     "bool": "i1",
 }
 """The LLVM type of a value of each dtype; in memory a bool is a byte."""

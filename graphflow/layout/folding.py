@@ -21,6 +21,17 @@ EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
     "tanh": (0.0,),
     "erf": (0.0,),
     "sigmoid": (0.0,),
+    "sin": (0.0,),
+    "cos": (0.0,),
+    "tan": (0.0,),
+    "asin": (0.0,),
+    "acos": (1.0,),
+    "atan": (0.0,),
+    "sinh": (0.0,),
+    "cosh": (0.0,),
+    "asinh": (0.0,),
+    "acosh": (1.0,),
+    "atanh": (0.0,),
 }
 """Where each transcendental is exact in native code too; zero stands for both zeros."""
 

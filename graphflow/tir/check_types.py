@@ -30,9 +30,9 @@ from graphflow.tir.printer import expr_text
 from graphflow.tir.stmt import Assume, If, Reduce, Stmt, Store
 from graphflow.tir.visit import expressions_of, walk_expr
 
-ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow")
-ON_INTEGERS = BINARY
-ON_BOOLS = ("and", "or", "add", "mul", "max", "min")
+ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod")
+ON_INTEGERS = tuple(op for op in BINARY if op != "fmod")
+ON_BOOLS = ("and", "or", "xor", "add", "mul", "max", "min")
 """Binary operators; on bools `add` is or and `mul` is and, as in numpy."""
 
 UNARY_ON_INTEGERS = ("neg", "abs", "not")

@@ -6,7 +6,10 @@ or a bool-typed scalar expression, never a mixture.
 
 Meaning of the operators (also in `interpret` and in the emitter): float arithmetic is IEEE in the
 operands' dtype; `max` and `min` propagate NaN and order −0.0 below +0.0; `div` of integers
-truncates; comparisons with NaN are false except `ne`; a `Select` evaluates only the side it takes.
+truncates; `fmod` is what is left of a truncated float quotient, with the sign of the dividend;
+`shl` and `shr` take the number of bits as unsigned, and shift out everything where it is not below
+the width (`shr` of signed integers fills with the sign); comparisons with NaN are false except
+`ne`; a `Select` evaluates only the side it takes.
 """
 
 from __future__ import annotations
@@ -21,16 +24,24 @@ import numpy as np
 from graphflow.arith import IndexExpr, Predicate, weighted
 from graphflow.tir.hashed import Hashed
 
-DTYPES: dict[str, np.dtype[np.generic]] = {
-    name: np.dtype(name)
-    for name in ("float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
-}
 FLOATS = ("float32", "float64")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 
-UNARY = (
-    "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round", "not",
+DTYPES: dict[str, np.dtype[np.generic]] = {
+    name: np.dtype(name) for name in (*FLOATS, *SIGNED, *UNSIGNED, "bool")
+}
+
+TRIGONOMETRIC = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
 )  # fmt: skip
-BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "and", "or")
+UNARY = (
+    "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
+    *TRIGONOMETRIC, "not",
+)  # fmt: skip
+BINARY = (
+    "add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor", "shl", "shr", "fmod",
+)  # fmt: skip
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 SCOPES = ("global", "scratch", "register")

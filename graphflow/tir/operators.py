@@ -77,6 +77,11 @@ def sigmoid(x: Scalar) -> Scalar:
     return one / (one + np.exp(-x))
 
 
+def _in_double(function: Callable[[Scalar], Scalar]) -> Callable[[Scalar], Scalar]:
+    """`function` computed in double precision and rounded once to the operand's dtype."""
+    return lambda x: function(np.float64(x)).astype(x.dtype)
+
+
 def erf(x: Scalar) -> Scalar:
     """The error function, rounded once to the operand's dtype."""
     return type(x)(math.erf(float(x)))
@@ -104,6 +109,17 @@ UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
+    "sin": _in_double(np.sin),
+    "cos": _in_double(np.cos),
+    "tan": _in_double(np.tan),
+    "asin": _in_double(np.arcsin),
+    "acos": _in_double(np.arccos),
+    "atan": _in_double(np.arctan),
+    "sinh": _in_double(np.sinh),
+    "cosh": _in_double(np.cosh),
+    "asinh": _in_double(np.arcsinh),
+    "acosh": _in_double(np.arccosh),
+    "atanh": _in_double(np.arctanh),
     "not": logical_not,
 }
 """By the names of `expr.UNARY`; `round` takes halves to the even neighbour."""
@@ -118,9 +134,13 @@ BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "pow": power,
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "fmod": np.fmod,
 }
-"""By the names of `expr.BINARY`; of bools `add` is or and `mul` is and; of integers `and` and `or`
-are bitwise."""
+"""By the names of `expr.BINARY`; of bools `add` is or and `mul` is and; of integers `and`,
+`or` and `xor` are bitwise."""
 
 
 def undefined_value(dtype: str, value: float) -> Scalar:

@@ -54,7 +54,7 @@ from graphflow.tir.stmt import (
 
 _DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
 _UNARY_CALLS = tuple(op for op in UNARY if op not in UNARY_SIGNS)
-_BINARY_CALLS = ("max", "min", "pow")
+_BINARY_CALLS = ("max", "min", "pow", "fmod")
 _BINARY_NODES: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -62,6 +62,9 @@ _BINARY_NODES: dict[type[ast.operator], str] = {
     ast.Div: "div",
     ast.BitAnd: "and",
     ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
 }
 _COMPARISON_NODES: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",

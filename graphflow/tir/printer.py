@@ -50,23 +50,31 @@ DTYPE_TEXT = {
     "float32": "f32",
     "float64": "f64",
     "int8": "i8",
-    "uint8": "u8",
     "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "bool",
 }
 """How each element type reads in the text form."""
 
-BINARY_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
+BINARY_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+}  # fmt: skip
 UNARY_SIGNS = {"neg": "-", "not": "~"}
 COMPARISON_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 INDENT = "    "
 
 # Python's precedence of the signs above, so that brackets stand only where they are needed.
-_COMPARISON, _UNARY, _ATOM = 1, 6, 7
-_BINARY_RANK = {"or": 2, "and": 3, "add": 4, "sub": 4, "mul": 5, "div": 5}
+_COMPARISON, _UNARY, _ATOM = 1, 8, 9
+_BINARY_RANK = {
+    "or": 2, "xor": 3, "and": 4, "shl": 5, "shr": 5, "add": 6, "sub": 6, "mul": 7, "div": 7,
+}  # fmt: skip
 
 
 def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:

@@ -310,7 +310,7 @@ class _Writer:
 
     def binary(self, op: str, dtype: str, left: str, right: str) -> str:
         """Python's own operator where numpy's scalars mean the same by it, else a function."""
-        exact = op in ("add", "sub", "mul", "and", "or") or (
+        exact = op in ("add", "sub", "mul", "and", "or", "xor", "shl", "shr") or (
             op == "div" and dtype in ("float32", "float64")
         )
         if exact:

@@ -164,7 +164,11 @@ class _Errors:
                 return _sum(_times(_size(expr), error), _times(_size(expr), error), self._ulp(expr))
             case "log":
                 return _sum(_over(error, _least(expr.operand, error)), self._ulp(expr))
-            case _:  # tanh, sigmoid and erf, which rise by less than 2
+            case "sinh" | "cosh" | "tan":
+                return _sum(_times(_steepness(expr), error), self._ulp(expr))
+            case "asin" | "acos" | "acosh" | "atanh":
+                return _sum(_over(error, _flatness(expr, error)), self._ulp(expr))
+            case _:  # tanh, sigmoid, erf, sin, cos, atan and asinh, which rise by less than 2
                 return _sum(error, error, self._ulp(expr))
 
     def _binary(self, expr: Binary) -> Expr | None:
@@ -180,6 +184,8 @@ class _Errors:
             case "mul":
                 spread = _sum(_times(_size(expr.right), left), _times(_size(expr.left), right))
                 return _sum(spread, self._rounding(expr))
+            case "fmod":  # exact, but for a quotient that an inexact operand takes to the next one
+                return _infinite(spread)
             case "div":
                 if spread is None:  # exactly rounded on both sides, as the square root is
                     return None
@@ -239,6 +245,26 @@ class _Errors:
         exact, rounded = Binary(expr.op, _wide(expr.left), _wide(expr.right)), _wide(expr)
         distance = Unary("abs", Binary("sub", exact, rounded))
         return Select(Comparison("eq", exact, rounded), ZERO, distance)  # of infinities, too
+
+
+def _steepness(expr: Unary) -> Expr:
+    """Twice an upper bound of a function's derivative, from its value y: 1 + |y|, of tan 1 + y²."""
+    size = _size(expr)
+    grown = Binary("mul", size, size) if expr.op == "tan" else size
+    return Binary("mul", Literal(2.0, WIDE), Binary("add", Literal(1.0, WIDE), grown))
+
+
+def _flatness(expr: Unary, error: Expr | None) -> Expr:
+    """The least that one over the derivative may be: of atanh 1 − x², else √|1 − x²|; or zero."""
+    one = Literal(1.0, WIDE)
+    if expr.op == "acosh":
+        x = _least(expr.operand, error)
+        distance = Binary("sub", Binary("mul", x, x), one)
+    else:
+        x = _sum(_size(expr.operand), error) or ZERO
+        distance = Binary("sub", one, Binary("mul", x, x))
+    distance = Binary("max", distance, ZERO)
+    return distance if expr.op == "atanh" else Unary("sqrt", distance)
 
 
 ZERO = Literal(0.0, WIDE)

@@ -12,7 +12,7 @@ from math import pi, sqrt
 
 from graphflow.errors import UnsupportedOp
 from graphflow.kernels.definitions.stages import literal
-from graphflow.tir import FLOATS, Binary, Comparison, Expr, Literal, Select, Unary
+from graphflow.tir import FLOATS, UNSIGNED, Binary, Comparison, Expr, Literal, Select, Unary
 
 
 def add(a: Expr, b: Expr | float) -> Expr:
@@ -125,7 +125,7 @@ def _reciprocal(x: Expr) -> Expr:
 
 def _sign(x: Expr) -> Expr:
     one = literal(1, x.dtype)
-    if x.dtype == "uint8":
+    if x.dtype in UNSIGNED:
         return Select(compared("gt", x, 0), one, x)
     below = Select(compared("lt", x, 0), literal(-1, x.dtype), x)
     return Select(compared("gt", x, 0), one, below)
