@@ -20,6 +20,7 @@ from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
+from graphflow.frontends.ops_scan import SCAN
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
@@ -31,6 +32,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **NORMALIZATION,
     **REDUCTION,
     **RESIZE,
+    **SCAN,
     **SELECTION,
     **SHAPE,
     **WINDOW,

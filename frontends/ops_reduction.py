@@ -11,6 +11,7 @@ from graphflow.kernels.definitions import (
     Shape,
     arg_reduce,
     copy,
+    hardmax,
     log_softmax,
     log_sum_exp,
     reduce,
@@ -71,6 +72,7 @@ def _arg_reduce(kind: str, call: Call) -> None:
 
 REDUCTION: dict[str, Callable[[Call], None]] = {
     "Softmax": partial(_softmax, softmax),
+    "Hardmax": partial(_softmax, hardmax),
     "LogSoftmax": partial(_softmax, log_softmax),
     "ArgMax": partial(_arg_reduce, "max"),
     "ArgMin": partial(_arg_reduce, "min"),

@@ -11,7 +11,9 @@ from graphflow.kernels.definitions import (
     average_pool,
     convolution,
     global_average_pool,
+    global_lp_pool,
     global_max_pool,
+    lp_pool,
     max_pool,
     transposed_convolution,
 )
@@ -167,6 +169,26 @@ def _average_pool(call: Call) -> None:
     call.emit(func)
 
 
+def _lp_pool(call: Call) -> None:
+    kernel = call.required("kernel_shape")
+    window = _window_attributes(call, kernel)
+    func = lp_pool(
+        call.shape(0),
+        kernel,
+        int(call.attribute("p", 2)),
+        strides=window.strides,
+        pads=window.pads,
+        dilations=window.dilations,
+        ceil_mode=bool(call.attribute("ceil_mode", 0)) and window.explicit,
+        dtype=call.dtype(),
+    )
+    call.emit(func)
+
+
+def _global_lp_pool(call: Call) -> None:
+    call.emit(global_lp_pool(call.shape(0), int(call.attribute("p", 2)), call.dtype()))
+
+
 def _global_average_pool(call: Call) -> None:
     call.emit(global_average_pool(call.shape(0), call.dtype()))
 
@@ -181,5 +203,7 @@ WINDOW: dict[str, Callable[[Call], None]] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_average_pool,
+    "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": _global_max_pool,
+    "LpPool": _lp_pool,
 }

@@ -21,9 +21,16 @@ from graphflow.kernels.definitions.stages import (
     literal,
     loops_over,
 )
-from graphflow.kernels.definitions.values import UNARY_VALUES, clipped, divide, leaky_relu
+from graphflow.kernels.definitions.values import (
+    UNARY_VALUES,
+    clipped,
+    divide,
+    leaky_relu,
+    remainder,
+)
 from graphflow.tir import (
     COMPARISONS,
+    FLOATS,
     Binary,
     Buffer,
     Cast,
@@ -92,12 +99,29 @@ def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> P
 
 
 def power(a_shape: Shape, b_shape: Shape, dtype: str, exponent_dtype: str) -> PrimFunc:
-    """`y = a ** b` with broadcasting, in the dtype of a; b is converted to it first."""
+    """`y = a ** b` with broadcasting, in the dtype of a.
+
+    b is converted to it first; an integer to a power of floats is computed in float64, truncated.
+    """
 
     def value(a: Expr, b: Expr) -> Expr:
+        if exponent_dtype in FLOATS and dtype not in FLOATS:
+            wide = (e if e.dtype == "float64" else Cast(e, "float64") for e in (a, b))
+            return Cast(Binary("pow", *wide), dtype)
         return Binary("pow", a, b if exponent_dtype == dtype else Cast(b, dtype))
 
     return elementwise("pow", {"a": (a_shape, dtype), "b": (b_shape, exponent_dtype)}, value)
+
+
+def modulo(a_shape: Shape, b_shape: Shape, truncated: bool, dtype: str = "float32") -> PrimFunc:
+    """`y = what is left of a / b`, with the sign of a if `truncated`, else of b; broadcasting."""
+    operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
+    return elementwise("modulo", operands, lambda a, b: remainder(a, b, truncated))
+
+
+def predicate(name: str, shape: Shape, dtype: str, holds: Callable[[Expr], Expr]) -> PrimFunc:
+    """`y = holds(x)`, a bool for each element."""
+    return elementwise(name, {"x": (shape, dtype)}, holds, "bool")
 
 
 def where(condition: Shape, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:

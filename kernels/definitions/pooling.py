@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of a window, or of all spatial positions.
+"""Pooling: the largest, the mean or the norm of a window, or of all spatial positions.
 
 In: logical shapes and attributes.  Out: a PrimFunc with parameters x and y.  Padding never takes
 part: maximum starts from the neutral element, averages divide by a count made from indices.
@@ -6,7 +6,7 @@ part: maximum starts from the neutral element, averages divide by a count made f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce as fold
 
 from graphflow.arith import const, constant_value
@@ -22,6 +22,7 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     reduction_stage,
 )
+from graphflow.kernels.definitions.values import powered, root
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import Binary, Block, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp
 
@@ -73,6 +74,40 @@ def average_pool(
     return kernel(name, (x,), (y,), (allocate, gather, divide))
 
 
+def lp_pool(
+    x_shape: Shape,
+    kernel_shape: Sequence[int],
+    p: int = 2,
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    dtype: str = "float32",
+    name: str = "lp_pool",
+) -> PrimFunc:
+    """`y[n, c, o…] = (Σ |tap|ᵖ over taps inside x)^(1/p)`.
+
+    Two stages: a sum into an intermediate, then the root.
+    """
+    window = Window.of(kernel_shape, strides, pads, dilations)
+    x = Buffer("x", x_shape, dtype)
+    y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
+    total, allocate = intermediate("total", y.shape, dtype)
+    loops = _loops("o", y.shape)
+    gather = _window_stage(f"{name}_sum", ReduceOp.ADD, window, x, total, loops, powered(p))
+    loops = _loops("p", y.shape)
+    value = root(Load(total, indices_of(loops)), p)
+    return kernel(
+        name, (x,), (y,), (allocate, gather, elementwise_stage(f"{name}_root", y, loops, value))
+    )
+
+
+def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> PrimFunc:
+    """`y[n, c, 0…] = (Σ |x[n, c, …]|ᵖ)^(1/p)`; y has shape (N, C, 1…)."""
+    return lp_pool(x_shape, x_shape[2:], p, dtype=dtype, name="global_lp_pool")
+
+
 def global_average_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
     """`y[n, c, 0…] = mean of x[n, c, …]`; y has shape (N, C, 1…)."""
     axes = range(2, len(x_shape))
@@ -91,13 +126,21 @@ def _loops(prefix: str, shape: Shape) -> tuple[Loop, ...]:
 
 
 def _window_stage(
-    name: str, op: ReduceOp, window: Window, x: Buffer, out: Buffer, loops: tuple[Loop, ...]
+    name: str,
+    op: ReduceOp,
+    window: Window,
+    x: Buffer,
+    out: Buffer,
+    loops: tuple[Loop, ...],
+    term: Callable[[Expr], Expr] | None = None,
 ) -> Block:
     taps = loops_over(spatial_names("k", window.rank), window.kernel)
     places = window.positions(loops[2:], taps)
     lead = indices_of(loops[:2])
     where = window.inside(places, x.shape[2:])
-    value = Load(x, (*lead, *places))
+    value: Expr = Load(x, (*lead, *places))
+    if term is not None:
+        value = term(value)
     return reduction_stage(name, op, out, loops, indices_of(loops), taps, value, where=where)
 
 

@@ -12,7 +12,17 @@ from math import pi, sqrt
 
 from graphflow.errors import UnsupportedOp
 from graphflow.kernels.definitions.stages import literal
-from graphflow.tir import FLOATS, UNSIGNED, Binary, Comparison, Expr, Literal, Select, Unary
+from graphflow.tir import (
+    FLOATS,
+    TRIGONOMETRIC,
+    UNSIGNED,
+    Binary,
+    Comparison,
+    Expr,
+    Literal,
+    Select,
+    Unary,
+)
 
 
 def add(a: Expr, b: Expr | float) -> Expr:
@@ -135,6 +145,72 @@ def _not(x: Expr) -> Expr:
     return Unary("not", x)
 
 
+def _celu(x: Expr, alpha: float) -> Expr:
+    below = multiply(subtract(Unary("exp", divide(x, alpha)), 1), alpha)
+    return Select(compared("lt", x, 0), below, x)
+
+
+def _swish(x: Expr, alpha: float) -> Expr:
+    return multiply(x, Unary("sigmoid", x if alpha == 1 else multiply(x, alpha)))
+
+
+def _shrink(x: Expr, lambd: float, bias: float) -> Expr:
+    # NaN compares with nothing and becomes zero, as in onnx's function.
+    zero = literal(0, x.dtype)
+    above = Select(compared("gt", x, lambd), subtract(x, bias), zero)
+    return Select(compared("lt", x, -lambd), add(x, bias), above)
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether a float is NaN."""
+    return Comparison("ne", x, x)
+
+
+def is_infinite(x: Expr, negative: bool = True, positive: bool = True) -> Expr:
+    """Whether a float is one of the infinities asked for."""
+    if negative and positive:
+        return compared("eq", Unary("abs", x), float("inf"))
+    if not negative and not positive:
+        return Literal(False, "bool")
+    return compared("eq", x, float("inf") if positive else float("-inf"))
+
+
+def powered(p: int) -> Callable[[Expr], Expr]:
+    """The function `|x|ᵖ`."""
+
+    def power(x: Expr) -> Expr:
+        if p == 2:
+            return square(x)
+        size = Unary("abs", x)
+        return size if p == 1 else Binary("pow", size, literal(p, x.dtype))
+
+    return power
+
+
+def root(x: Expr, p: int) -> Expr:
+    """The p-th root of a number that is not negative."""
+    if p == 1:
+        return x
+    return Unary("sqrt", x) if p == 2 else Binary("pow", x, literal(1 / p, x.dtype))
+
+
+def remainder(a: Expr, b: Expr, truncated: bool) -> Expr:
+    """What is left of `a / b`: with the sign of a if the quotient is `truncated`, else of b.
+
+    Of integers a divisor of zero leaves the dividend.
+    """
+    if a.dtype in FLOATS:
+        left: Expr = Binary("fmod", a, b)
+    else:
+        left = subtract(a, multiply(divide(a, b), b))
+    if truncated or a.dtype in UNSIGNED:
+        return left
+    # Zero stays, though IEEE would like it to have the sign of the divisor.
+    other_sign = Comparison("ne", compared("lt", left, 0), compared("lt", b, 0))
+    moved = Binary("and", compared("ne", left, 0), other_sign)
+    return Select(moved, add(left, b), left)
+
+
 def _of_floats(op: str, make: Callable[..., Expr]) -> Callable[..., Expr]:
     def checked(x: Expr, **attributes: float) -> Expr:
         if x.dtype not in FLOATS:
@@ -153,6 +229,7 @@ _FLOATS_ONLY: dict[str, Callable[..., Expr]] = {
         op: _plain(op)
         for op in (
             "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
+            *TRIGONOMETRIC,
         )
     },
     "hard_sigmoid": _hard_sigmoid,
@@ -166,6 +243,8 @@ _FLOATS_ONLY: dict[str, Callable[..., Expr]] = {
     "gelu_tanh": _gelu_tanh,
     "mish": _mish,
     "reciprocal": _reciprocal,
+    "celu": _celu,
+    "swish": _swish,
 }  # fmt: skip
 
 UNARY_VALUES: dict[str, Callable[..., Expr]] = {
@@ -177,6 +256,7 @@ UNARY_VALUES: dict[str, Callable[..., Expr]] = {
     "square": square,
     "cube": lambda x: multiply(square(x), x),
     "not": _not,
+    "shrink": _shrink,
     **{op: _of_floats(op, make) for op, make in _FLOATS_ONLY.items()},
 }
 """The value of each unary op, from its operand and its attributes."""
