@@ -8,16 +8,19 @@ name), and every tensor that it made has the shape and dtype that ONNX's own inf
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from graphflow.dtypes import DTYPES, HALVES
 from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.halves import WIDE, moved_as_stored
 from graphflow.graph import Array, Node, OperatorGraph, Removed, Value, elements_touched
-from graphflow.tir import DTYPES, PrimFunc, interpret
+from graphflow.kernels.definitions import cast
+from graphflow.tir import PrimFunc, interpret
 
 EVALUATED_AT_IMPORT = 64
 """Elements of the largest tensor that is computed at once: shape arithmetic, bounds of a Clip."""
@@ -34,6 +37,8 @@ class Context:
     read: frozenset[str]
     """Tensors that a node reads or the graph returns."""
     known: dict[str, Array] = field(default_factory=dict)
+    widened: dict[str, str] = field(default_factory=dict)
+    """Tensors of 16 bits that were cast to float32, and the names of those casts."""
     node_names: set[str] = field(default_factory=set)
 
     def add_constant(self, name: str, array: Array) -> None:
@@ -105,22 +110,31 @@ class Call:
         return position < len(self.inputs) and self.inputs[position] != ""
 
     def value(self, position: int) -> Value:
-        """The input tensor at `position`."""
+        """The input tensor at `position`; a float of 16 bits is given as float32."""
+        value = self._stored_value(position)
+        return replace(value, dtype=WIDE) if value.dtype in HALVES else value
+
+    def _stored_value(self, position: int) -> Value:
         if not self.has(position):
             raise InvalidModel(f"{self.op} node {self.name} lacks its input {position}")
         return self.context.graph.values[self.inputs[position]]
+
+    def stored_dtype(self, position: int = 0) -> str:
+        """The dtype of an input, floats of 16 bits included; for what converts between dtypes."""
+        return self._stored_value(position).dtype
 
     def shape(self, position: int) -> tuple[int, ...]:
         """The logical shape of an input."""
         return self.value(position).shape
 
     def dtype(self, position: int = 0) -> str:
-        """The dtype of an input."""
+        """The dtype in which an input is computed with: float32 for floats of 16 bits."""
         return self.value(position).dtype
 
     def known(self, position: int) -> Array | None:
         """The contents of an input where they are known at compile time."""
-        return self.context.known.get(self.inputs[position]) if self.has(position) else None
+        array = self.context.known.get(self.inputs[position]) if self.has(position) else None
+        return array.astype(WIDE) if array is not None and array.dtype.name in HALVES else array
 
     def constant(self, position: int, role: str) -> Array:
         """The contents of an input that decides shapes; `UnsupportedOp` where it is not known."""
@@ -156,10 +170,59 @@ class Call:
         """Add a kernel with one output and give that tensor's name.
 
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
-        kernels names each by its `part`.
+        kernels names each by its `part`.  A kernel on float32 may be given tensors of 16 bits: it
+        moves them as they are, or casts are put around it, so that each of the node's results is
+        rounded once.
         """
         names = tuple(self.inputs if inputs is None else inputs)
         result = self.outputs[0] if output is None else output
+        wanted = self._declared_half(result) if func.outputs[0].dtype == WIDE else None
+        halves = self._halves(func, names)
+        if wanted is not None and set(halves) == {wanted}:
+            moved = moved_as_stored(func, wanted)
+            if moved is not None:
+                return self._add(moved, names, result, part)
+        if halves:
+            names = tuple(
+                self._widened(name) if buffer.dtype == WIDE else name
+                for buffer, name in zip(func.inputs, names, strict=True)
+            )
+        if wanted is None:
+            return self._add(func, names, result, part)
+        wide = self.context.unique_tensor_name(f"{result}.{WIDE}")
+        self._add(func, names, wide, part)
+        rounding = cast(func.outputs[0].shape, WIDE, wanted)
+        return self._add(rounding, (wide,), result, f"{part}.{wanted}" if part else wanted)
+
+    def _declared_half(self, result: str) -> str | None:
+        """The type of a tensor that is declared as a float of 16 bits."""
+        declared, _ = self.context.declared.get(result, (None, None))
+        return declared if declared in HALVES else None
+
+    def _halves(self, func: PrimFunc, names: Sequence[str]) -> list[str]:
+        """The dtypes of the tensors that a kernel reads as float32, if one of them is narrower."""
+        values = self.context.graph.values
+        read = [
+            values[name].dtype
+            for buffer, name in zip(func.inputs, names, strict=True)
+            if buffer.dtype == WIDE and name in values
+        ]
+        return read if any(dtype in HALVES for dtype in read) else []
+
+    def _widened(self, name: str) -> str:
+        """The tensor in float32; one cast serves all readers."""
+        context = self.context
+        value = context.graph.values[name]
+        if value.dtype not in HALVES:
+            return name
+        if name not in context.widened:
+            wide = context.unique_tensor_name(f"{name}.{WIDE}")
+            context.widened[name] = self._add(
+                cast(value.shape, value.dtype, WIDE), (name,), wide, f"{name}.{WIDE}"
+            )
+        return context.widened[name]
+
+    def _add(self, func: PrimFunc, names: tuple[str, ...], result: str, part: str) -> str:
         buffer = func.outputs[0]
         self.expect(result, buffer.dtype, buffer.shape)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
@@ -170,7 +233,10 @@ class Call:
         return result
 
     def emit_constant(self, array: Array) -> None:
-        """Let the node's output be `array`."""
+        """Let the node's output be `array`, rounded where it is declared as a float of 16 bits."""
+        half = self._declared_half(self.outputs[0])
+        if half is not None and array.dtype == WIDE:
+            array = array.astype(DTYPES[half])
         self.expect(self.outputs[0], array.dtype.name, array.shape)
         self.context.add_constant(self.outputs[0], array)
 

@@ -12,6 +12,8 @@ from graphflow.kernels.definitions import (
     cast,
     clip,
     copy,
+    is_infinite,
+    is_nan,
     modulo,
     power,
     predicate,
@@ -20,7 +22,6 @@ from graphflow.kernels.definitions import (
     variadic,
     where,
 )
-from graphflow.kernels.definitions.values import is_infinite, is_nan
 
 
 def _unary(op: str, call: Call) -> None:
@@ -61,15 +62,15 @@ def _cast(call: Call) -> None:
 
 
 def _cast_like(call: Call) -> None:
-    _emit_cast(call, call.dtype(1))
+    _emit_cast(call, call.stored_dtype(1))
 
 
 def _emit_cast(call: Call, target: str) -> None:
-    for attribute in ("saturate", "round_mode"):
-        # They speak of float8 targets only, which `check_dtype` refuses.
-        call.attribute(attribute)
+    # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
+    call.attribute("round_mode")
     check_dtype(f"{call.op} node {call.name}: target", target)
-    call.emit(cast(call.shape(0), call.dtype(), target), call.inputs[:1])
+    saturate = bool(call.attribute("saturate", 1))
+    call.emit(cast(call.shape(0), call.dtype(), target, saturate), call.inputs[:1])
 
 
 def _identity(call: Call) -> None:

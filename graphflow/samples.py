@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.dtypes import FLOATING
 from graphflow.runtime import TensorSpec
 
 
@@ -21,8 +22,8 @@ def random_inputs(tensors: Sequence[TensorSpec], seed: int = 0) -> dict[str, NDA
     for place, tensor in enumerate(tensors):
         rng = np.random.default_rng([seed, place])
         dtype = np.dtype(tensor.dtype)
-        if dtype.kind == "f":
-            found[tensor.name] = np.asarray(rng.standard_normal(tensor.shape), dtype)
+        if tensor.dtype in FLOATING:
+            found[tensor.name] = np.asarray(rng.standard_normal(tensor.shape)).astype(dtype)
         else:
-            found[tensor.name] = np.asarray(rng.integers(0, 2, tensor.shape), dtype)
+            found[tensor.name] = np.asarray(rng.integers(0, 2, tensor.shape)).astype(dtype)
     return found

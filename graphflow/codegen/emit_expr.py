@@ -25,6 +25,8 @@ from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
+from graphflow.codegen.stored import StoredTypes
+from graphflow.dtypes import STORED
 from graphflow.errors import CodegenError
 from graphflow.tir import (
     DTYPES,
@@ -70,6 +72,7 @@ class Expressions:
         self.indices = indices
         self.memory = memory
         self.math = math
+        self.stored = StoredTypes(builder)
 
     def emit(self, expr: Expr, mask: Mask | None) -> Value:
         """The value of `expr` in the lanes that run."""
@@ -214,6 +217,10 @@ class Expressions:
         """A value of dtype `source` as one of dtype `target`."""
         if source == target:
             return x
+        if source in STORED:
+            return self.stored.load(x, source, target)
+        if target in STORED:
+            return self.stored.store(x, source, target)
         if target == "bool":
             operation = "fcmp une" if source in FLOATS else "icmp ne"
             return self.builder.compare(operation, x, literal(0, source))

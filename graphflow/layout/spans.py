@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from graphflow.dtypes import FLOATING, HALVES, largest
 from graphflow.layout.facts import Number, dtype_limits, order_key
 from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, UNSIGNED
 
@@ -60,7 +61,7 @@ class Span:
 def whole(dtype: str) -> Span:
     """Every bit pattern of a dtype."""
     lo, hi = dtype_limits(dtype)
-    return Span(lo, hi, dtype in FLOATS)
+    return Span(lo, hi, dtype in FLOATING)
 
 
 def hull(spans: Iterable[Span]) -> Span:
@@ -420,7 +421,11 @@ def _cast_span(x: Span, target: str) -> Span:
     if target == "bool":
         only_zero = not x.nan and x.lo == 0 == x.hi
         return Span(not x.has_zero, not only_zero)
-    if target in FLOATS:
+    if target in FLOATING:
+        fits = target in (*FLOATS, *HALVES) or max(abs(x.lo), abs(x.hi)) <= largest(target)
+        if not fits or (x.nan and target not in (*FLOATS, *HALVES)):
+            # What is too large, infinite or NaN becomes what each of these types has for it.
+            return whole(target)
         with np.errstate(all="ignore"):
             return Span(float(_typed(x.lo, target)), float(_typed(x.hi, target)), x.nan)
     if x.nan or x.has_infinity:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.dtypes import STORED
 from graphflow.errors import VerifyError
 
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
@@ -23,6 +24,11 @@ ALIGNMENT = 64
 """Bytes; the base of every storage is a multiple of it."""
 
 _KINDS = "biufc"
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether tensors have such elements; numpy knows no kind of those that `ml_dtypes` adds."""
+    return dtype.kind in _KINDS or dtype.name in STORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         try:
-            known = np.dtype(self.dtype).kind in _KINDS
+            known = _is_numeric(np.dtype(self.dtype))
         except TypeError:
             known = False
         if not known:
@@ -133,7 +139,7 @@ class ProgramSpec:
                 raise VerifyError(
                     f"{where}: {array.nbytes} bytes leave the block of {self.constant_bytes}"
                 )
-            if array.dtype.kind not in _KINDS:
+            if not _is_numeric(array.dtype):
                 raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
 
     def _check_step(self, where: str, phase: str, step: Step, symbols: set[str]) -> None:

@@ -1,14 +1,13 @@
 """The kernel IR: nodes, text form, traversal, verifier and reference interpreter."""
 
+from graphflow.dtypes import DTYPES, FLOATS, UNSIGNED
+from graphflow.tir.check_types import type_errors
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
-    DTYPES,
     EXPRESSIONS,
-    FLOATS,
     TRIGONOMETRIC,
     UNARY,
-    UNSIGNED,
     Binary,
     Buffer,
     Cast,
@@ -140,6 +139,7 @@ __all__ = [
     "sub_bodies",
     "substitute_body",
     "to_text",
+    "type_errors",
     "undefined_value",
     "verify",
     "walk",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.tir.expr import DTYPES
+from graphflow.dtypes import DTYPES, FLOATING, integer_limits
 
 Scalar = Any
 """A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""
@@ -146,11 +146,12 @@ BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
 def undefined_value(dtype: str, value: float) -> Scalar:
     """`value` in `dtype`, or an extreme of an integer type that cannot hold it."""
     target = DTYPES[dtype]
-    if target.kind == "f":
-        return np.asarray(value, target)[()]
-    if target.kind == "b":
+    if dtype in FLOATING:
+        with np.errstate(over="ignore"):
+            return np.asarray(value, target)[()]
+    if dtype == "bool":
         return np.bool_(value != 0)
-    info = np.iinfo(dtype)
-    fits = math.isfinite(value) and info.min <= value <= info.max
-    extreme = info.max if info.min == 0 else info.min
+    low, high = integer_limits(dtype)
+    fits = math.isfinite(value) and low <= value <= high
+    extreme = high if low == 0 else low
     return np.asarray(int(value) if fits else extreme, target)[()]

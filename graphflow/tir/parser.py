@@ -15,9 +15,8 @@ from textwrap import dedent
 import numpy as np
 
 from graphflow.arith import IndexExpr, Var
+from graphflow.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
-    DTYPES,
-    FLOATS,
     SCOPES,
     UNARY,
     Binary,
@@ -306,7 +305,7 @@ class _Parser(IndexParser):
                 raise self.error(node, "a literal has one number, or bits=…")
         if isinstance(number, bool) != (dtype == "bool"):
             raise self.error(node, f"{DTYPE_TEXT[dtype]} cannot hold {number}")
-        if isinstance(number, float) and dtype not in FLOATS:
+        if isinstance(number, float) and dtype not in FLOATING:
             raise self.error(node, f"{DTYPE_TEXT[dtype]} needs an integer, not {number}")
         literal = Literal(number, dtype)
         try:

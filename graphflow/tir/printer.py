@@ -14,9 +14,8 @@ from typing import assert_never
 import numpy as np
 
 from graphflow.arith import IndexExpr
+from graphflow.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
-    DTYPES,
-    FLOATS,
     Binary,
     Buffer,
     Cast,
@@ -58,6 +57,17 @@ DTYPE_TEXT = {
     "uint32": "u32",
     "uint64": "u64",
     "bool": "bool",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float4_e2m1fn": "f4e2m1fn",
+    "int4": "i4",
+    "uint4": "u4",
+    "int2": "i2",
+    "uint2": "u2",
 }
 """How each element type reads in the text form."""
 
@@ -250,7 +260,7 @@ def _number_text(literal: Literal) -> str:
         number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
     except (KeyError, OverflowError, ValueError):
         return str(literal.value)
-    if literal.dtype not in FLOATS:
+    if literal.dtype not in FLOATING:
         return str(number)
     for text in (str(number), repr(float(number))):
         if Literal(float(text), literal.dtype) == literal:

@@ -30,9 +30,9 @@ from graphflow.arith import (
     Var,
     constant_value,
 )
+from graphflow.dtypes import DTYPES
 from graphflow.errors import VerifyError
 from graphflow.tir.expr import (
-    DTYPES,
     Binary,
     Buffer,
     Cast,

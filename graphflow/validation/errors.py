@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import cast
 
+from graphflow.dtypes import CARRIERS, HALVES, STORED
 from graphflow.tir import (
     DTYPES,
     FLOATS,
@@ -49,10 +50,12 @@ WIDE = "float64"
 MARGIN = 4.0
 """Tolerances are so many times the bound: another order of a sum rounds other partial sums."""
 
-UNIT = {"float32": 2.0**-23, "float64": 2.0**-52}
+UNIT = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The distance of 1.0 to the next number: twice the rounding error of one operation."""
 
-SMALLEST = {"float32": 2.0**-125, "float64": 2.0**-1021}
+SMALLEST = {
+    "float32": 2.0**-125, "float64": 2.0**-1021, "float16": 2.0**-24, "bfloat16": 2.0**-125,
+}  # fmt: skip
 """Below this, elementary functions may lose all digits: `sigmoid` by an overflow inside it."""
 
 
@@ -229,9 +232,9 @@ class _Errors:
         error = self.of(expr.operand)
         if error is None:
             return None
-        if expr.dtype in FLOATS:
+        if expr.dtype in UNIT:
             return _sum(error, self._ulp(expr))
-        return _infinite(error) if expr.dtype == "bool" else _stepped(error)
+        return _infinite(error) if expr.dtype in ("bool", *STORED) else _stepped(error)
 
     def _ulp(self, expr: Expr) -> Expr:
         """The rounding of an operation that is not exactly rounded, or of inexact operands."""
@@ -272,7 +275,10 @@ INFINITE = Literal(float("inf"), WIDE)
 
 
 def _wide(expr: Expr) -> Expr:
-    return expr if expr.dtype == WIDE else Cast(expr, WIDE)
+    if expr.dtype == WIDE:
+        return expr
+    carriers = CARRIERS.get(expr.dtype, (WIDE,))
+    return Cast(expr if WIDE in carriers else Cast(expr, carriers[0]), WIDE)
 
 
 def _size(expr: Expr) -> Expr:
@@ -326,4 +332,4 @@ def _infinite(error: Expr | None) -> Expr | None:
     return Select(Comparison("gt", error, ZERO), INFINITE, ZERO)
 
 
-assert set(UNIT) == set(FLOATS) <= set(DTYPES)
+assert set(UNIT) == set(SMALLEST) == {*FLOATS, *HALVES} <= set(DTYPES)

@@ -61,7 +61,7 @@ from graphflow.kernels.definitions.selection import (
     tile,
 )
 from graphflow.kernels.definitions.stages import Shape
-from graphflow.kernels.definitions.values import UNARY_VALUES
+from graphflow.kernels.definitions.values import UNARY_VALUES, is_infinite, is_nan
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
@@ -95,6 +95,8 @@ __all__ = [
     "global_max_pool",
     "group_normalization",
     "hardmax",
+    "is_infinite",
+    "is_nan",
     "layer_normalization",
     "local_response_normalization",
     "log_softmax",

@@ -24,6 +24,7 @@ from graphflow.kernels.definitions.stages import (
 from graphflow.kernels.definitions.values import (
     UNARY_VALUES,
     clipped,
+    converted,
     divide,
     leaky_relu,
     remainder,
@@ -150,13 +151,14 @@ def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFu
     return elementwise(op, operands, value)
 
 
-def cast(shape: Shape, source: str, target: str) -> PrimFunc:
-    """`y = x` converted to `target`; to bool it is `x != 0`."""
+def cast(shape: Shape, source: str, target: str, saturate: bool = False) -> PrimFunc:
+    """`y = x` converted to `target`; to bool it is `x != 0`.
+
+    With `saturate` what is larger than a float8 can be, or infinite, becomes its largest number.
+    """
 
     def value(x: Expr) -> Expr:
-        if source == target:
-            return x
-        return Comparison("ne", x, literal(0, source)) if target == "bool" else Cast(x, target)
+        return converted(x, target, saturate)
 
     return elementwise("cast", {"x": (shape, source)}, value, target)
 

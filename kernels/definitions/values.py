@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import pi, sqrt
 
+from graphflow.dtypes import CARRIERS, HALVES, STORED, STORED_FLOATS, largest
 from graphflow.errors import UnsupportedOp
 from graphflow.kernels.definitions.stages import literal
 from graphflow.tir import (
@@ -17,6 +18,7 @@ from graphflow.tir import (
     TRIGONOMETRIC,
     UNSIGNED,
     Binary,
+    Cast,
     Comparison,
     Expr,
     Literal,
@@ -72,6 +74,25 @@ def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
         return Select(Comparison("lt", x, low), low, Select(Comparison("gt", x, high), high, x))
     # Bounds known only at run time may cross, and then the upper one has the last word.
     return Select(Comparison("gt", raised, high), high, raised)
+
+
+def converted(x: Expr, dtype: str, saturate: bool = False) -> Expr:
+    """`x` converted to any element type, in as many casts as that takes; to bool it is `x != 0`.
+
+    With `saturate` and a float8 as target, `x` is first limited to that type's finite numbers.
+    """
+    if x.dtype == dtype:
+        return x
+    if x.dtype in STORED and dtype not in CARRIERS[x.dtype]:
+        return converted(Cast(x, CARRIERS[x.dtype][0]), dtype, saturate)
+    if dtype == "bool":
+        return compared("ne", x, 0)
+    if dtype in STORED and x.dtype not in CARRIERS[dtype]:
+        return converted(converted(x, CARRIERS[dtype][0]), dtype, saturate)
+    if saturate and dtype in STORED_FLOATS and dtype not in HALVES:
+        limit = largest(dtype)
+        x = clipped(x, literal(-limit, x.dtype), literal(limit, x.dtype))
+    return Cast(x, dtype)
 
 
 def leaky_relu(x: Expr, alpha: Expr | float) -> Expr:
