@@ -18,6 +18,7 @@ from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
+from graphflow.frontends.ops_quantized import QUANTIZED
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_scan import SCAN
@@ -30,6 +31,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **ELEMENTWISE,
     **LINEAR,
     **NORMALIZATION,
+    **QUANTIZED,
     **REDUCTION,
     **RESIZE,
     **SCAN,

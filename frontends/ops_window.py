@@ -20,7 +20,7 @@ from graphflow.kernels.definitions import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Attributes:
+class WindowAttributes:
     """Window attributes, one number a spatial axis; `pads` are all begins, then all ends."""
 
     strides: tuple[int, ...]
@@ -30,7 +30,11 @@ class _Attributes:
     """Whether the pads are the model's, not computed by `auto_pad`."""
 
 
-def _window_attributes(call: Call, kernel: Sequence[int]) -> _Attributes:
+def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
+    """The attributes of a node whose first input is read in windows of extents `kernel`.
+
+    Raises `InvalidModel` where their numbers do not fit the spatial axes.
+    """
     spatial = call.shape(0)[2:]
     rank = len(spatial)
     strides = tuple(call.attribute("strides", (1,) * rank))
@@ -48,7 +52,7 @@ def _window_attributes(call: Call, kernel: Sequence[int]) -> _Attributes:
         pads = (0,) * (2 * rank)
     elif mode != "NOTSET":
         pads = _same_pads(spatial, kernel, strides, dilations, mode == "SAME_UPPER")
-    return _Attributes(strides, pads, dilations, mode == "NOTSET")
+    return WindowAttributes(strides, pads, dilations, mode == "NOTSET")
 
 
 def _same_pads(
@@ -76,7 +80,7 @@ def _conv(call: Call) -> None:
         raise InvalidModel(
             f"Conv node {call.name}: kernel_shape {stated} is not that of the weight, {kernel}"
         )
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     func = convolution(
         call.shape(0),
         call.shape(1),
@@ -99,7 +103,7 @@ def _conv_transpose(call: Call) -> None:
             f"ConvTranspose node {call.name}: kernel_shape {stated} is not that of the weight, "
             f"{w_shape[2:]}"
         )
-    window = _window_attributes(call, w_shape[2:])
+    window = window_attributes(call, w_shape[2:])
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
@@ -140,7 +144,7 @@ def _max_pool(call: Call) -> None:
     call.attribute("storage_order")
     call.refuse_outputs_from(1)
     kernel = call.required("kernel_shape")
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     func = max_pool(
         call.shape(0),
         kernel,
@@ -155,7 +159,7 @@ def _max_pool(call: Call) -> None:
 
 def _average_pool(call: Call) -> None:
     kernel = call.required("kernel_shape")
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     func = average_pool(
         call.shape(0),
         kernel,
@@ -171,7 +175,7 @@ def _average_pool(call: Call) -> None:
 
 def _lp_pool(call: Call) -> None:
     kernel = call.required("kernel_shape")
-    window = _window_attributes(call, kernel)
+    window = window_attributes(call, kernel)
     func = lp_pool(
         call.shape(0),
         kernel,
