@@ -32,5 +32,6 @@ f16, bf16 = Name("f16"), Name("bf16")
 out, buffer = Name("out"), Name("buffer")
 
 __all__ = [
-    "bf16", "buffer", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "out", "u8", "u16", "u32", "u64",
+    "bf16", "buffer", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "out",
+    "u8", "u16", "u32", "u64",
 ]  # fmt: skip
