@@ -8,20 +8,23 @@ name), and every tensor that it made has the shape and dtype that ONNX's own inf
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from graphflow.dtypes import DTYPES, HALVES
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.folding import Folding
+from graphflow.frontends.halves import WIDE, moved_as_stored
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.steps import Step, names_read
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, OperatorGraph, Removed, Value
-from graphflow.tir import DTYPES, PrimFunc
+from graphflow.kernels.definitions import cast
+from graphflow.tir import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Mark:
     optionals: int
     objects: int
     trimmed: int
+    widened: int
     unrolled: int
 
 
@@ -71,6 +75,8 @@ class Context:
     """Tensors that a node reads."""
     objects: dict[str, str] = field(default_factory=dict)
     """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
+    widened: dict[str, str] = field(default_factory=dict)
+    """Tensors of 16 bits that were cast to float32, and the names of those casts."""
     node_names: set[str] = field(default_factory=set)
     node_order: list[str] = field(default_factory=list)
     """The same, in the order they were given."""
@@ -142,7 +148,7 @@ class Context:
         return Mark(
             len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
             len(self.sequences), len(self.optionals), len(self.objects), len(self.trimmed),
-            self.unrolled,
+            len(self.widened), self.unrolled,
         )  # fmt: skip
 
     def undo(self, mark: Mark) -> None:
@@ -164,6 +170,7 @@ class Context:
             (self.sequences, mark.sequences),
             (self.optionals, mark.optionals),
             (self.objects, mark.objects),
+            (self.widened, mark.widened),
         )
         for table, length in tables:
             for name in list(table)[length:]:
@@ -237,7 +244,11 @@ class Call:
         return position < len(self.inputs) and self.inputs[position] != ""
 
     def value(self, position: int) -> Value:
-        """The input tensor at `position`."""
+        """The input tensor at `position`; a float of 16 bits is given as float32."""
+        value = self._stored_value(position)
+        return replace(value, dtype=WIDE) if value.dtype in HALVES else value
+
+    def _stored_value(self, position: int) -> Value:
         if not self.has(position):
             raise InvalidModel(f"{self.op} node {self.name} lacks its input {position}")
         name = self.inputs[position]
@@ -250,17 +261,22 @@ class Call:
         dtype = self.context.known[name].dtype.name
         return self.refuse(f"input {name} has dtype {dtype}", f"use one of {', '.join(DTYPES)}")
 
+    def stored_dtype(self, position: int = 0) -> str:
+        """The dtype of an input, floats of 16 bits included; for what converts between dtypes."""
+        return self._stored_value(position).dtype
+
     def shape(self, position: int) -> tuple[int, ...]:
         """The logical shape of an input."""
         return self.value(position).shape
 
     def dtype(self, position: int = 0) -> str:
-        """The dtype of an input."""
+        """The dtype in which an input is computed with: float32 for floats of 16 bits."""
         return self.value(position).dtype
 
     def known(self, position: int) -> Array | None:
         """The contents of an input where they are known at compile time."""
-        return self.context.known.get(self.inputs[position]) if self.has(position) else None
+        array = self.context.known.get(self.inputs[position]) if self.has(position) else None
+        return array.astype(WIDE) if array is not None and array.dtype.name in HALVES else array
 
     def constant(self, position: int, role: str) -> Array:
         """The contents of an input that decides shapes.
@@ -300,7 +316,9 @@ class Call:
         """Add a kernel with one output and give that tensor's name.
 
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
-        kernels names each by its `part`.  On an `open_axis` the model may say another extent.
+        kernels names each by its `part`.  On an `open_axis` the model may say another extent.  A
+        kernel on float32 may be given tensors of 16 bits: it moves them as they are, or casts are
+        put around it, so that each of the node's results is rounded once.
         """
         result = self.outputs[0] if output is None else output
         self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part, open_axis)
@@ -314,13 +332,74 @@ class Call:
         part: str = "",
         open_axis: int | None = None,
     ) -> None:
-        """Add a kernel with a tensor for each of its outputs."""
+        """Add a kernel with a tensor for each of its outputs; see `emit`."""
+        names = tuple(inputs)
+        wanted = [
+            self._declared_half(result) if buffer.dtype == WIDE else None
+            for result, buffer in zip(outputs, func.outputs, strict=True)
+        ]
+        halves = self._halves(func, names)
+        if len(outputs) == 1 and wanted[0] is not None and set(halves) == {wanted[0]}:
+            moved = moved_as_stored(func, wanted[0])
+            if moved is not None:
+                self._add(moved, names, outputs, part, open_axis)
+                return
+        if halves:
+            names = tuple(
+                self._widened(name) if buffer.dtype == WIDE else name
+                for buffer, name in zip(func.inputs, names, strict=True)
+            )
+        wide = [
+            result if half is None else self.context.unique_tensor_name(f"{result}.{WIDE}")
+            for result, half in zip(outputs, wanted, strict=True)
+        ]
+        self._add(func, names, wide, part, open_axis)
+        for name, result, half in zip(wide, outputs, wanted, strict=True):
+            if half is not None:
+                rounding = cast(self.context.graph.values[name].shape, WIDE, half)
+                title = f"{part}.{half}" if part else half
+                self._add(rounding, (name,), (result,), title, open_axis)
+
+    def _declared_half(self, result: str) -> str | None:
+        """The type of a tensor that is declared as a float of 16 bits."""
+        declared, _ = self.context.declared.get(result, (None, None))
+        return declared if declared in HALVES else None
+
+    def _halves(self, func: PrimFunc, names: Sequence[str]) -> list[str]:
+        """The dtypes of the tensors that a kernel reads as float32, if one of them is narrower."""
+        values = self.context.graph.values
+        read = [
+            values[name].dtype
+            for buffer, name in zip(func.inputs, names, strict=True)
+            if buffer.dtype == WIDE and name in values
+        ]
+        return read if any(dtype in HALVES for dtype in read) else []
+
+    def _widened(self, name: str) -> str:
+        """The tensor in float32; one cast serves all readers."""
+        context = self.context
+        value = context.graph.values[name]
+        if value.dtype not in HALVES:
+            return name
+        if name not in context.widened:
+            wide = context.unique_tensor_name(f"{name}.{WIDE}")
+            self._add(cast(value.shape, value.dtype, WIDE), (name,), (wide,), f"{name}.{WIDE}")
+            context.widened[name] = wide
+        return context.widened[name]
+
+    def _add(
+        self,
+        func: PrimFunc,
+        names: tuple[str, ...],
+        outputs: Sequence[str],
+        part: str,
+        open_axis: int | None = None,
+    ) -> None:
         for result, buffer in zip(outputs, func.outputs, strict=True):
             self.expect(result, buffer.dtype, buffer.shape, open_axis)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
-        node = Node(name, op, func, tuple(inputs), tuple(outputs), (self.name,))
-        self.context.graph.add(node)
+        self.context.graph.add(Node(name, op, func, names, tuple(outputs), (self.name,)))
 
     def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
@@ -334,7 +413,10 @@ class Call:
         return name
 
     def emit_constant(self, array: Array) -> None:
-        """Let the node's output be `array`."""
+        """Let the node's output be `array`, rounded where it is declared as a float of 16 bits."""
+        half = self._declared_half(self.outputs[0])
+        if half is not None and array.dtype == WIDE:
+            array = array.astype(DTYPES[half])
         if array.dtype.name in DTYPES:
             self.expect(self.outputs[0], array.dtype.name, array.shape)
         self.context.add_constant(self.outputs[0], array)

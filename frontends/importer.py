@@ -34,11 +34,13 @@ from graphflow.frontends.ops_elementwise import ELEMENTWISE
 from graphflow.frontends.ops_indexing import INDEXING
 from graphflow.frontends.ops_linear import LINEAR
 from graphflow.frontends.ops_normalization import NORMALIZATION
+from graphflow.frontends.ops_quantized import QUANTIZED
 from graphflow.frontends.ops_ranking import RANKING
 from graphflow.frontends.ops_recurrent import RECURRENT
 from graphflow.frontends.ops_reduction import REDUCTION
 from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_sampling import SAMPLING
+from graphflow.frontends.ops_scan import SCAN
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_signal import SIGNAL
@@ -61,11 +63,13 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **INDEXING,
     **LINEAR,
     **NORMALIZATION,
+    **QUANTIZED,
     **RANKING,
     **RECURRENT,
     **REDUCTION,
     **RESIZE,
     **SAMPLING,
+    **SCAN,
     **SELECTION,
     **SHAPE,
     **SUPPRESSION,

@@ -16,13 +16,16 @@ from graphflow.kernels.definitions import (
     clip,
     copy,
     fill,
+    is_infinite,
+    is_nan,
+    modulo,
     power,
+    predicate,
     prelu,
     unary,
     variadic,
     where,
 )
-from graphflow.tir import FLOATS
 
 
 def _unary(op: str, call: Call) -> None:
@@ -59,12 +62,19 @@ def _clip(call: Call) -> None:
 
 
 def _cast(call: Call) -> None:
-    for attribute in ("saturate", "round_mode"):
-        # They speak of float8 targets only, which `check_dtype` refuses.
-        call.attribute(attribute)
-    target = dtype_name(call.required("to"))
-    check_dtype(f"Cast node {call.name}: target", target)
-    call.emit(cast(call.shape(0), call.dtype(), target))
+    _emit_cast(call, dtype_name(call.required("to")))
+
+
+def _cast_like(call: Call) -> None:
+    _emit_cast(call, call.stored_dtype(1))
+
+
+def _emit_cast(call: Call, target: str) -> None:
+    # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
+    call.attribute("round_mode")
+    check_dtype(f"{call.op} node {call.name}: target", target)
+    saturate = bool(call.attribute("saturate", 1))
+    call.emit(cast(call.shape(0), call.dtype(), target, saturate), call.inputs[:1])
 
 
 def _identity(call: Call) -> None:
@@ -108,14 +118,34 @@ def _gelu(call: Call) -> None:
 def _pow(call: Call) -> None:
     """Known squares and cubes are products, which vectors have."""
     shape, dtype, exponent = call.shape(0), call.dtype(), call.known(1)
-    if dtype not in FLOATS and call.dtype(1) in FLOATS:
-        call.refuse(f"{dtype} to a power of {call.dtype(1)}", "cast the base to float32")
     if exponent is not None and exponent.size == 1 and exponent.ndim <= len(shape):
         product = {2: "square", 3: "cube"}.get(exponent.reshape(()).item())
         if product is not None:
             call.emit(unary(product, shape, dtype), call.inputs[:1])
             return
     call.emit(power(shape, call.shape(1), dtype, call.dtype(1)))
+
+
+def _mod(call: Call) -> None:
+    truncated = bool(call.attribute("fmod", 0))
+    call.emit(modulo(call.shape(0), call.shape(1), truncated, call.dtype()))
+
+
+def _bit_shift(call: Call) -> None:
+    direction = call.required("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise InvalidModel(f"BitShift node {call.name}: direction {direction} does not exist")
+    _binary("shl" if direction == "LEFT" else "shr", call)
+
+
+def _is_nan(call: Call) -> None:
+    call.emit(predicate("is_nan", call.shape(0), call.dtype(), is_nan))
+
+
+def _is_infinite(call: Call) -> None:
+    negative, positive = (bool(call.attribute(f"detect_{s}", 1)) for s in ("negative", "positive"))
+    holds = partial(is_infinite, negative=negative, positive=positive)
+    call.emit(predicate("is_inf", call.shape(0), call.dtype(), holds))
 
 
 def _where(call: Call) -> None:
@@ -126,7 +156,7 @@ def _prelu(call: Call) -> None:
     call.emit(prelu(call.shape(0), call.shape(1), call.dtype()))
 
 
-_COMPARED = {
+_OF_TWO = {
     "Equal": "eq",
     "Greater": "gt",
     "GreaterOrEqual": "ge",
@@ -135,10 +165,15 @@ _COMPARED = {
     "And": "and",
     "Or": "or",
     "Xor": "ne",
+    "BitwiseAnd": "and",
+    "BitwiseOr": "or",
+    "BitwiseXor": "xor",
 }
 _PLAIN = (
     "Relu", "Exp", "Log", "Sigmoid", "Tanh", "Sqrt", "Neg", "Abs", "Erf", "Floor", "Ceil", "Round",
     "Softplus", "Softsign", "Mish", "Reciprocal", "Sign", "Not",
+    "Sin", "Cos", "Tan", "Asin", "Acos", "Atan",
+    "Sinh", "Cosh", "Asinh", "Acosh", "Atanh",
 )  # fmt: skip
 _ACTIVATIONS = {
     "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
@@ -146,6 +181,9 @@ _ACTIVATIONS = {
     "HardSwish": ("hard_swish", {}),
     "Elu": ("elu", {"alpha": 1.0}),
     "Selu": ("selu", {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    "Celu": ("celu", {"alpha": 1.0}),
+    "Swish": ("swish", {"alpha": 1.0}),
+    "Shrink": ("shrink", {"lambd": 0.5, "bias": 0.0}),
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
 
@@ -153,16 +191,22 @@ ELEMENTWISE: dict[str, Callable[[Call], None]] = {
     **{op_type: partial(_unary, op_type.lower()) for op_type in _PLAIN},
     **{op_type: partial(_activation, *rest) for op_type, rest in _ACTIVATIONS.items()},
     **{op_type: partial(_binary, op_type.lower()) for op_type in ("Add", "Sub", "Mul", "Div")},
-    **{op_type: partial(_binary, op) for op_type, op in _COMPARED.items()},
+    **{op_type: partial(_binary, op) for op_type, op in _OF_TWO.items()},
     "Sum": partial(_variadic, "add"),
     "Mean": partial(_variadic, "mean"),
     "Max": partial(_variadic, "max"),
     "Min": partial(_variadic, "min"),
+    "BitShift": _bit_shift,
+    "BitwiseNot": partial(_unary, "not"),
     "Clip": _clip,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Dropout": _dropout,
     "Gelu": _gelu,
     "Identity": _identity,
+    "IsInf": _is_infinite,
+    "IsNaN": _is_nan,
+    "Mod": _mod,
     "Pow": _pow,
     "PRelu": _prelu,
     "Where": _where,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import prod
 
 from graphflow.frontends.call import Call
 from graphflow.frontends.ops_shape import axes_of
@@ -12,9 +11,9 @@ from graphflow.kernels.definitions import (
     Shape,
     arg_reduce,
     copy,
+    hardmax,
     log_softmax,
     log_sum_exp,
-    one_at,
     reduce,
     reshape,
     softmax,
@@ -65,20 +64,6 @@ def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call
     call.emit(make(shape, tuple(range(first, len(shape))), call.dtype()))
 
 
-def _hardmax(call: Call) -> None:
-    """One axis since opset 13; before, all axes from `axis` on together."""
-    shape, dtype, name = call.shape(0), call.dtype(), call.inputs[0]
-    axis = call.attribute("axis", -1 if call.opset >= 13 else 1)
-    flat = shape
-    if call.opset < 13:
-        first = axis + len(shape) if axis < 0 else axis
-        flat, axis = (prod(shape[:first]), prod(shape[first:])), 1
-        name = call.emit_part(reshape(shape, flat, dtype), (name,), "flat")
-    place = call.emit_part(arg_reduce("max", flat, axis, False, dtype), (name,), "place")
-    chosen = call.emit_part(one_at(flat, axis, dtype), (place,), "chosen")
-    call.emit(reshape(flat, shape, dtype), (chosen,))
-
-
 def _arg_reduce(kind: str, call: Call) -> None:
     axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
     keepdims = bool(call.attribute("keepdims", 1))
@@ -87,8 +72,8 @@ def _arg_reduce(kind: str, call: Call) -> None:
 
 REDUCTION: dict[str, Callable[[Call], None]] = {
     "Softmax": partial(_softmax, softmax),
+    "Hardmax": partial(_softmax, hardmax),
     "LogSoftmax": partial(_softmax, log_softmax),
-    "Hardmax": _hardmax,
     "ArgMax": partial(_arg_reduce, "max"),
     "ArgMin": partial(_arg_reduce, "min"),
     "ReduceSum": partial(_reduce, "sum", 13),

@@ -23,7 +23,7 @@ def axes_of(call: Call, input_since: int) -> tuple[int, ...] | None:
         return None if axes is None else tuple(axes)
     if not call.has(1):
         return None
-    return tuple(int(axis) for axis in call.constant(1, "axes"))
+    return tuple(int(axis) for axis in call.constant(1, "axes").reshape(-1))
 
 
 def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:

@@ -224,7 +224,7 @@ def _lp_pool(call: Call) -> None:
     func = lp_pool(
         call.shape(0),
         kernel,
-        call.attribute("p", 2),
+        int(call.attribute("p", 2)),
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,

@@ -146,9 +146,7 @@ class Walk:
             )
         if self._folded(step):
             return ()
-        if step.op in operators.kernels and not self._is_better_expanded(step):
-            check_guard(step, context)
-            self._emit(step)
+        if step.op in operators.kernels and self._becomes_kernels(step):
             return ()
         if step.key in operators.rewritten:
             body = Rewrite(step, context)
@@ -162,6 +160,22 @@ class Walk:
         self._note(step)
         self._missing.update(step.outputs)
         return ()
+
+    def _becomes_kernels(self, step: Step) -> bool:
+        """Import `step` as kernels; False where its body has outputs that they do not."""
+        mark = self.context.mark()
+        others = [name for name in step.node.output[1:] if name in self.context.read]
+        try:
+            check_guard(step, self.context)
+            self._emit(step)
+        except ValuesNeeded:
+            raise
+        except UnsupportedOp:
+            if not others or not self.operators.has_body(step, self.context):
+                raise
+            self.context.undo(mark)
+            return False
+        return True
 
     def _emit(self, step: Step) -> None:
         """Import `step` as kernels; as a constant where kernels refuse and the inputs are known."""
@@ -188,11 +202,6 @@ class Walk:
         self.placed.append(step)
         if constant:
             context.folding.defer(step)
-
-    def _is_better_expanded(self, step: Step) -> bool:
-        """Whether outputs are read that the kernel of an operator with a body does not have."""
-        others = [name for name in step.node.output[1:] if name in self.context.read]
-        return bool(others) and self.operators.has_body(step, self.context)
 
     def _folded(self, step: Step) -> bool:
         """Whether the results are constants and computed now."""

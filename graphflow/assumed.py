@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphflow.dtypes import FLOATING, integer_limits, largest
 from graphflow.errors import InvalidModel
 
 Assumption: TypeAlias = "str | float | int | bool | tuple[float, float]"
@@ -57,7 +58,7 @@ class Assumed:
         if self.exact:
             wanted = np.asarray(self.lo, array.dtype)
             right = array == wanted
-            if array.dtype.kind == "f":
+            if _is_float(array.dtype):
                 right &= np.signbit(array) == np.signbit(wanted)
         else:
             right = (array >= self.lo) & (array <= self.hi)  # false for NaN
@@ -124,13 +125,13 @@ def _is_number(value: object) -> bool:
 
 def _limits(kind: np.dtype[Any]) -> tuple[float | int, float | int]:
     """The least and the greatest finite number of a dtype."""
-    if kind.kind == "f":
-        info = np.finfo(kind)
-        return float(info.min), float(info.max)
-    if kind.kind == "b":
-        return 0, 1
-    limits = np.iinfo(kind)
-    return int(limits.min), int(limits.max)
+    if _is_float(kind):
+        return -largest(kind.name), largest(kind.name)
+    return (0, 1) if kind.kind == "b" else integer_limits(kind.name)
+
+
+def _is_float(kind: np.dtype[Any]) -> bool:
+    return kind.name in FLOATING
 
 
 def _ends(lo: float, hi: float, kind: np.dtype[Any]) -> tuple[float | int, float | int] | None:
@@ -142,14 +143,14 @@ def _ends(lo: float, hi: float, kind: np.dtype[Any]) -> tuple[float | int, float
     high = highest if hi >= highest else _rounded(hi, kind)
     if low > high:
         return None
-    if kind.kind != "f":
+    if not _is_float(kind):
         return low, high
     return -0.0 if low == 0 else low, 0.0 if high == 0 else high
 
 
 def _rounded(bound: float, kind: np.dtype[Any]) -> float | int:
     """The bound in the dtype, as an element written with the same digits is."""
-    if kind.kind == "f":
+    if _is_float(kind):
         return float(kind.type(bound))
     return int(bound) if isfinite(bound) and bound == int(bound) else _no_whole(bound)
 
@@ -160,10 +161,10 @@ def _no_whole(bound: float) -> int:
 
 def _exactly(name: str, kind: np.dtype[Any], given: float) -> Assumed:
     lowest, highest = _limits(kind)
-    whole = kind.kind == "f" or given == int(given)
+    whole = _is_float(kind) or given == int(given)
     if not isfinite(given) or not whole or not lowest <= given <= highest:
         raise InvalidModel(f"cannot assume that {name} is {given!r}: {kind.name} cannot be that")
-    value = float(kind.type(given)) if kind.kind == "f" else int(given)
+    value = float(kind.type(given)) if _is_float(kind) else int(given)
     return Assumed(name, kind.name, value, value, True)
 
 

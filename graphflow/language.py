@@ -26,7 +26,12 @@ class Name:
 
 
 f32, f64 = Name("f32"), Name("f64")
-i8, i16, i32, i64, u8 = Name("i8"), Name("i16"), Name("i32"), Name("i64"), Name("u8")
+i8, i16, i32, i64 = Name("i8"), Name("i16"), Name("i32"), Name("i64")
+u8, u16, u32, u64 = Name("u8"), Name("u16"), Name("u32"), Name("u64")
+f16, bf16 = Name("f16"), Name("bf16")
 out, buffer = Name("out"), Name("buffer")
 
-__all__ = ["buffer", "f32", "f64", "i8", "i16", "i32", "i64", "out", "u8"]
+__all__ = [
+    "bf16", "buffer", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "out",
+    "u8", "u16", "u32", "u64",
+]  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.dtypes import FLOATING
 from graphflow.errors import InvalidModel
 from graphflow.runtime import OpenTensor, TensorSpec
 
@@ -28,10 +29,10 @@ def random_inputs(
         shape = _known_shape(tensor)
         rng = np.random.default_rng([seed, place])
         dtype = np.dtype(tensor.dtype)
-        if dtype.kind == "f":
-            found[tensor.name] = np.asarray(rng.standard_normal(shape), dtype)
+        if tensor.dtype in FLOATING:
+            found[tensor.name] = np.asarray(rng.standard_normal(shape)).astype(dtype)
         else:
-            found[tensor.name] = np.asarray(rng.integers(0, 2, shape), dtype)
+            found[tensor.name] = np.asarray(rng.integers(0, 2, shape)).astype(dtype)
     return found
 
 

@@ -29,8 +29,10 @@ from random_kernels import (
 from strategies import input_arrays
 
 from graphflow.arith import TRUE, IndexExpr, Predicate, Var, as_index, const, minimum
+from graphflow.dtypes import CARRIERS, FLOATING, STORED, UNSIGNED
 from graphflow.tir import (
     FLOATS,
+    TRIGONOMETRIC,
     Allocate,
     Binary,
     Body,
@@ -55,7 +57,7 @@ from graphflow.tir import (
     loops_of,
 )
 
-INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+INTEGERS = ("int8", "int16", "int32", "int64", *UNSIGNED)
 SIGNED = ("int64", "int32")
 """One of them is in each kernel: their signs are tested by instructions of their own."""
 ORDERED = (ReduceOp.MIN, ReduceOp.MAX)
@@ -63,9 +65,12 @@ MODERATE_FLOATS = (0.0, -0.0, 1.0, -1.5, 0.1, float("inf"), float("-inf"), float
 POWERS_OF_TWO = (1.0, -1.0, 2.0, -2.0, 0.5, 0.0, -0.0)
 
 EXACT_ON_FLOATS = ("neg", "abs", "floor", "ceil", "round", "sqrt", "not")
-FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "pow")
+FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "fmod", *TRIGONOMETRIC)
 
-BITWISE = ("and", "or")
+BITWISE = ("and", "or", "xor", "shl", "shr")
+
+ROUNDED_TO = tuple(name for name in STORED if name != "float4_e2m1fn")
+"""Stored types that values are rounded to; NaN as a float4 is a zero whose sign is that of NaN."""
 
 EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
 KINDS_OF_SCOPE = {
@@ -88,15 +93,15 @@ class Family:
 
 
 FAMILIES = {
-    "integers": Family((), ("add", "sub", "mul", "div", "max", "min", "pow", "and", "or"),
+    "integers": Family((), ("add", "sub", "mul", "div", "max", "min", "pow", *BITWISE),
                        tuple(ReduceOp)),
     # Quotients are not contracted; denormals and overflow are exact as nothing is fused.
-    "sums": Family(FLOATS, ("add", "sub", "div", "max", "min", "and", "or"),
+    "sums": Family(FLOATS, ("add", "sub", "div", "max", "min", *BITWISE),
                    (ReduceOp.ADD, *ORDERED)),
     # A power of two times anything moderate is exact, so its sum is the same, fused or not.
-    "scaled sums": Family(FLOATS, ("add", "sub", "mul", "max", "min", "and", "or"),
+    "scaled sums": Family(FLOATS, ("add", "sub", "mul", "max", "min", *BITWISE),
                           (ReduceOp.ADD, *ORDERED), MODERATE_FLOATS),
-    "products": Family(FLOATS, ("mul", "div", "max", "min", "and", "or"),
+    "products": Family(FLOATS, ("mul", "div", "max", "min", *BITWISE),
                        (ReduceOp.MUL, *ORDERED)),
 }  # fmt: skip
 
@@ -151,6 +156,10 @@ class NativeKernel(RandomKernel):
     """Elements that this iteration has written and may read."""
     small: bool = False
     """One nest is the whole kernel."""
+    stored_type: str = ""
+    """A type that is only stored, of one input and perhaps of an output; "" for none."""
+    stored: list[Buffer] = field(default_factory=list)
+    """The input of that type."""
     only: Element | None = None
     """What makes all elements of the nest at hand."""
 
@@ -170,7 +179,12 @@ class NativeKernel(RandomKernel):
         literals = MODERATE_FLOATS if flush else chosen.specials
         # numpy's elementary functions promise nothing where denormals are flushed.
         rounded = ((cls.products, "s"),) if flush else ((cls.products, "s"), (cls.function, "f"))
-        return cls(random.randint, options, family=chosen, literals=literals, rounded=rounded)
+        # Denormals that count as zeros may be kept by casts, which move bits.
+        stored = random.choice(STORED) if not flush and random.random() < 0.4 else ""
+        return cls(
+            random.randint, options, family=chosen, literals=literals, rounded=rounded,
+            stored_type=stored,
+        )  # fmt: skip
 
     # -- stages
 
@@ -199,14 +213,26 @@ class NativeKernel(RandomKernel):
             shape = self.shape()
             shape = shape[::-1] if self.chance(50) else shape
             self.readable.append(Buffer(self.fresh("x"), shape, dtype))
-        return list(self.readable)
+        if self.stored_type:
+            self.stored = [Buffer(self.fresh("x"), self.shape(), self.stored_type)]
+        return [*self.readable, *self.stored]
 
     def stage(self, outputs: list[Buffer], is_output: bool, parallel: bool) -> Body:
         floats = [d for d in self.options.dtypes if d in FLOATS]
+        if is_output and self.stored_type in ROUNDED_TO and self.chance(30):
+            return self.special_stage(
+                outputs, NativeKernel.narrowed, "y", self.stored_type, parallel
+            )
         if not (is_output and floats and self.chance(20)):
             return super().stage(outputs, is_output, parallel)
         element, prefix = self.one_of(self.rounded)
-        buffer = Buffer(self.fresh(prefix), self.shape(), self.one_of(floats))
+        return self.special_stage(outputs, element, prefix, self.one_of(floats), parallel)
+
+    def special_stage(
+        self, outputs: list[Buffer], element: Element, prefix: str, dtype: str, parallel: bool
+    ) -> Body:
+        """A nest around an output whose elements are all made by `element`; nothing reads it."""
+        buffer = Buffer(self.fresh(prefix), self.shape(), dtype)
         outputs.append(buffer)
         self.only = element
         body = super().nest(buffer, parallel)
@@ -502,9 +528,23 @@ class NativeKernel(RandomKernel):
     def function(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
         name = self.one_of(FUNCTIONS)
         operand = self.expr(buffer.dtype, 1)
-        if name == "pow":
+        if name in ("pow", "fmod"):
             return (Store(buffer, indices, Binary(name, operand, self.expr(buffer.dtype, 1))),)
         return (Store(buffer, indices, Unary(name, operand)),)
+
+    def narrowed(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
+        """A value rounded to the stored type, or an element of it as it is."""
+        sources = [d for d in self.options.dtypes if (d in FLOATS) == (buffer.dtype in FLOATING)]
+        sources = [d for d in sources if d != "bool"]
+        if not sources:
+            return (Store(buffer, indices, self.load(self.stored[0])),)
+        value = self.expr(self.one_of(sources), 1)
+        carriers = CARRIERS[buffer.dtype]
+        value = value if value.dtype in carriers else Cast(value, carriers[0])
+        rounded = Cast(value, buffer.dtype)
+        return (
+            Store(buffer, indices, Select(self.condition(), rounded, self.load(self.stored[0]))),
+        )
 
     def products(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> Body:
         """A sum of products, which may be contracted."""
@@ -552,7 +592,7 @@ class NativeKernel(RandomKernel):
         dtype, negative = value.dtype, self.chance(70)
         if dtype in FLOATS:
             return Comparison("lt" if negative else "ge", value, Literal(0.0, dtype))
-        if dtype == "uint8" or self.chance(60):
+        if dtype in UNSIGNED or self.chance(60):
             return Comparison("lt" if negative else "ge", value, Literal(0, dtype))
         return Comparison("le" if negative else "gt", value, Literal(-1, dtype))
 
@@ -560,7 +600,16 @@ class NativeKernel(RandomKernel):
         own = [load for load in self.own if load.dtype == dtype]
         if own and self.chance(35):
             return self.one_of(own)
+        kindred = dtype != "bool" and (dtype in FLOATS) == (self.stored_type in FLOATING)
+        if self.stored and kindred and self.chance(25):
+            return self.widened(dtype)
         return super().leaf(dtype)
+
+    def widened(self, dtype: str) -> Expr:
+        """An element of the stored input, cast to `dtype`."""
+        carriers = CARRIERS[self.stored_type]
+        load = self.load(self.stored[0])
+        return Cast(load, dtype) if dtype in carriers else Cast(Cast(load, carriers[0]), dtype)
 
     def literal(self, dtype: str) -> Literal:
         if dtype in FLOATS:

@@ -19,7 +19,7 @@ from native_kernels import native_case
 
 from graphflow.codegen import emit, emit_expr, emit_mask, emit_memory, host_target
 from graphflow.codegen.emit_builder import Builder, Value, boolean, lanes_of
-from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, UNSIGNED, Expressions
+from graphflow.codegen.emit_expr import FLOAT_COMPARISONS, Expressions, sign_of
 from graphflow.codegen.emit_mask import Mask, narrowed
 from graphflow.codegen.emit_memory import Memory
 
@@ -59,7 +59,7 @@ def always_first_side(
 
 
 def plain_division(self: Expressions, dtype: str, left: Value, right: Value) -> Value:
-    return self.builder.binary("udiv" if dtype in UNSIGNED else "sdiv", left, right)
+    return self.builder.binary(f"{sign_of(dtype)}div", left, right)
 
 
 def no_guard(self: Any, stmt: Any, mask: Mask | None) -> None:
@@ -79,18 +79,18 @@ COMPARE, CAST = Expressions._compare, Expressions.cast
 
 MUTANTS: dict[str, Mutant] = {
     "both sides of a condition run in the same lanes": Mutant(
-        everywhere("narrowed", always_first_side), 62
+        everywhere("narrowed", always_first_side), 30
     ),
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
-    "idle lanes take part in reductions": Mutant([(emit, "_neutral", lambda op, dtype: 1)], 30),
-    "a divisor is not made safe": Mutant([(Expressions, "_integer_div", plain_division)], 56),
-    "a condition is dropped": Mutant([(emit._Kernel, "_if", no_guard)], 1),
-    "integers compare as unsigned": Mutant([(Expressions, "_compare", other_signedness)], 7),
-    "integers are widened as unsigned": Mutant([(Expressions, "cast", widened_as_unsigned)], 48),
+    "idle lanes take part in reductions": Mutant([(emit, "_neutral", lambda op, dtype: 1)], 92),
+    "a divisor is not made safe": Mutant([(Expressions, "_integer_div", plain_division)], 40),
+    "a condition is dropped": Mutant([(emit._Kernel, "_if", no_guard)], 6),
+    "integers compare as unsigned": Mutant([(Expressions, "_compare", other_signedness)], 11),
+    "integers are widened as unsigned": Mutant([(Expressions, "cast", widened_as_unsigned)], 8),
     "NaN is greater": Mutant([(emit_expr, "FLOAT_COMPARISONS", FLOAT_COMPARISONS | {"gt": "ugt",
-                              "ge": "uge"})], 131),
+                              "ge": "uge"})], 320),
     "a vector overwrites what is behind its lanes": Mutant(
-        [(Memory, "_idle_lanes_in_padding", lambda self, address, mask: True)], 62
+        [(Memory, "_idle_lanes_in_padding", lambda self, address, mask: True)], 43
     ),
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ from graphflow.tir import (
     COMPARISONS,
     FLOATS,
     UNARY,
+    UNSIGNED,
     Allocate,
     Assume,
     Binary,
@@ -139,7 +140,9 @@ class KernelOptions:
     """What random kernels may hold."""
 
     stage: str = "scheduled"
-    dtypes: tuple[str, ...] = ("float32", "float64", "int8", "uint8", "int32", "int64", "bool")
+    dtypes: tuple[str, ...] = (
+        "float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64", "bool",
+    )  # fmt: skip
     unary: tuple[str, ...] = UNARY
     binary: tuple[str, ...] = BINARY
     loops_in_vector_loops: bool = True
@@ -416,7 +419,7 @@ class RandomKernel:
             )
         if dtype == "bool":
             return Literal(self.chance(50), dtype)
-        return Literal(self.number(0 if dtype == "uint8" else -9, 9), dtype)
+        return Literal(self.number(0 if dtype in UNSIGNED else -9, 9), dtype)
 
     def binary(self, dtype: str, depth: int) -> Expr:
         legal = {"bool": ("and", "or")}.get(dtype, BINARY[:7])

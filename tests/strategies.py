@@ -85,6 +85,11 @@ def input_arrays(
     for buffer in func.inputs:
         dtype = DTYPES[buffer.dtype]
         chosen = generator.random(buffer.shape) < (0.3 if special else 0.0)
+        if dtype.kind == "V":
+            # Any bits; of integers of few bits the others are not looked at.
+            codes = generator.integers(0, 256**dtype.itemsize, buffer.shape)
+            arrays[buffer.name] = codes.astype(f"u{dtype.itemsize}").view(dtype)
+            continue
         if dtype.kind == "f":
             array = generator.normal(size=buffer.shape).astype(dtype)
             array = np.where(chosen, generator.choice(floats, buffer.shape), array)

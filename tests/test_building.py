@@ -88,10 +88,10 @@ def test_a_variable_that_has_no_value_yet_is_no_number() -> None:
 
 
 def test_errors_count_the_lines_of_the_text_that_was_given() -> None:
-    body = "def k(x: f32[4], y: out[f32[4]]):\n    y[0] = x[0]\n    y[1] = sin(x[1])\n"
+    body = "def k(x: f32[4], y: out[f32[4]]):\n    y[0] = x[0]\n    y[1] = gamma(x[1])\n"
     for before in ("", "\n\n", "@primfunc\n"):
         line = 3 + before.count("\n")
-        with pytest.raises(ParseError, match=rf"^line {line}, column 12: sin with"):
+        with pytest.raises(ParseError, match=rf"^line {line}, column 12: gamma with"):
             gf.kernel(before + body)
 
 

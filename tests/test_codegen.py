@@ -43,6 +43,8 @@ from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import (
     DTYPES,
+    FLOATS,
+    TRIGONOMETRIC,
     Allocate,
     Assume,
     Binary,
@@ -361,7 +363,9 @@ def test_scatter_and_last_lane_wins() -> None:
 
 
 @pytest.mark.parametrize("op", list(ReduceOp))
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "int64", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "int32", "uint8", "uint16", "int64", "uint64", "bool"]
+)
 @pytest.mark.parametrize("extent", [8, 11])
 def test_folds_over_lanes(op: ReduceOp, dtype: str, extent: int) -> None:
     x, y = Buffer("x", (3, extent), dtype), Buffer("y", (2,), dtype)
@@ -446,13 +450,15 @@ def test_local_buffers_with_indices_known_at_run_time() -> None:
 # ---- operators and dtypes
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "float64", "bool"])
-@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "max", "min", "pow", "and", "or"])
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "float32"])
+@pytest.mark.parametrize(
+    "op", ["add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor"]
+)
 def test_binary_operators(op: str, dtype: str) -> None:
     defined = {
-        "bool": ("max", "min", "and", "or"),
+        "bool": ("max", "min", "and", "or", "xor"),
         "float64": ("add", "sub", "mul", "div", "max", "min", "pow"),
-    }.get(dtype, ("add", "sub", "mul", "div", "max", "min", "pow"))
+    }.get(dtype, ("add", "sub", "mul", "div", "max", "min", "pow", "xor"))
     if op not in defined:
         return
     a, b, y = (Buffer(name, (21,), dtype) for name in "aby")
@@ -468,7 +474,7 @@ def test_binary_operators(op: str, dtype: str) -> None:
         check(func, arrays, rtol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32", "float64", "bool"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", ["lt", "le", "gt", "ge", "eq", "ne"])
 def test_comparisons(op: str, dtype: str) -> None:
     a, b, y = Buffer("a", (24,), dtype), Buffer("b", (24,), dtype), Buffer("y", (24,), "bool")
@@ -481,9 +487,7 @@ def test_comparisons(op: str, dtype: str) -> None:
     check(func, {"a": left, "b": right})
 
 
-@pytest.mark.parametrize(
-    "source", ["int8", "uint8", "int32", "int64", "float32", "float64", "bool"]
-)
+@pytest.mark.parametrize("source", DTYPES)
 def test_casts(source: str) -> None:
     x = Buffer("x", (20,), source)
     outputs = [Buffer(f"y_{t}", (20,), t) for t in DTYPES]
@@ -492,6 +496,70 @@ def test_casts(source: str) -> None:
         values = (np.abs(values) * 20).astype(source)
     stores = [Store(y, (v,), Cast(Load(x, (v,)), y.dtype)) for y in outputs]
     check(kernel([x], outputs, loop(v, 20, *stores, kind="vectorized")), {"x": values})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64"])
+def test_shifts(dtype: str) -> None:
+    """By as many bits as there are, or more, nothing is left but copies of the sign."""
+    bits = 8 * np.dtype(dtype).itemsize
+    info = np.iinfo(dtype)
+    x = np.array([1, 5, info.max, info.min], dtype)
+    counts = [0, 1, bits - 1, bits, bits + 1, 100, info.max, -1 if info.min else 2]
+    a, b = Buffer("a", (4, 8), dtype), Buffer("b", (4, 8), dtype)
+    outputs = [Buffer(op, (4, 8), dtype) for op in ("shl", "shr")]
+    stores = [Store(y, (i, v), Binary(y.name, Load(a, (i, v)), Load(b, (i, v)))) for y in outputs]
+    func = kernel([a, b], outputs, loop(i, 4, loop(v, 8, *stores, kind="vectorized")))
+    arrays = {"a": np.tile(x[:, None], (1, 8)), "b": np.tile(np.array(counts, dtype), (4, 1))}
+    got = check(func, arrays, rtol=0)
+    assert got["shl"][0].tolist()[:5] == [1, 2, int(np.asarray(1 << bits - 1).astype(dtype)), 0, 0]
+    assert got["shr"][3][3] == (-1 if info.min else 0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_float_remainder(dtype: str) -> None:
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 5.5, -5.5, 1e30, 1e-45, 3, -0.7, 3e38]
+    pairs = pairs_of(np.array([*special, 0.1, 7], dtype))
+    a, b, y = (Buffer(name, pairs["a"].shape, dtype) for name in "aby")
+    size = pairs["a"].size
+    body = Store(y, (o * 16 + v,), Binary("fmod", Load(a, (o * 16 + v,)), Load(b, (o * 16 + v,))))
+    func = kernel([a, b], [y], loop(o, size // 16, loop(v, 16, body, kind="vectorized")))
+    want = interpret(func, pairs)["y"]
+    got = check(func, pairs, rtol=0)["y"]
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want), err_msg="signs of zeros")
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_large_unsigned_numbers(dtype: str) -> None:
+    """Numbers of which the highest bit is set are no negative ones."""
+    high = int(np.iinfo(dtype).max)
+    x = np.array([0, 1, high, high - 1, high // 2, high // 2 + 1, 7, high // 3], dtype)
+    a, b = (Buffer(name, (8, 8), dtype) for name in "ab")
+    loads = Load(a, (i, v)), Load(b, (i, v))
+    integers = ("add", "sub", "mul", "div", "max", "min", "and", "or", "xor", "shl", "shr")
+    values: list[Expr] = [Binary(op, *loads) for op in integers]
+    values += [Comparison(op, *loads) for op in ("lt", "ge")]
+    values += [Binary("max", loads[0], Literal(high, dtype)), Unary("neg", loads[0])]
+    values += [Unary("abs", loads[0]), Unary("not", loads[0])]
+    values += [Cast(loads[0], target) for target in ("float32", "float64", "int64", "int8")]
+    outputs = [Buffer(f"y{n}", (8, 8), value.dtype) for n, value in enumerate(values)]
+    stores = [Store(y, (i, v), value) for y, value in zip(outputs, values, strict=True)]
+    func = kernel([a, b], outputs, loop(i, 8, loop(v, 8, *stores, kind="vectorized")))
+    check(func, {"a": np.tile(x, (8, 1)), "b": np.tile(x[:, None], (1, 8))}, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("source", FLOATS)
+def test_floats_that_fit_unsigned_integers(source: str, dtype: str) -> None:
+    """What does not fit is any number, and nothing traps."""
+    x, y = Buffer("x", (8,), source), Buffer("y", (8,), dtype)
+    limit = float(np.iinfo(dtype).max) / 2 + 1  # 2^63 for uint64, which int64 does not hold
+    fitting = np.array([0, 1.75, 200, limit, limit * 1.5, 0.5, 3, 99], source)
+    other = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, -1, 2 * limit, -0.5], source)
+    func = kernel([x], [y], loop(v, 8, Store(y, (v,), Cast(Load(x, (v,)), dtype)),
+                                 kind="vectorized"))  # fmt: skip
+    check(func, {"x": fitting}, rtol=0)
+    for target in TARGETS:
+        Native(func, target)({"x": other})
 
 
 def test_integer_division_truncates_and_never_traps() -> None:
@@ -584,6 +652,17 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, list[tuple[float, fl
     "erf": (np.vectorize(math.erf, otypes=[float]), 1.2, [(-5, 5), (-1.1, 1.1)]),
     "sigmoid": (SIGMOID, 2.5, [(-104, 89), (-4, 1)]),
     "sqrt": (np.sqrt, 0.51, [(0, 100)]),
+    "sin": (np.sin, 0.51, [(-10, 10), (-2e9, 2e9), (-1e-4, 1e-4)]),
+    "cos": (np.cos, 0.51, [(-10, 10), (-2e9, 2e9), (1.57, 1.571)]),
+    "tan": (np.tan, 0.51, [(-10, 10), (-2e9, 2e9), (1.57, 1.571)]),
+    "asin": (np.arcsin, 0.51, [(-1.1, 1.1)]),
+    "acos": (np.arccos, 0.51, [(-1.1, 1.1)]),
+    "atan": (np.arctan, 0.51, [(-10, 10)]),
+    "sinh": (np.sinh, 0.51, [(-90, 90), (-1, 1)]),
+    "cosh": (np.cosh, 0.51, [(-90, 90), (-1, 1)]),
+    "asinh": (np.arcsinh, 0.51, [(-10, 10)]),
+    "acosh": (np.arccosh, 0.51, [(0.9, 3)]),
+    "atanh": (np.arctanh, 0.51, [(-1.1, 1.1)]),
     "floor": (np.floor, 0.0, [(-9, 9)]),
     "ceil": (np.ceil, 0.0, [(-9, 9)]),
     "round": (np.rint, 0.0, [(-9, 9)]),
@@ -675,7 +754,7 @@ def test_power(target: Target) -> None:
 
 
 def test_float64_functions() -> None:
-    names = ("exp", "log", "tanh", "erf", "sqrt", "sigmoid")
+    names = ("exp", "log", "tanh", "erf", "sqrt", "sigmoid", *TRIGONOMETRIC)
     x = Buffer("x", (12,), "float64")
     outputs = [Buffer(f"y_{n}", (12,), "float64") for n in names]
     stores = [Store(y, (v,), Unary(n, Load(x, (v,)))) for n, y in zip(names, outputs, strict=True)]

@@ -23,7 +23,7 @@ RANKS = {
     "dumps": 10, "compiler": 11,
     "samples": 12, "inspect": 12, "models": 12,
     "model": 12.2, "specialize": 12.4, "saved": 12.4, "executable": 12.6, "compilation": 13,
-    "building": 13, "checking": 13, "language": 0,
+    "building": 13, "checking": 13, "language": 0, "dtypes": 0,
     "bench": 13.2, "tuning": 13.3, "demo": 13.4, "backend": 13.4, "cli": 13.6, "": 14,
 }  # fmt: skip
 """A module imports from lower ranks, and from its own folder; "" is graphflow itself."""

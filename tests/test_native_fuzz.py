@@ -51,9 +51,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seeds", slices, ids=lambda s: f"{s.start}:{s.stop}")
 
 
-@pytest.mark.parametrize("first", ORDINARY[::25])
+@pytest.mark.parametrize("first", range(0, len(ORDINARY), 25))
 def test_random_kernels(first: int) -> None:
-    for seed in range(first, min(first + 25, ORDINARY.stop)):
+    for seed in ORDINARY[first : first + 25]:
         for target in TARGETS:
             wrong = difference(native_case(seed), target)
             assert not wrong, wrong
@@ -79,7 +79,13 @@ def test_a_case_does_not_depend_on_order_or_undefined_memory() -> None:
         other = interpret(case.func, case.arrays, undefined=-3.0, reverse=True)
         for name, array in plain.items():
             if not is_rounded(name):
-                np.testing.assert_array_equal(array, other[name], err_msg=f"seed {seed}")
+                pair = [_readable(found) for found in (array, other[name])]
+                np.testing.assert_array_equal(*pair, err_msg=f"seed {seed}")
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """In float64 where numpy does not know the type, and cannot tell its NaN."""
+    return array.astype("float64") if array.dtype.kind == "V" else array
 
 
 def test_the_same_seed_is_the_same_case() -> None:

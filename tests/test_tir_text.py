@@ -118,6 +118,7 @@ def test_floats_keep_their_bits(value: float, dtype: str) -> None:
         (-math.nan, "float32", "f32(bits=0xffc00000)"),
         (-128, "int8", "i8(-128)"),
         (2**63 - 1, "int64", "i64(9223372036854775807)"),
+        (2**64 - 1, "uint64", "u64(18446744073709551615)"),
         (True, "bool", "bool(True)"),
     ],
 )
@@ -197,8 +198,8 @@ def with_line(line: str) -> str:
         ("y[0] = i8(300)", "line 3, column 12", "300 does not fit in i8"),
         ("y[0] = i8(1.5)", "line 3, column 12", "needs an integer"),
         ("y[0] = bool(1)", "line 3, column 12", "bool cannot hold 1"),
-        ("y[0] = f16(1)", "line 3, column 12", "f16 with 1 arguments"),
-        ("y[0] = sinh(x[0])", "line 3, column 12", "sinh with 1 arguments"),
+        ("y[0] = q16(1)", "line 3, column 12", "q16 with 1 arguments"),
+        ("y[0] = gamma(x[0])", "line 3, column 12", "gamma with 1 arguments"),
         ("y[i*j] = x[0]", "line 3, column 7", "cannot multiply i by j"),
         ("y[i // 0] = x[0]", "line 3, column 7", "divided by a positive constant"),
         ("y[x[0]] = x[0]", "line 3, column 7", "not an index expression"),

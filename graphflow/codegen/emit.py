@@ -18,7 +18,7 @@ import numpy as np
 
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
 from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
-from graphflow.codegen.emit_expr import UNSIGNED, Expressions
+from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
@@ -421,7 +421,7 @@ def _horizontal(op: ReduceOp, dtype: str) -> str:
         return f"f{op.value}" if dtype in FLOATS else op.value
     if dtype in FLOATS:
         return "fmaximum" if op is ReduceOp.MAX else "fminimum"
-    return f"{'u' if dtype in UNSIGNED else 's'}{op.value}"
+    return f"{sign_of(dtype)}{op.value}"
 
 
 def _check_parallel(func: PrimFunc) -> None:

@@ -14,20 +14,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graphflow.dtypes import DTYPES, STORED
 from graphflow.target import Target
-from graphflow.tir import DTYPES
 
 ELEMENTS = {
     "float32": "float",
     "float64": "double",
     "int8": "i8",
-    "uint8": "i8",
     "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    "uint8": "i8",
+    "uint16": "i16",
+    "uint32": "i32",
+    "uint64": "i64",
     "bool": "i1",
+    **{name: f"i{8 * DTYPES[name].itemsize}" for name in STORED},
 }
-"""The LLVM type of a value of each dtype; in memory a bool is a byte."""
+"""The LLVM type of a value of each dtype; in memory a bool is a byte.  Of what is only stored the
+value is its bits."""
 
 MANGLED = {"float": "f32", "double": "f64", "ptr": "p0"}
 
@@ -86,6 +91,9 @@ def literal(value: float | int | bool, dtype: str) -> Value:
     element = ELEMENTS[dtype]
     if dtype == "bool":
         return boolean(bool(value))
+    if dtype in STORED:
+        code = np.asarray(value, DTYPES[dtype]).view(f"u{DTYPES[dtype].itemsize}")
+        return integer(int(code), element)
     if element not in ("float", "double"):
         return integer(int(np.asarray(value).astype(DTYPES[dtype])), element)
     wide = np.asarray(value, DTYPES[dtype]).astype(np.float64)

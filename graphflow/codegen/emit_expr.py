@@ -25,10 +25,13 @@ from graphflow.codegen.emit_index import Decision, Indices
 from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
+from graphflow.codegen.stored import StoredTypes
+from graphflow.dtypes import STORED
 from graphflow.errors import CodegenError
 from graphflow.tir import (
     DTYPES,
     FLOATS,
+    UNSIGNED,
     Binary,
     Cast,
     Comparison,
@@ -50,9 +53,15 @@ FLOAT_OPERATIONS = {
     "mul": "fmul contract",
     "div": "fdiv",
 }
-INTEGER_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+INTEGER_OPERATIONS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+}
 FLOAT_COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-UNSIGNED = ("uint8", "bool")
 
 
 class Expressions:
@@ -63,6 +72,7 @@ class Expressions:
         self.indices = indices
         self.memory = memory
         self.math = math
+        self.stored = StoredTypes(builder)
 
     def emit(self, expr: Expr, mask: Mask | None) -> Value:
         """The value of `expr` in the lanes that run."""
@@ -98,6 +108,8 @@ class Expressions:
         if dtype in FLOATS:
             if op == "pow":
                 return self.math.power(left, right)
+            if op == "fmod":
+                return self.math.by_library(op, left, right)
             if op in FLOAT_OPERATIONS:
                 return self.builder.binary(FLOAT_OPERATIONS[op], left, right)
         elif op == "div":
@@ -106,6 +118,8 @@ class Expressions:
             return self.builder.binary("or" if op == "add" else "and", left, right)
         elif op == "pow" and dtype != "bool":
             return self._integer_power(dtype, left, right)
+        elif op in ("shl", "shr") and dtype != "bool":
+            return self._shift(op, dtype, left, right)
         elif op in INTEGER_OPERATIONS:
             return self.builder.binary(INTEGER_OPERATIONS[op], left, right)
         raise CodegenError(f"operator {op} is not defined on {dtype}")
@@ -113,7 +127,7 @@ class Expressions:
     def _extremum(self, op: str, dtype: str, left: Value, right: Value) -> Value:
         if dtype in FLOATS:
             return self.math.extremum(op, left, right)
-        return self.builder.intrinsic(f"{'u' if dtype in UNSIGNED else 's'}{op}", left, right)
+        return self.builder.intrinsic(f"{sign_of(dtype)}{op}", left, right)
 
     def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
         """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
@@ -124,7 +138,7 @@ class Expressions:
         enough: LLVM 22 may read what is frozen from two registers that were never written.
         """
         b = self.builder
-        operation = "udiv" if dtype in UNSIGNED else "sdiv"
+        operation = f"{sign_of(dtype)}div"
         if right.is_constant and right.lanes == 1 and right.text not in ("0", "-1"):
             # Never undefined; poison gives poison.
             return b.binary(operation, left, right)
@@ -144,6 +158,17 @@ class Expressions:
         name = f"llvm.abs.{mangled(x.element, x.lanes)}"
         value = self.builder.call(name, x.type, x, boolean(False))
         return Value(value.text, x.element, x.lanes)
+
+    def _shift(self, op: str, dtype: str, x: Value, bits: Value) -> Value:
+        """`x` moved by so many bits; as many as it has, or more, leave no bit but copies of the
+        sign."""
+        b, width = self.builder, 8 * DTYPES[dtype].itemsize
+        most = b.intrinsic("umin", bits, integer(width - 1, bits.element))
+        if op == "shr" and dtype not in UNSIGNED:
+            return b.binary("ashr", x, most)
+        moved = b.binary("shl" if op == "shl" else "lshr", x, most)
+        inside = b.compare("icmp ult", bits, integer(width, bits.element))
+        return b.select(inside, moved, integer(0, x.element))
 
     def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
         """By squaring, modulo 2^bits; with a negative exponent 1 / base ** -exponent, truncated."""
@@ -176,7 +201,7 @@ class Expressions:
             return self.math.unary(expr.op, x)
         if expr.op == "neg":
             return self.builder.binary("sub", integer(0, x.element), x)
-        if expr.op in ("floor", "ceil", "round") or (expr.op, expr.dtype) == ("abs", "uint8"):
+        if expr.op in ("floor", "ceil", "round") or (expr.op == "abs" and expr.dtype in UNSIGNED):
             return x
         if expr.op == "abs":
             return self._absolute(x)
@@ -185,13 +210,17 @@ class Expressions:
     def _compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
         if dtype in FLOATS:
             return self.builder.compare(f"fcmp {FLOAT_COMPARISONS[op]}", left, right)
-        sign = "" if op in ("eq", "ne") else "u" if dtype in UNSIGNED else "s"
+        sign = "" if op in ("eq", "ne") else sign_of(dtype)
         return self.builder.compare(f"icmp {sign}{op}", left, right)
 
     def cast(self, x: Value, source: str, target: str) -> Value:
         """A value of dtype `source` as one of dtype `target`."""
         if source == target:
             return x
+        if source in STORED:
+            return self.stored.load(x, source, target)
+        if target in STORED:
+            return self.stored.store(x, source, target)
         if target == "bool":
             operation = "fcmp une" if source in FLOATS else "icmp ne"
             return self.builder.compare(operation, x, literal(0, source))
@@ -199,17 +228,25 @@ class Expressions:
         if source in FLOATS and target in FLOATS:
             return self.builder.convert("fpext" if target == "float64" else "fptrunc", x, to)
         if target in FLOATS:
-            return self.builder.convert("uitofp" if source in UNSIGNED else "sitofp", x, to)
+            return self.builder.convert(f"{sign_of(source)}itofp", x, to)
         if source in FLOATS:
-            # Out of range is poison to LLVM; freezing keeps it a number, whichever.
-            whole = self.builder.convert("fptosi", x, "i64" if bits == 64 else "i32")
-            frozen = self.builder.freeze(whole)
-            return self.builder.convert("trunc", frozen, to) if bits < 32 else frozen
+            return self._whole_number(x, target)
         held = 1 if source == "bool" else 8 * DTYPES[source].itemsize
         if held == bits:
             return x
-        widen = "zext" if source in UNSIGNED else "sext"
+        widen = "sext" if sign_of(source) == "s" else "zext"
         return self.builder.convert("trunc" if held > bits else widen, x, to)
+
+    def _whole_number(self, x: Value, target: str) -> Value:
+        """A float truncated to an integer; any number where it does not fit `target`."""
+        to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
+        # A wider signed integer holds what is unsigned, and casts of floats to those are
+        # instructions of every processor; but nothing is wider than uint64.
+        wide = bits + (target in UNSIGNED)
+        operation, between = ("fptoui", "i64") if wide > 64 else ("fptosi", _holding(wide))
+        # Out of range is poison to LLVM; freezing keeps it a number, whichever.
+        whole = self.builder.freeze(self.builder.convert(operation, x, between))
+        return whole if between == to else self.builder.convert("trunc", whole, to)
 
     # ---- choices
 
@@ -271,3 +308,13 @@ class Expressions:
         for member in conjuncts(resolved):
             mask = narrowed(self.builder, mask, self.indices.truth(member), by_index=True)
         return mask
+
+
+def sign_of(dtype: str) -> str:
+    """`u` for unsigned integers and bools, `s` for signed ones: how LLVM names instructions."""
+    return "u" if dtype in UNSIGNED or dtype == "bool" else "s"
+
+
+def _holding(bits: int) -> str:
+    """The narrowest integer type with so many bits that a float is converted to."""
+    return "i32" if bits <= 32 else "i64"

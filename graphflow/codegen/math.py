@@ -3,7 +3,9 @@
 In: a builder and float values.  Out: a value of the same shape.  For float32 each function is a
 polynomial after a reduction of the argument, at most 2 units in the last place off (sigmoid 2.5);
 infinities, NaN, denormals and signed zeros come out as IEEE arithmetic would have them; and exp(0)
-is 1, sigmoid(0) one half, tanh(0) zero, exactly.  float64 goes to the C library lane by lane.
+is 1, sigmoid(0) one half, tanh(0) zero, exactly.  Sine, cosine and tangent stand in `trigonometry`.
+Inverse and hyperbolic functions of float32 go to the C library in double precision, at most 0.51
+units off, and float64 goes there for all functions, lane by lane.
 
 Coefficients are minimax fits (Lawson's algorithm, weighted by the result, rounded to float32 from
 the lowest degree up); those of erf are N. Juffa's.
@@ -11,10 +13,11 @@ the lowest degree up); those of erf are N. Juffa's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from graphflow.codegen.emit_builder import Builder, Value, integer, literal
+from graphflow.codegen.float_arithmetic import FloatArithmetic
+from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
 from graphflow.errors import CodegenError
+from graphflow.tir import TRIGONOMETRIC
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187e-06
@@ -76,23 +79,23 @@ RANGE_INTRINSICS: dict[int, tuple[int, Value, tuple[Value, ...]]] = {
 }
 """By lanes: bits of the vector, the mask of all lanes, and the rounding argument if any."""
 
-LIBRARY = ("exp", "log", "tanh", "erf")
+LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
 
 
-class Math:
+class Math(FloatArithmetic):
     """Elementary functions written with one builder; `has_avx512` allows its scaling and ranges."""
 
     def __init__(self, builder: Builder, has_avx512: bool) -> None:
-        self.builder = builder
+        super().__init__(builder)
         self.has_avx512 = has_avx512
 
     def unary(self, name: str, x: Value) -> Value:
         """`name` of a float32 or float64 value, a name of `tir.UNARY`."""
         match name:
             case "neg":
-                return self.builder.emit(f"fneg {x.type} {x.text}", x.element, x.lanes)
+                return self.negated(x)
             case "abs":
-                return self.builder.intrinsic("fabs", x)
+                return self.absolute(x)
             case "sqrt" | "floor" | "ceil":
                 return self.builder.intrinsic(name, x)
             case "round":
@@ -100,7 +103,11 @@ class Math:
             case "sigmoid":
                 return self._sigmoid(x)
             case _ if x.element == "double" and name in LIBRARY:
-                return self._each_lane(name, x)
+                return self.each_lane(name, x)
+            case _ if name in QUARTER_TURNS:
+                return trigonometric(self, name, x)
+            case _ if name in TRIGONOMETRIC:
+                return self.by_library(name, x)
             case "exp":
                 return self._exp(x)
             case "log":
@@ -114,10 +121,10 @@ class Math:
     def power(self, x: Value, y: Value) -> Value:
         """`x` to the power of `y`, as C's pow; small whole exponents are multiplications."""
         if x.element == "double":
-            return self._each_lane("pow", x, y)
+            return self.each_lane("pow", x, y)
         for exponent in (1.0, 2.0, 3.0):
             if y.text == literal(exponent, "float32").text:
-                return self._repeated(x, int(exponent))
+                return self.repeated(x, int(exponent))
         return self._power(x, y)
 
     def extremum(self, name: str, x: Value, y: Value) -> Value:
@@ -149,52 +156,19 @@ class Math:
         unordered = b.compare("fcmp uno", x, y)
         return b.select(unordered, b.binary("fadd", x, y), larger)
 
-    # ---- shorthand
-
-    def _float(self, value: float, like: Value) -> Value:
-        return literal(value, "float32" if like.element == "float" else "float64")
-
-    def _fma(self, x: Value, y: Value, z: Value | float) -> Value:
-        addend = self._float(z, x) if isinstance(z, float) else z
-        return self.builder.intrinsic("fma", x, y, addend)
-
-    def _polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's scheme; coefficients from the lowest degree up."""
-        total = self.builder.splat(self._float(coefficients[-1], x), x.lanes)
-        for coefficient in reversed(coefficients[:-1]):
-            total = self._fma(total, x, coefficient)
-        return total
-
-    def _copysign(self, size: Value, sign: Value) -> Value:
-        return self.builder.intrinsic("copysign", size, sign)
-
-    def _each_lane(self, name: str, *arguments: Value) -> Value:
-        b = self.builder
-        # Frozen, as LLVM may know of a function of the C library that poison must not go into it.
-        matched = [b.freeze(a) for a in b.matched(*arguments)]
-        lanes = matched[0].lanes
-        items = [b.call(name, "double", *(b.extract(a, i) for a in matched)) for i in range(lanes)]
-        return items[0] if lanes == 1 else b.gathered(items, lanes)
-
-    def _repeated(self, x: Value, times: int) -> Value:
-        product = x
-        for _ in range(times - 1):
-            product = self.builder.binary("fmul", product, x)
-        return product
-
     # ---- float32
 
     def _exp(self, x: Value) -> Value:
         """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ."""
         b = self.builder
         # Beyond these the result is infinite or zero; NaN passes both comparisons.
-        high, low = self._float(89.0, x), self._float(-104.0, x)
+        high, low = self.constant(89.0, x), self.constant(-104.0, x)
         x = b.select(b.compare("fcmp ogt", x, high), high, x)
         x = b.select(b.compare("fcmp olt", x, low), low, x)
-        n = b.intrinsic("roundeven", b.binary("fmul", x, self._float(LOG2_E, x)))
-        r = self._fma(n, self._float(-LN2_HIGH, x), x)
-        r = self._fma(n, self._float(-LN2_LOW, x), r)
-        p = self._polynomial(r, (1.0, 1.0, *EXP))
+        n = b.intrinsic("roundeven", b.binary("fmul", x, self.constant(LOG2_E, x)))
+        r = self.fma(n, self.constant(-LN2_HIGH, x), x)
+        r = self.fma(n, self.constant(-LN2_LOW, x), r)
+        p = self.polynomial(r, (1.0, 1.0, *EXP))
         return self._scaled(p, b.freeze(b.convert("fptosi", n, "i32")))
 
     def _scaled(self, x: Value, n: Value) -> Value:
@@ -218,10 +192,10 @@ class Math:
     def _sigmoid(self, x: Value) -> Value:
         """With e = exp(−|x|): 1 / (1 + e), or e / (1 + e) left of zero, which keeps denormals."""
         b = self.builder
-        one = self._float(1.0, x)
-        size = self.unary("neg", self.unary("abs", x))
+        one = self.constant(1.0, x)
+        size = self.negated(self.absolute(x))
         e = self.unary("exp", size)
-        left = b.compare("fcmp olt", x, self._float(0.0, x))
+        left = b.compare("fcmp olt", x, self.constant(0.0, x))
         return b.binary("fdiv", b.select(left, e, one), b.binary("fadd", e, one))
 
     def _tanh(self, x: Value) -> Value:
@@ -229,92 +203,94 @@ class Math:
         b = self.builder
         square = b.binary("fmul", x, x)
         cube = b.binary("fmul", square, x)
-        small = self._fma(cube, self._polynomial(square, TANH), x)
-        size = self.unary("abs", x)
+        small = self.fma(cube, self.polynomial(square, TANH), x)
+        size = self.absolute(x)
         e = self._exp(b.binary("fadd", size, size))
-        quotient = b.binary("fdiv", self._float(2.0, x), b.binary("fadd", e, self._float(1.0, x)))
-        large = self._copysign(b.binary("fsub", self._float(1.0, x), quotient), x)
-        near = b.compare("fcmp olt", size, self._float(TANH_LIMIT, x))
+        quotient = b.binary(
+            "fdiv", self.constant(2.0, x), b.binary("fadd", e, self.constant(1.0, x))
+        )
+        large = self.copysign(b.binary("fsub", self.constant(1.0, x), quotient), x)
+        near = b.compare("fcmp olt", size, self.constant(TANH_LIMIT, x))
         # x itself, not x + 0: −0.0 stays.
-        small = b.select(b.compare("fcmp oeq", x, self._float(0.0, x)), x, small)
+        small = b.select(b.compare("fcmp oeq", x, self.constant(0.0, x)), x, small)
         return b.select(near, small, large)
 
     def _erf(self, x: Value) -> Value:
         """A polynomial near zero, beyond it 1 − exp(polynomial) with the sign of x."""
         b = self.builder
-        size = self.unary("abs", x)
+        size = self.absolute(x)
         square = b.binary("fmul", x, x)
-        small = self._fma(self._polynomial(square, ERF_SMALL), x, x)
-        exponent = self._fma(self._polynomial(size, ERF_LARGE), size, ERF_LARGE_FIRST)
-        exponent = self._fma(exponent, size, self.unary("neg", size))
-        large = b.binary("fsub", self._float(1.0, x), self._exp(exponent))
-        near = b.compare("fcmp ole", size, self._float(ERF_LIMIT, x))
-        return b.select(near, small, self._copysign(large, x))
+        small = self.fma(self.polynomial(square, ERF_SMALL), x, x)
+        exponent = self.fma(self.polynomial(size, ERF_LARGE), size, ERF_LARGE_FIRST)
+        exponent = self.fma(exponent, size, self.negated(size))
+        large = b.binary("fsub", self.constant(1.0, x), self._exp(exponent))
+        near = b.compare("fcmp ole", size, self.constant(ERF_LIMIT, x))
+        return b.select(near, small, self.copysign(large, x))
 
     def _log(self, x: Value) -> Value:
         """x = 2ⁿ·(1 + m) with 1 + m around 1; log(1 + m) by a polynomial, plus n·ln 2."""
         b = self.builder
-        tiny = b.compare("fcmp olt", x, self._float(SMALLEST_NORMAL, x))
-        normal = b.select(tiny, b.binary("fmul", x, self._float(2.0**23, x)), x)
+        tiny = b.compare("fcmp olt", x, self.constant(SMALLEST_NORMAL, x))
+        normal = b.select(tiny, b.binary("fmul", x, self.constant(2.0**23, x)), x)
         bits = b.convert("bitcast", normal, "i32")
         above = b.binary("sub", bits, integer(SQRT_HALF_BITS, "i32"))
         n = b.binary("ashr", above, integer(MANTISSA_BITS, "i32"))
         shift = b.binary("shl", n, integer(MANTISSA_BITS, "i32"))
         fraction = b.convert("bitcast", b.binary("sub", bits, shift), "float")
-        m = b.binary("fsub", fraction, self._float(1.0, x))
+        m = b.binary("fsub", fraction, self.constant(1.0, x))
         exponent = b.convert("sitofp", n, "float")
-        shifted = b.binary("fsub", exponent, self._float(23.0, x))
+        shifted = b.binary("fsub", exponent, self.constant(23.0, x))
         exponent = b.select(tiny, shifted, exponent)
         square = b.binary("fmul", m, m)
-        tail = b.binary("fmul", b.binary("fmul", square, m), self._polynomial(m, LOG))
-        tail = self._fma(exponent, self._float(LN2_LOW, x), tail)
-        tail = self._fma(square, self._float(-0.5, x), tail)
-        result = self._fma(exponent, self._float(LN2_HIGH, x), b.binary("fadd", m, tail))
+        tail = b.binary("fmul", b.binary("fmul", square, m), self.polynomial(m, LOG))
+        tail = self.fma(exponent, self.constant(LN2_LOW, x), tail)
+        tail = self.fma(square, self.constant(-0.5, x), tail)
+        result = self.fma(exponent, self.constant(LN2_HIGH, x), b.binary("fadd", m, tail))
         return self._log_specials(x, result)
 
     def _log_specials(self, x: Value, result: Value) -> Value:
         b = self.builder
-        zero, infinite = self._float(0.0, x), self._float(float("inf"), x)
+        zero, infinite = self.constant(0.0, x), self.constant(float("inf"), x)
         ordinary = b.compare("fcmp olt", x, infinite)
         result = b.select(ordinary, result, x)
         at_zero = b.compare("fcmp oeq", x, zero)
-        result = b.select(at_zero, self._float(float("-inf"), x), result)
+        result = b.select(at_zero, self.constant(float("-inf"), x), result)
         below = b.compare("fcmp olt", x, zero)
-        return b.select(below, self._float(float("nan"), x), result)
+        return b.select(below, self.constant(float("nan"), x), result)
 
     # ---- powers, in double precision inside
 
     def _power(self, x: Value, y: Value) -> Value:
         b = self.builder
         x, y = b.matched(x, y)
-        one = self._float(1.0, x)
-        size = self.unary("abs", x)
+        one = self.constant(1.0, x)
+        size = self.absolute(x)
         wide_y = b.convert("fpext", y, "double")
         product = b.binary("fmul", self._log2(b.convert("fpext", size, "double")), wide_y)
         result = b.convert("fptrunc", self._exp2(product), "float")
         result = self._power_sign(x, y, result)
         # pow(x, 0) and pow(1, y) are 1, NaN or not; so is pow(−1, ±inf).
-        infinite_y = b.compare("fcmp oeq", self.unary("abs", y), self._float(float("inf"), x))
-        minus_one = b.binary("and", b.compare("fcmp oeq", x, self._float(-1.0, x)), infinite_y)
+        infinite_y = b.compare("fcmp oeq", self.absolute(y), self.constant(float("inf"), x))
+        minus_one = b.binary("and", b.compare("fcmp oeq", x, self.constant(-1.0, x)), infinite_y)
         trivial = b.binary("or", b.compare("fcmp oeq", x, one), minus_one)
-        trivial = b.binary("or", trivial, b.compare("fcmp oeq", y, self._float(0.0, x)))
+        trivial = b.binary("or", trivial, b.compare("fcmp oeq", y, self.constant(0.0, x)))
         return b.select(trivial, one, result)
 
     def _power_sign(self, x: Value, y: Value, size: Value) -> Value:
         """`size` = |x|ʸ with its sign; NaN for a finite negative x and a y that is not whole."""
         b = self.builder
         whole = b.compare("fcmp oeq", self.unary("floor", y), y)
-        half = b.binary("fmul", y, self._float(0.5, y))
+        half = b.binary("fmul", y, self.constant(0.5, y))
         even = b.compare("fcmp oeq", self.unary("floor", half), half)
         odd = b.binary("and", whole, b.binary("xor", even, Value("true", "i1")))
         negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), integer(0, "i32"))
         flipped = b.binary("and", odd, negative)
-        result = b.select(flipped, self.unary("neg", size), size)
-        below = b.compare("fcmp olt", x, self._float(0.0, x))
-        finite = b.compare("fcmp ogt", x, self._float(float("-inf"), x))
+        result = b.select(flipped, self.negated(size), size)
+        below = b.compare("fcmp olt", x, self.constant(0.0, x))
+        finite = b.compare("fcmp ogt", x, self.constant(float("-inf"), x))
         fraction = b.binary("and", finite, b.compare("fcmp une", self.unary("floor", y), y))
         undefined = b.binary("and", below, fraction)
-        return b.select(undefined, self._float(float("nan"), x), result)
+        return b.select(undefined, self.constant(float("nan"), x), result)
 
     def _log2(self, x: Value) -> Value:
         """log₂ of a double that was a float: 0, positive, infinite or NaN; never denormal."""
@@ -325,23 +301,23 @@ class Math:
         fraction = b.convert(
             "bitcast", b.binary("sub", bits, b.binary("shl", n, integer(52))), "double"
         )
-        one = self._float(1.0, x)
+        one = self.constant(1.0, x)
         s = b.binary("fdiv", b.binary("fsub", fraction, one), b.binary("fadd", fraction, one))
-        series = self._polynomial(b.binary("fmul", s, s), LOG2_SERIES)
-        result = self._fma(series, s, b.convert("sitofp", n, "double"))
-        infinite = self._float(float("inf"), x)
+        series = self.polynomial(b.binary("fmul", s, s), LOG2_SERIES)
+        result = self.fma(series, s, b.convert("sitofp", n, "double"))
+        infinite = self.constant(float("inf"), x)
         result = b.select(b.compare("fcmp olt", x, infinite), result, x)
-        at_zero = b.compare("fcmp oeq", x, self._float(0.0, x))
-        return b.select(at_zero, self._float(float("-inf"), x), result)
+        at_zero = b.compare("fcmp oeq", x, self.constant(0.0, x))
+        return b.select(at_zero, self.constant(float("-inf"), x), result)
 
     def _exp2(self, x: Value) -> Value:
         """2ˣ for a double whose result will be rounded to float."""
         b = self.builder
-        high, low = self._float(200.0, x), self._float(-200.0, x)
+        high, low = self.constant(200.0, x), self.constant(-200.0, x)
         x = b.select(b.compare("fcmp ogt", x, high), high, x)
         x = b.select(b.compare("fcmp olt", x, low), low, x)
         n = b.intrinsic("roundeven", x)
-        series = self._polynomial(b.binary("fsub", x, n), EXP2_SERIES)
+        series = self.polynomial(b.binary("fsub", x, n), EXP2_SERIES)
         whole = b.freeze(b.convert("fptosi", n, "i32"))
         biased = b.convert("sext", b.binary("add", whole, integer(1023, "i32")), "i64")
         scale = b.convert("bitcast", b.binary("shl", biased, integer(52)), "double")

@@ -15,6 +15,7 @@ from itertools import product
 from typing import TypeAlias
 
 from graphflow.cost import NO_TIMINGS, FormPrices, Timings
+from graphflow.dtypes import FLOATING
 from graphflow.errors import LayoutConflict
 from graphflow.flow.contents import contents
 from graphflow.flow.forms import forms_of, forms_with, respects, user_layouts
@@ -44,7 +45,6 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.target import Target
-from graphflow.tir import FLOATS
 
 UNUSED = Unused()
 """The demand of whoever has none."""
@@ -279,7 +279,7 @@ def _needs(
 
 def _held(value: Number, dtype: str) -> Constant | None:
     """The constant as a dtype has it; None where it has no such number."""
-    if dtype not in FLOATS:
+    if dtype not in FLOATING:
         low, high = dtype_limits(dtype)
         if not low <= value <= high or value != int(value):
             return None

@@ -15,6 +15,7 @@ from math import isfinite
 import numpy as np
 
 from graphflow.assumed import Assumed, Assumption, parse_assumption, require_assumed
+from graphflow.dtypes import FLOATING, STORED
 from graphflow.errors import InvalidModel
 from graphflow.graph import Array, OperatorGraph
 from graphflow.layout import (
@@ -113,8 +114,10 @@ def fact_of_array(array: Array) -> Fact:
     """The strongest fact that holds for every element."""
     if array.size == 0:
         return Undefined()
-    lo, hi = array.min().item(), array.max().item()
     dtype = array.dtype.name
+    if dtype in STORED:
+        array = array.astype("float64" if dtype in FLOATING else "int64")
+    lo, hi = array.min().item(), array.max().item()
     if array.dtype.kind != "f":
         return fact_of(lo, dtype) if lo == hi else Range(lo, hi)
     if lo == hi:

@@ -15,6 +15,7 @@ from math import inf, isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import Predicate, Ranges, Truth, bounds
+from graphflow.dtypes import FLOATING
 from graphflow.layout.facts import (
     Constant,
     Demand,
@@ -328,7 +329,7 @@ def _candidates(
     producer: Literal | None,
     fact_of_load: FactOfLoad,
 ) -> tuple[Literal, ...]:
-    values = [0, 1] if load.dtype not in FLOATS else [0.0, 1.0, -inf, inf]
+    values = [0, 1] if load.dtype not in FLOATING else [0.0, 1.0, -inf, inf]
     tried = [Literal(value, load.dtype) for value in values]
     if producer is not None and producer.dtype == load.dtype:
         tried.insert(0, producer)

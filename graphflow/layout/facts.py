@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from math import copysign, inf, isfinite, isnan
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from graphflow.dtypes import FLOATING, integer_limits
 from graphflow.tir import FLOATS, Literal, ReduceOp
 
 Number: TypeAlias = float | int | bool
@@ -248,9 +247,6 @@ def reduction_demand(op: ReduceOp, dtype: str, logical: Fact | None = None) -> t
 
 def dtype_limits(dtype: str) -> tuple[Number, Number]:
     """The smallest and the largest value of a dtype, infinities included."""
-    if dtype in FLOATS:
+    if dtype in FLOATING:
         return -inf, inf
-    if dtype == "bool":
-        return False, True
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
+    return (False, True) if dtype == "bool" else integer_limits(dtype)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from graphflow.dtypes import FLOATING, integer_limits
 from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, Literal
 
 EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
@@ -21,6 +22,17 @@ EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
     "tanh": (0.0,),
     "erf": (0.0,),
     "sigmoid": (0.0,),
+    "sin": (0.0,),
+    "cos": (0.0,),
+    "tan": (0.0,),
+    "asin": (0.0,),
+    "acos": (1.0,),
+    "atan": (0.0,),
+    "sinh": (0.0,),
+    "cosh": (0.0,),
+    "asinh": (0.0,),
+    "acosh": (1.0,),
+    "atanh": (0.0,),
 }
 """Where each transcendental is exact in native code too; zero stands for both zeros."""
 
@@ -44,10 +56,12 @@ def fold_binary(op: str, left: Literal, right: Literal) -> Literal | None:
 
 def fold_cast(operand: Literal, dtype: str) -> Literal | None:
     """`operand` converted; None where a float does not fit the integer type."""
-    if operand.dtype in FLOATS and dtype not in (*FLOATS, "bool"):
-        info = np.iinfo(dtype)
-        value = operand.value
-        if isnan(value) or not info.min <= value <= info.max or int(value) > info.max:
+    value = operand.value
+    if isnan(value) and dtype != "bool":
+        return None
+    if operand.dtype in FLOATS and dtype not in (*FLOATING, "bool"):
+        low, high = integer_limits(dtype)
+        if not low <= value <= high or int(value) > high:
             return None
     return _literal(lambda x: x.astype(DTYPES[dtype]), operand)
 

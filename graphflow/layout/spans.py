@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from graphflow.dtypes import FLOATING, HALVES, largest
 from graphflow.layout.facts import Number, dtype_limits, order_key
-from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS
+from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, UNSIGNED
 
 RELATIVE_SLACK = 2.0**-14
 """How far a native transcendental may be from numpy's, relative to its result."""
@@ -60,7 +61,7 @@ class Span:
 def whole(dtype: str) -> Span:
     """Every bit pattern of a dtype."""
     lo, hi = dtype_limits(dtype)
-    return Span(lo, hi, dtype in FLOATS)
+    return Span(lo, hi, dtype in FLOATING)
 
 
 def hull(spans: Iterable[Span]) -> Span:
@@ -144,15 +145,30 @@ def _unary_span(op: str, x: Span, dtype: str) -> Span:
         case "abs":
             return _absolute(x, dtype)
         case "not":
-            return Span(not x.hi, not x.lo)
+            return _inverted(x, dtype)
         case "floor" | "ceil" | "round":
             if dtype not in FLOATS:
                 return x
             return Span(_apply(op, x.lo, dtype), _apply(op, x.hi, dtype), x.nan)
         case "sqrt":
             return _square_root(x, dtype)
-        case "exp" | "sigmoid" | "tanh" | "erf":
+        case "exp" | "sigmoid" | "tanh" | "erf" | "sinh" | "asinh" | "atan":
             return _rising(op, x, dtype)
+        case "sin" | "cos":
+            return Span(-1.0, 1.0, x.nan or x.has_infinity)
+        case "tan":
+            # Between the poles next to zero; numbers beyond may be as large as they like.
+            between = x.lo >= -1.5 and x.hi <= 1.5
+            return _rising(op, x, dtype) if between else whole(dtype)
+        case "asin" | "atanh":
+            return _rising_within(op, x, -1.0, 1.0, dtype)
+        case "acosh":
+            return _rising_within(op, x, 1.0, inf, dtype)
+        case "acos":
+            return _arc_cosine(x, dtype)
+        case "cosh":
+            sizes = _absolute(x, dtype)
+            return _rising(op, sizes, dtype)
         case "log":
             return _logarithm(x, dtype)
     raise ValueError(f"no interval rule for the operator {op}")
@@ -172,6 +188,14 @@ def _absolute(x: Span, dtype: str) -> Span:
         lo = -x.hi
     hi = max(*sizes, lo, key=order_key)
     return Span(lo, hi, x.nan) if dtype in FLOATS else _fit(lo, hi, dtype)
+
+
+def _inverted(x: Span, dtype: str) -> Span:
+    """Every bit the other one: of a signed integer −x − 1, of an unsigned one its maximum − x."""
+    if dtype == "bool":
+        return Span(not x.hi, not x.lo)
+    ones = dtype_limits(dtype)[1] if dtype in UNSIGNED else -1
+    return Span(ones - x.hi, ones - x.lo)
 
 
 def _square_root(x: Span, dtype: str) -> Span:
@@ -197,14 +221,36 @@ def _slackened(value: float, dtype: str, towards: float) -> float:
 
 
 _SAFE_EXPONENT = {"float32": 88.0, "float64": 709.0}
+_EXPONENTIAL = ("exp", "sinh", "cosh")
+"""Functions that overflow beyond the safe exponent; where exactly depends on who computes them."""
 
 
 def _rising(op: str, x: Span, dtype: str) -> Span:
     """A rising function whose implementation is off by a relative slack, but keeps the sign."""
     lo, hi = _apply(op, x.lo, dtype), _apply(op, x.hi, dtype)
-    if op == "exp" and x.hi > _SAFE_EXPONENT[dtype]:
+    if op in _EXPONENTIAL and x.hi > _SAFE_EXPONENT[dtype]:
         hi = inf
+    if op == "sinh" and x.lo < -_SAFE_EXPONENT[dtype]:
+        lo = -inf
     return Span(_widened(lo, dtype, -inf), _widened(hi, dtype, inf), x.nan)
+
+
+def _rising_within(op: str, x: Span, low: float, high: float, dtype: str) -> Span:
+    """A rising function that is defined from `low` to `high`, and NaN elsewhere."""
+    if x.hi < low or x.lo > high:
+        return whole(dtype)
+    inside = intersection(x, Span(low, high))
+    found = _rising(op, inside, dtype)
+    return Span(found.lo, found.hi, x.nan or x.lo < low or x.hi > high)
+
+
+def _arc_cosine(x: Span, dtype: str) -> Span:
+    """It falls, from π at −1 to 0 at 1, and is NaN elsewhere."""
+    if x.hi < -1.0 or x.lo > 1.0:
+        return whole(dtype)
+    lo, hi = _apply("acos", min(x.hi, 1.0), dtype), _apply("acos", max(x.lo, -1.0), dtype)
+    nan = x.nan or x.lo < -1.0 or x.hi > 1.0
+    return Span(_widened(lo, dtype, -inf), _widened(hi, dtype, inf), nan)
 
 
 def _widened(value: float, dtype: str, towards: float) -> float:
@@ -252,16 +298,33 @@ def _binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
             pick = max if op == "max" else min
             lo, hi = pick(a.lo, b.lo, key=order_key), pick(a.hi, b.hi, key=order_key)
             return Span(lo, hi, a.nan or b.nan)
-        case "and":
-            return Span(bool(a.lo and b.lo), bool(a.hi and b.hi))
-        case "or":
-            return Span(bool(a.lo or b.lo), bool(a.hi or b.hi))
+        case "and" | "or" | "xor":
+            return _bitwise(op, a, b, dtype)
+        case "shl" | "shr":
+            return Span(0, a.hi) if op == "shr" and a.lo >= 0 else whole(dtype)
+        case "fmod":
+            return _remainder(a, b)
         case "pow":
             return _power(a, b, dtype)
         case "add" | "sub" | "mul" | "div":
             rule = _float_span if dtype in FLOATS else _integer_span
             return rule(op, a, b, dtype)
     raise ValueError(f"no interval rule for the operator {op}")
+
+
+def _bitwise(op: str, a: Span, b: Span, dtype: str) -> Span:
+    """The span of an operator on single bits, of bools or of integers."""
+    if dtype == "bool":
+        combine = BINARY_FUNCTIONS[op]
+        corners = [bool(combine(bool(p), bool(q))) for p in (a.lo, a.hi) for q in (b.lo, b.hi)]
+        return Span(min(corners), max(corners))
+    upper = [int(x.hi) for x in (a, b) if x.lo >= 0]
+    if op == "and" and upper:
+        return Span(0, min(upper))
+    if len(upper) < 2:
+        return whole(dtype)
+    lo = max(a.lo, b.lo) if op == "or" else 0
+    return Span(lo, (1 << max(upper).bit_length()) - 1)
 
 
 def _integer_span(op: str, a: Span, b: Span, dtype: str) -> Span:
@@ -323,6 +386,16 @@ def _corner(op: str, x: Number, y: Number, dtype: str, towards: float) -> float:
     return round_towards(_EXACT[op](Fraction(x), Fraction(y)), nearest, dtype, towards)
 
 
+def _remainder(a: Span, b: Span) -> Span:
+    """Of a float division: no larger than either operand, with the sign of `a`."""
+    nan = a.nan or b.nan or a.has_infinity or b.has_zero
+    most = max(abs(b.lo), abs(b.hi))
+    lo = max(a.lo, -most) if order_key(a.lo) < order_key(0.0) else 0.0
+    hi = -0.0 if order_key(a.hi) < order_key(0.0) else min(a.hi, most)
+    # A remainder of nothing is a zero with the sign of the dividend.
+    return Span(lo, hi, nan)
+
+
 def _power(a: Span, b: Span, dtype: str) -> Span:
     """Only a positive base is followed; it is monotone in both operands on each side of one."""
     if dtype not in FLOATS or not a.lo > 0 or a.nan or b.nan or b.has_infinity:
@@ -348,7 +421,11 @@ def _cast_span(x: Span, target: str) -> Span:
     if target == "bool":
         only_zero = not x.nan and x.lo == 0 == x.hi
         return Span(not x.has_zero, not only_zero)
-    if target in FLOATS:
+    if target in FLOATING:
+        fits = target in (*FLOATS, *HALVES) or max(abs(x.lo), abs(x.hi)) <= largest(target)
+        if not fits or (x.nan and target not in (*FLOATS, *HALVES)):
+            # What is too large, infinite or NaN becomes what each of these types has for it.
+            return whole(target)
         with np.errstate(all="ignore"):
             return Span(float(_typed(x.lo, target)), float(_typed(x.hi, target)), x.nan)
     if x.nan or x.has_infinity:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.dtypes import STORED
 from graphflow.errors import VerifyError
 from graphflow.foreign import ObjectSpec, Section
 
@@ -24,6 +25,11 @@ ALIGNMENT = 64
 """Bytes; the base of every storage is a multiple of it."""
 
 _KINDS = "biufc"
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether tensors have such elements; numpy knows no kind of those that `ml_dtypes` adds."""
+    return dtype.kind in _KINDS or dtype.name in STORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         try:
-            known = np.dtype(self.dtype).kind in _KINDS
+            known = _is_numeric(np.dtype(self.dtype))
         except TypeError:
             known = False
         if not known:
@@ -231,7 +237,7 @@ class ProgramSpec:
                 raise VerifyError(
                     f"{where}: {array.nbytes} bytes leave the block of {self.constant_bytes}"
                 )
-            if array.dtype.kind not in _KINDS:
+            if not _is_numeric(array.dtype):
                 raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
 
     def _check_hidden(self) -> None:

@@ -28,6 +28,7 @@ from graphflow.arith import (
     variables,
     within,
 )
+from graphflow.dtypes import FLOATING
 from graphflow.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
 from graphflow.schedule.conditions import simplify_kernel
@@ -38,7 +39,6 @@ from graphflow.schedule.padding import padding_kind, padding_stages, writes_to
 from graphflow.schedule.places import find, find_buffer, require_fresh, require_names, rewrite_at
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
-    DTYPES,
     EXPRESSIONS,
     Allocate,
     Assume,
@@ -258,12 +258,12 @@ def _pad_expression(
 
 
 def _literal(value: float | int, buffer: Buffer) -> Literal:
-    dtype = DTYPES[buffer.dtype]
-    if dtype.kind != "f":
+    dtype = buffer.dtype
+    if dtype not in FLOATING:
         low, high = dtype_limits(buffer.dtype)
         if value != value or int(value) != value or not low <= value <= high:
             raise ScheduleError(f"{buffer.dtype} cannot hold the pad value {value}")
-        return Literal(bool(value) if dtype.kind == "b" else int(value), buffer.dtype)
+        return Literal(bool(value) if dtype == "bool" else int(value), buffer.dtype)
     return Literal(float(value), buffer.dtype)
 
 

@@ -1,11 +1,12 @@
 """The kernel IR: nodes, text form, traversal, verifier and reference interpreter."""
 
+from graphflow.dtypes import DTYPES, FLOATS, UNSIGNED
+from graphflow.tir.check_types import type_errors
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
-    DTYPES,
     EXPRESSIONS,
-    FLOATS,
+    TRIGONOMETRIC,
     UNARY,
     Binary,
     Buffer,
@@ -81,8 +82,10 @@ __all__ = [
     "EXPRESSIONS",
     "FLOATS",
     "STAGES",
+    "TRIGONOMETRIC",
     "UNARY",
     "UNARY_FUNCTIONS",
+    "UNSIGNED",
     "Access",
     "Allocate",
     "Assume",
@@ -144,6 +147,7 @@ __all__ = [
     "sub_bodies",
     "substitute_body",
     "to_text",
+    "type_errors",
     "undefined_value",
     "verify",
     "walk",

@@ -7,11 +7,10 @@ from typing import cast
 
 import numpy as np
 
+from graphflow.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
-    DTYPES,
-    FLOATS,
     UNARY,
     Binary,
     Cast,
@@ -30,9 +29,9 @@ from graphflow.tir.printer import expr_text
 from graphflow.tir.stmt import Assume, If, Reduce, Stmt, Store
 from graphflow.tir.visit import expressions_of, walk_expr
 
-ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow")
-ON_INTEGERS = BINARY
-ON_BOOLS = ("and", "or", "add", "mul", "max", "min")
+ON_FLOATS = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod")
+ON_INTEGERS = tuple(op for op in BINARY if op != "fmod")
+ON_BOOLS = ("and", "or", "xor", "add", "mul", "max", "min")
 """Binary operators; on bools `add` is or and `mul` is and, as in numpy."""
 
 UNARY_ON_INTEGERS = ("neg", "abs", "not")
@@ -46,6 +45,8 @@ def type_errors(stmt: Stmt) -> Iterator[str]:
     match stmt:
         case Store() | Reduce() if stmt.value.dtype != stmt.buffer.dtype:
             yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, the value is {stmt.value.dtype}"
+        case Reduce() if stmt.buffer.dtype in STORED:
+            yield f"{stmt.buffer.name} holds {stmt.buffer.dtype}, in which nothing is computed"
         case If():
             yield from _condition_errors(stmt.condition)
         case Assume():
@@ -80,10 +81,20 @@ def _node_errors(node: Expr) -> Iterator[str]:
             if node.if_true.dtype != node.if_false.dtype:
                 yield f"select gives {node.if_true.dtype} or {node.if_false.dtype}"
         case IndexValue():
-            if node.dtype == "bool":
-                yield f"the index {node.index} is a number, not a bool"
-        case Load() | Cast() | Undef():
+            if node.dtype in ("bool", *STORED):
+                yield f"the index {node.index} is a number, not a {node.dtype}"
+        case Cast():
+            yield from _cast_errors(node)
+        case Load() | Undef():
             pass
+
+
+def _cast_errors(node: Cast) -> Iterator[str]:
+    source, target = node.operand.dtype, node.dtype
+    for stored, other in ((source, target), (target, source)):
+        if source != target and stored in STORED and other not in CARRIERS[stored]:
+            carriers = " and ".join(CARRIERS[stored])
+            yield f"{stored} is cast to and from {carriers} only, not {source} to {target}"
 
 
 def _unary_errors(node: Unary) -> Iterator[str]:
@@ -94,12 +105,16 @@ def _unary_errors(node: Unary) -> Iterator[str]:
 
 
 def _unary_operators(dtype: str) -> tuple[str, ...]:
+    if dtype in STORED:
+        return ()
     if dtype in FLOATS:
         return tuple(op for op in UNARY if op != "not")
     return ("not",) if dtype == "bool" else UNARY_ON_INTEGERS
 
 
 def _binary_operators(dtype: str) -> tuple[str, ...]:
+    if dtype in STORED:
+        return ()
     if dtype in FLOATS:
         return ON_FLOATS
     return ON_BOOLS if dtype == "bool" else ON_INTEGERS
@@ -110,15 +125,17 @@ def _operand_errors(node: Binary | Comparison, operators: tuple[str, ...]) -> It
         yield f"{node.op} is not one of {', '.join(operators)}"
     if node.left.dtype != node.right.dtype:
         yield f"{node.op} of {node.left.dtype} and {node.right.dtype}; cast one of them"
+    if isinstance(node, Comparison) and node.left.dtype in STORED:
+        yield f"{node.op} does not take {node.left.dtype} operands"
 
 
 def _literal_errors(node: Literal) -> Iterator[str]:
-    kind = DTYPES[node.dtype].kind
-    if kind == "b" and not isinstance(node.value, bool | np.bool_):
+    boolean = node.dtype == "bool"
+    if boolean and not isinstance(node.value, bool | np.bool_):
         yield f"the bool literal is {node.value!r}"
-    elif kind in "iu":
-        limits = np.iinfo(node.dtype)
+    elif not boolean and node.dtype not in FLOATING:
+        low, high = integer_limits(node.dtype)
         if node.value != node.value or node.value in (float("inf"), float("-inf")):
             yield f"{node.value} is not an integer"
-        elif int(node.value) != node.value or not limits.min <= node.value <= limits.max:
+        elif int(node.value) != node.value or not low <= node.value <= high:
             yield f"{node.value} is not a value of {node.dtype}"

@@ -6,7 +6,10 @@ or a bool-typed scalar expression, never a mixture.
 
 Meaning of the operators (also in `interpret` and in the emitter): float arithmetic is IEEE in the
 operands' dtype; `max` and `min` propagate NaN and order −0.0 below +0.0; `div` of integers
-truncates; comparisons with NaN are false except `ne`; a `Select` evaluates only the side it takes.
+truncates; `fmod` is what is left of a truncated float quotient, with the sign of the dividend;
+`shl` and `shr` take the number of bits as unsigned, and shift out everything where it is not below
+the width (`shr` of signed integers fills with the sign); comparisons with NaN are false except
+`ne`; a `Select` evaluates only the side it takes.
 """
 
 from __future__ import annotations
@@ -19,19 +22,23 @@ from typing import TypeAlias
 import numpy as np
 
 from graphflow.arith import IndexExpr, Predicate, weighted
+from graphflow.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.hashed import Hashed
 
-DTYPES: dict[str, np.dtype[np.generic]] = {
-    name: np.dtype(name)
-    for name in ("float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
-}
-FLOATS = ("float32", "float64")
-
-UNARY = (
-    "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round", "not",
+TRIGONOMETRIC = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
 )  # fmt: skip
-BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "and", "or")
+UNARY = (
+    "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
+    *TRIGONOMETRIC, "not",
+)  # fmt: skip
+BINARY = (
+    "add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor", "shl", "shr", "fmod",
+)  # fmt: skip
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+ROUNDED = ("float32", *STORED_FLOATS)
+"""Float types that Python's floats are rounded to."""
 
 SCOPES = ("global", "scratch", "register")
 """Where a buffer lives: in memory that others see, in a thread's own memory, in registers."""
@@ -94,9 +101,10 @@ class Literal(Hashed):
 
     def __post_init__(self) -> None:
         # 0.1 as float32 is a little more than 0.1; bounds that used the latter would be wrong.
-        if self.dtype == "float32" and isinstance(self.value, float):
+        if self.dtype in ROUNDED and isinstance(self.value, float):
             with np.errstate(over="ignore"):
-                object.__setattr__(self, "value", float(np.float32(self.value)))
+                rounded = np.asarray(self.value, DTYPES[self.dtype])
+            object.__setattr__(self, "value", float(rounded))
 
     def bits(self) -> bytes:
         """The value's bytes in its dtype."""
@@ -188,7 +196,11 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`operand` converted to `dtype`: float to integer truncates, integer to bool is `!= 0`."""
+    """`operand` converted to `dtype`: float to integer truncates, integer to bool is `!= 0`.
+
+    Types that are only stored (`dtypes.STORED`) are cast to and from their carriers alone: floats
+    are rounded to the nearest number, ties to even, and integers keep their lowest bits.
+    """
 
     operand: Expr
     dtype: str

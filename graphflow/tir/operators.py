@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.tir.expr import DTYPES
+from graphflow.dtypes import DTYPES, FLOATING, integer_limits
 
 Scalar = Any
 """A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""
@@ -77,6 +77,11 @@ def sigmoid(x: Scalar) -> Scalar:
     return one / (one + np.exp(-x))
 
 
+def _in_double(function: Callable[[Scalar], Scalar]) -> Callable[[Scalar], Scalar]:
+    """`function` computed in double precision and rounded once to the operand's dtype."""
+    return lambda x: function(np.float64(x)).astype(x.dtype)
+
+
 def erf(x: Scalar) -> Scalar:
     """The error function, rounded once to the operand's dtype."""
     return type(x)(math.erf(float(x)))
@@ -104,6 +109,17 @@ UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
+    "sin": _in_double(np.sin),
+    "cos": _in_double(np.cos),
+    "tan": _in_double(np.tan),
+    "asin": _in_double(np.arcsin),
+    "acos": _in_double(np.arccos),
+    "atan": _in_double(np.arctan),
+    "sinh": _in_double(np.sinh),
+    "cosh": _in_double(np.cosh),
+    "asinh": _in_double(np.arcsinh),
+    "acosh": _in_double(np.arccosh),
+    "atanh": _in_double(np.arctanh),
     "not": logical_not,
 }
 """By the names of `expr.UNARY`; `round` takes halves to the even neighbour."""
@@ -118,19 +134,24 @@ BINARY_FUNCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "pow": power,
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "fmod": np.fmod,
 }
-"""By the names of `expr.BINARY`; of bools `add` is or and `mul` is and; of integers `and` and `or`
-are bitwise."""
+"""By the names of `expr.BINARY`; of bools `add` is or and `mul` is and; of integers `and`,
+`or` and `xor` are bitwise."""
 
 
 def undefined_value(dtype: str, value: float) -> Scalar:
     """`value` in `dtype`, or an extreme of an integer type that cannot hold it."""
     target = DTYPES[dtype]
-    if target.kind == "f":
-        return np.asarray(value, target)[()]
-    if target.kind == "b":
+    if dtype in FLOATING:
+        with np.errstate(over="ignore"):
+            return np.asarray(value, target)[()]
+    if dtype == "bool":
         return np.bool_(value != 0)
-    info = np.iinfo(dtype)
-    fits = math.isfinite(value) and info.min <= value <= info.max
-    extreme = info.max if info.min == 0 else info.min
+    low, high = integer_limits(dtype)
+    fits = math.isfinite(value) and low <= value <= high
+    extreme = high if low == 0 else low
     return np.asarray(int(value) if fits else extreme, target)[()]

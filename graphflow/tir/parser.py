@@ -15,9 +15,8 @@ from textwrap import dedent
 import numpy as np
 
 from graphflow.arith import IndexExpr, Var
+from graphflow.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
-    DTYPES,
-    FLOATS,
     SCOPES,
     UNARY,
     Binary,
@@ -54,7 +53,7 @@ from graphflow.tir.stmt import (
 
 _DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
 _UNARY_CALLS = tuple(op for op in UNARY if op not in UNARY_SIGNS)
-_BINARY_CALLS = ("max", "min", "pow")
+_BINARY_CALLS = ("max", "min", "pow", "fmod")
 _BINARY_NODES: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -62,6 +61,9 @@ _BINARY_NODES: dict[type[ast.operator], str] = {
     ast.Div: "div",
     ast.BitAnd: "and",
     ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
 }
 _COMPARISON_NODES: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",
@@ -303,7 +305,7 @@ class _Parser(IndexParser):
                 raise self.error(node, "a literal has one number, or bits=…")
         if isinstance(number, bool) != (dtype == "bool"):
             raise self.error(node, f"{DTYPE_TEXT[dtype]} cannot hold {number}")
-        if isinstance(number, float) and dtype not in FLOATS:
+        if isinstance(number, float) and dtype not in FLOATING:
             raise self.error(node, f"{DTYPE_TEXT[dtype]} needs an integer, not {number}")
         literal = Literal(number, dtype)
         try:

@@ -14,9 +14,8 @@ from typing import assert_never
 import numpy as np
 
 from graphflow.arith import IndexExpr
+from graphflow.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
-    DTYPES,
-    FLOATS,
     Binary,
     Buffer,
     Cast,
@@ -50,23 +49,42 @@ DTYPE_TEXT = {
     "float32": "f32",
     "float64": "f64",
     "int8": "i8",
-    "uint8": "u8",
     "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "bool",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float4_e2m1fn": "f4e2m1fn",
+    "int4": "i4",
+    "uint4": "u4",
+    "int2": "i2",
+    "uint2": "u2",
 }
 """How each element type reads in the text form."""
 
-BINARY_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
+BINARY_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+}  # fmt: skip
 UNARY_SIGNS = {"neg": "-", "not": "~"}
 COMPARISON_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 INDENT = "    "
 
 # Python's precedence of the signs above, so that brackets stand only where they are needed.
-_COMPARISON, _UNARY, _ATOM = 1, 6, 7
-_BINARY_RANK = {"or": 2, "and": 3, "add": 4, "sub": 4, "mul": 5, "div": 5}
+_COMPARISON, _UNARY, _ATOM = 1, 8, 9
+_BINARY_RANK = {
+    "or": 2, "xor": 3, "and": 4, "shl": 5, "shr": 5, "add": 6, "sub": 6, "mul": 7, "div": 7,
+}  # fmt: skip
 
 
 def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
@@ -243,7 +261,7 @@ def _number_text(literal: Literal) -> str:
         number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
     except (KeyError, OverflowError, ValueError):
         return str(literal.value)
-    if literal.dtype not in FLOATS:
+    if literal.dtype not in FLOATING:
         return str(number)
     for text in (str(number), repr(float(number))):
         if Literal(float(text), literal.dtype) == literal:

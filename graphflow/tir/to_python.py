@@ -30,9 +30,9 @@ from graphflow.arith import (
     Var,
     constant_value,
 )
+from graphflow.dtypes import DTYPES
 from graphflow.errors import VerifyError
 from graphflow.tir.expr import (
-    DTYPES,
     Binary,
     Buffer,
     Cast,
@@ -331,7 +331,7 @@ class _Writer:
 
     def binary(self, op: str, dtype: str, left: str, right: str) -> str:
         """Python's own operator where numpy's scalars mean the same by it, else a function."""
-        exact = op in ("add", "sub", "mul", "and", "or") or (
+        exact = op in ("add", "sub", "mul", "and", "or", "xor", "shl", "shr") or (
             op == "div" and dtype in ("float32", "float64")
         )
         if exact:

@@ -45,7 +45,9 @@ ROUNDS = ("ordinary", "special")
 UNDEFINED = (float("nan"), 7.5e29)
 """What undefined padding holds in the two runs, and workspaces in both."""
 
-BEFORE = {"f": (-1234.5, 4321.25), "i": (-77, 93), "u": (77, 93), "b": (True, False)}
+BEFORE = {
+    "f": (-1234.5, 4321.25), "i": (-77, 93), "u": (77, 93), "b": (True, False), "V": (1, 0),
+}  # fmt: skip
 """What outputs hold before the two runs, by kind of dtype; a place was written if it does not hold
 these afterwards."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphflow.dtypes import FLOATING
 from graphflow.tir import DTYPES, Reduce, ReduceOp, walk
 from graphflow.validation.errors import MARGIN
 from graphflow.validation.expected import Oracle
@@ -208,7 +209,7 @@ def _same_bits(left: Array, right: Array) -> Array:
     """Elementwise; all NaN are the same."""
     width = f"u{left.dtype.itemsize}"
     same = left.view(width) == right.view(width)
-    if left.dtype.kind == "f":
+    if left.dtype.name in FLOATING:
         same = same | ((left != left) & (right != right))
     return np.asarray(same)
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import cast
 
+from graphflow.dtypes import CARRIERS, HALVES, STORED
 from graphflow.tir import (
     DTYPES,
     FLOATS,
@@ -49,10 +50,12 @@ WIDE = "float64"
 MARGIN = 4.0
 """Tolerances are so many times the bound: another order of a sum rounds other partial sums."""
 
-UNIT = {"float32": 2.0**-23, "float64": 2.0**-52}
+UNIT = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The distance of 1.0 to the next number: twice the rounding error of one operation."""
 
-SMALLEST = {"float32": 2.0**-125, "float64": 2.0**-1021}
+SMALLEST = {
+    "float32": 2.0**-125, "float64": 2.0**-1021, "float16": 2.0**-24, "bfloat16": 2.0**-125,
+}  # fmt: skip
 """Below this, elementary functions may lose all digits: `sigmoid` by an overflow inside it."""
 
 
@@ -164,7 +167,11 @@ class _Errors:
                 return _sum(_times(_size(expr), error), _times(_size(expr), error), self._ulp(expr))
             case "log":
                 return _sum(_over(error, _least(expr.operand, error)), self._ulp(expr))
-            case _:  # tanh, sigmoid and erf, which rise by less than 2
+            case "sinh" | "cosh" | "tan":
+                return _sum(_times(_steepness(expr), error), self._ulp(expr))
+            case "asin" | "acos" | "acosh" | "atanh":
+                return _sum(_over(error, _flatness(expr, error)), self._ulp(expr))
+            case _:  # tanh, sigmoid, erf, sin, cos, atan and asinh, which rise by less than 2
                 return _sum(error, error, self._ulp(expr))
 
     def _binary(self, expr: Binary) -> Expr | None:
@@ -180,6 +187,8 @@ class _Errors:
             case "mul":
                 spread = _sum(_times(_size(expr.right), left), _times(_size(expr.left), right))
                 return _sum(spread, self._rounding(expr))
+            case "fmod":  # exact, but for a quotient that an inexact operand takes to the next one
+                return _infinite(spread)
             case "div":
                 if spread is None:  # exactly rounded on both sides, as the square root is
                     return None
@@ -223,9 +232,9 @@ class _Errors:
         error = self.of(expr.operand)
         if error is None:
             return None
-        if expr.dtype in FLOATS:
+        if expr.dtype in UNIT:
             return _sum(error, self._ulp(expr))
-        return _infinite(error) if expr.dtype == "bool" else _stepped(error)
+        return _infinite(error) if expr.dtype in ("bool", *STORED) else _stepped(error)
 
     def _ulp(self, expr: Expr) -> Expr:
         """The rounding of an operation that is not exactly rounded, or of inexact operands."""
@@ -241,12 +250,35 @@ class _Errors:
         return Select(Comparison("eq", exact, rounded), ZERO, distance)  # of infinities, too
 
 
+def _steepness(expr: Unary) -> Expr:
+    """Twice an upper bound of a function's derivative, from its value y: 1 + |y|, of tan 1 + y²."""
+    size = _size(expr)
+    grown = Binary("mul", size, size) if expr.op == "tan" else size
+    return Binary("mul", Literal(2.0, WIDE), Binary("add", Literal(1.0, WIDE), grown))
+
+
+def _flatness(expr: Unary, error: Expr | None) -> Expr:
+    """The least that one over the derivative may be: of atanh 1 − x², else √|1 − x²|; or zero."""
+    one = Literal(1.0, WIDE)
+    if expr.op == "acosh":
+        x = _least(expr.operand, error)
+        distance = Binary("sub", Binary("mul", x, x), one)
+    else:
+        x = _sum(_size(expr.operand), error) or ZERO
+        distance = Binary("sub", one, Binary("mul", x, x))
+    distance = Binary("max", distance, ZERO)
+    return distance if expr.op == "atanh" else Unary("sqrt", distance)
+
+
 ZERO = Literal(0.0, WIDE)
 INFINITE = Literal(float("inf"), WIDE)
 
 
 def _wide(expr: Expr) -> Expr:
-    return expr if expr.dtype == WIDE else Cast(expr, WIDE)
+    if expr.dtype == WIDE:
+        return expr
+    carriers = CARRIERS.get(expr.dtype, (WIDE,))
+    return Cast(expr if WIDE in carriers else Cast(expr, carriers[0]), WIDE)
 
 
 def _size(expr: Expr) -> Expr:
@@ -300,4 +332,4 @@ def _infinite(error: Expr | None) -> Expr | None:
     return Select(Comparison("gt", error, ZERO), INFINITE, ZERO)
 
 
-assert set(UNIT) == set(FLOATS) <= set(DTYPES)
+assert set(UNIT) == set(SMALLEST) == {*FLOATS, *HALVES} <= set(DTYPES)

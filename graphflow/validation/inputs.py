@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.arith import constant_value, variables
+from graphflow.dtypes import FLOATING, integer_limits, smallest
 from graphflow.tir import (
     DTYPES,
     Binary,
@@ -96,10 +97,9 @@ def _specials(buffer: Buffer, assumed: Assumed) -> list[Any]:
     dtype = DTYPES[buffer.dtype]
     if dtype.kind == "b":
         return [True, False]
-    if dtype.kind != "f":
-        limits = np.iinfo(buffer.dtype)
-        return [int(limits.max), int(limits.min)]
-    denormal = float(np.finfo(buffer.dtype).smallest_subnormal) * 5
+    if buffer.dtype not in FLOATING:
+        return [*reversed(integer_limits(buffer.dtype))]
+    denormal = smallest(buffer.dtype) * 5
     found = [denormal, 0.0]
     if buffer.name not in assumed.finite:
         found.insert(0, float("inf"))
@@ -116,7 +116,7 @@ def _spread(rng: np.random.Generator, flat: Array, specials: list[Any], terms: i
         return
     count = max(len(specials), flat.size // (2 * max(terms, 8)))
     places = rng.integers(0, flat.size, min(count, flat.size))
-    flat[places] = np.resize(np.array(specials, flat.dtype), places.size)
+    flat[places] = np.resize(np.array(specials).astype(flat.dtype), places.size)
 
 
 # What is computed with the inputs -----------------------------------------------------------------

@@ -64,7 +64,7 @@ class _Guarded:
 
     def checksum(self) -> int:
         """Of the contents; copies of large inputs would take too much memory."""
-        return zlib.crc32(self.view.data)
+        return zlib.crc32(self.view.view(np.uint8).data)
 
 
 class Native:

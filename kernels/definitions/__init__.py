@@ -21,9 +21,11 @@ from graphflow.kernels.definitions.elementwise import (
     cast,
     clip,
     elementwise,
+    modulo,
     normalization_scale,
     normalization_shift,
     power,
+    predicate,
     prelu,
     scale_and_shift,
     unary,
@@ -58,6 +60,14 @@ from graphflow.kernels.definitions.pooling import (
     max_pool,
 )
 from graphflow.kernels.definitions.pooling_places import max_pool_place
+from graphflow.kernels.definitions.quantized import (
+    dequantize,
+    dynamic_scale,
+    dynamic_zero_point,
+    quantize,
+    requantize,
+    shifted,
+)
 from graphflow.kernels.definitions.ranking import at_ranks, ranks, selected
 from graphflow.kernels.definitions.recurrent import (
     ACTIVATIONS,
@@ -71,9 +81,9 @@ from graphflow.kernels.definitions.recurrent import (
 from graphflow.kernels.definitions.reduction import (
     REDUCTIONS,
     arg_reduce,
+    hardmax,
     log_softmax,
     log_sum_exp,
-    one_at,
     reduce,
     softmax,
 )
@@ -93,6 +103,7 @@ from graphflow.kernels.definitions.sampling import (
     region_points,
     roi_align,
 )
+from graphflow.kernels.definitions.scan import cumulative, triangle
 from graphflow.kernels.definitions.segments import (
     ReadThrough,
     Segment,
@@ -114,7 +125,7 @@ from graphflow.kernels.definitions.selection import (
 from graphflow.kernels.definitions.signal import fourier_factors, frames
 from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.suppression import box_sides, listed_boxes, picked_boxes
-from graphflow.kernels.definitions.values import UNARY_VALUES
+from graphflow.kernels.definitions.values import UNARY_VALUES, is_infinite, is_nan
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
@@ -146,9 +157,13 @@ __all__ = [
     "copied",
     "copy",
     "count_of",
+    "cumulative",
     "deformed_columns",
     "depth_to_space",
+    "dequantize",
     "determinant",
+    "dynamic_scale",
+    "dynamic_zero_point",
     "einsum",
     "elementwise",
     "expand",
@@ -169,6 +184,9 @@ __all__ = [
     "grid_sample",
     "group_normalization",
     "gru",
+    "hardmax",
+    "is_infinite",
+    "is_nan",
     "kept_slices",
     "label_extents",
     "layer_normalization",
@@ -182,21 +200,24 @@ __all__ = [
     "matmul",
     "max_pool",
     "max_pool_place",
+    "modulo",
     "non_zero",
     "normalization_scale",
     "normalization_shift",
-    "one_at",
     "one_hot",
     "pad",
     "picked_boxes",
     "places_of",
     "power",
+    "predicate",
     "prelu",
     "put",
+    "quantize",
     "ranks",
     "reduce",
     "reduced_through",
     "region_points",
+    "requantize",
     "reshape",
     "resize_linear",
     "resize_nearest",
@@ -210,12 +231,14 @@ __all__ = [
     "scatter_elements",
     "scatter_nd",
     "selected",
+    "shifted",
     "softmax",
     "space_to_depth",
     "take_slice",
     "tile",
     "transpose",
     "transposed_convolution",
+    "triangle",
     "unary",
     "unique_counts",
     "unique_extent",

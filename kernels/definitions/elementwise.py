@@ -22,9 +22,17 @@ from graphflow.kernels.definitions.stages import (
     literal,
     loops_over,
 )
-from graphflow.kernels.definitions.values import UNARY_VALUES, clipped, divide, leaky_relu
+from graphflow.kernels.definitions.values import (
+    UNARY_VALUES,
+    clipped,
+    converted,
+    divide,
+    leaky_relu,
+    remainder,
+)
 from graphflow.tir import (
     COMPARISONS,
+    FLOATS,
     Binary,
     Buffer,
     Cast,
@@ -97,12 +105,29 @@ def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> P
 
 
 def power(a_shape: Shape, b_shape: Shape, dtype: str, exponent_dtype: str) -> PrimFunc:
-    """`y = a ** b` with broadcasting, in the dtype of a; b is converted to it first."""
+    """`y = a ** b` with broadcasting, in the dtype of a.
+
+    b is converted to it first; an integer to a power of floats is computed in float64, truncated.
+    """
 
     def value(a: Expr, b: Expr) -> Expr:
+        if exponent_dtype in FLOATS and dtype not in FLOATS:
+            wide = (e if e.dtype == "float64" else Cast(e, "float64") for e in (a, b))
+            return Cast(Binary("pow", *wide), dtype)
         return Binary("pow", a, b if exponent_dtype == dtype else Cast(b, dtype))
 
     return elementwise("pow", {"a": (a_shape, dtype), "b": (b_shape, exponent_dtype)}, value)
+
+
+def modulo(a_shape: Shape, b_shape: Shape, truncated: bool, dtype: str = "float32") -> PrimFunc:
+    """`y = what is left of a / b`, with the sign of a if `truncated`, else of b; broadcasting."""
+    operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
+    return elementwise("modulo", operands, lambda a, b: remainder(a, b, truncated))
+
+
+def predicate(name: str, shape: Shape, dtype: str, holds: Callable[[Expr], Expr]) -> PrimFunc:
+    """`y = holds(x)`, a bool for each element."""
+    return elementwise(name, {"x": (shape, dtype)}, holds, "bool")
 
 
 def where(condition: Shape, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
@@ -139,13 +164,14 @@ def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFu
     return elementwise(op, operands, value)
 
 
-def cast(shape: Shape, source: str, target: str) -> PrimFunc:
-    """`y = x` converted to `target`; to bool it is `x != 0`."""
+def cast(shape: Shape, source: str, target: str, saturate: bool = False) -> PrimFunc:
+    """`y = x` converted to `target`; to bool it is `x != 0`.
+
+    With `saturate` what is larger than a float8 can be, or infinite, becomes its largest number.
+    """
 
     def value(x: Expr) -> Expr:
-        if source == target:
-            return x
-        return Comparison("ne", x, literal(0, source)) if target == "bool" else Cast(x, target)
+        return converted(x, target, saturate)
 
     return elementwise("cast", {"x": (shape, source)}, value, target)
 

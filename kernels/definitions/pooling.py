@@ -23,7 +23,7 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import square
+from graphflow.kernels.definitions.values import powered, root
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import (
     FLOATS,
@@ -35,7 +35,6 @@ from graphflow.tir import (
     Load,
     PrimFunc,
     ReduceOp,
-    Unary,
 )
 
 
@@ -104,11 +103,12 @@ def lp_pool(
     y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
     total, allocate = intermediate("total", y.shape, dtype)
     gather = _window_stage(
-        "lp_pool_sum", ReduceOp.ADD, window, x, total, _loops("o", y.shape), lambda v: _power(v, p)
+        "lp_pool_sum", ReduceOp.ADD, window, x, total, _loops("o", y.shape), powered(p)
     )
     loops = _loops("p", y.shape)
-    root = elementwise_stage("lp_pool_root", y, loops, _root(Load(total, indices_of(loops)), p))
-    return kernel("lp_pool", (x,), (y,), (allocate, gather, root))
+    value = root(Load(total, indices_of(loops)), p)
+    last = elementwise_stage("lp_pool_root", y, loops, value)
+    return kernel("lp_pool", (x,), (y,), (allocate, gather, last))
 
 
 def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> PrimFunc:
@@ -118,12 +118,12 @@ def global_lp_pool(x_shape: Shape, p: int = 2, dtype: str = "float32") -> PrimFu
     x, y = Buffer("x", x_shape, dtype), Buffer("y", without_axes(x_shape, axes, True), dtype)
     total, allocate = intermediate("total", y.shape, dtype)
     gather = axes_stage(
-        "global_lp_pool_sum", ReduceOp.ADD, x, total, axes, True, "i", "r", lambda v: _power(v, p)
+        "global_lp_pool_sum", ReduceOp.ADD, x, total, axes, True, "i", "r", powered(p)
     )
     loops = loops_over("o", y.shape)
-    value = _root(Load(total, indices_of(loops)), p)
-    root = elementwise_stage("global_lp_pool_root", y, loops, value)
-    return kernel("global_lp_pool", (x,), (y,), (allocate, gather, root))
+    value = root(Load(total, indices_of(loops)), p)
+    last = elementwise_stage("global_lp_pool_root", y, loops, value)
+    return kernel("global_lp_pool", (x,), (y,), (allocate, gather, last))
 
 
 def _check_norm(p: int, dtype: str) -> None:
@@ -131,19 +131,6 @@ def _check_norm(p: int, dtype: str) -> None:
         raise InvalidModel(f"a norm of order {p} does not exist; p must be at least 1")
     if dtype not in FLOATS:
         raise UnsupportedOp(f"a norm of {dtype} is not built; cast the input to float32")
-
-
-def _power(x: Expr, p: int) -> Expr:
-    size = Unary("abs", x)
-    if p == 1:
-        return size
-    return square(x) if p == 2 else Binary("pow", size, literal(p, x.dtype))
-
-
-def _root(total: Expr, p: int) -> Expr:
-    if p == 1:
-        return total
-    return Unary("sqrt", total) if p == 2 else Binary("pow", total, literal(1 / p, total.dtype))
 
 
 def global_average_pool(x_shape: Shape, dtype: str = "float32") -> PrimFunc:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.arith import IndexExpr, const
+from graphflow.arith import IndexExpr
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -19,6 +19,7 @@ from graphflow.kernels.definitions.stages import (
     indices_of,
     intermediate,
     kernel,
+    linearize,
     literal,
     loops_over,
     neutral,
@@ -182,18 +183,43 @@ def arg_reduce(
     return kernel(f"arg{kind}", (x,), (y,), (make_best, extreme, stage))
 
 
-def one_at(shape: Shape, axis: int, dtype: str = "float32") -> PrimFunc:
-    """`y = 1 where the index along axis is place, else 0`.
+def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
+    """`y = 1` at the first largest element over `axes` together, in row-major order, else 0.
 
-    `place` (int64) has extent 1 along the axis, else the extents of y, which is of `shape`.
+    Three stages: the largest, the first position at which it stands, and the comparison with it.
+    A NaN counts as larger than any number.
     """
-    (along,) = normalized_axes((axis,), len(shape))
-    place = Buffer("place", without_axes(shape, (along,), True), "int64")
-    y, loops = Buffer("y", shape, dtype), loops_over("i", shape)
-    at = tuple(const(0) if k == along else var for k, (var, _) in enumerate(loops))
-    chosen = Comparison("eq", IndexValue(loops[along][0]), Load(place, at))
+    reduced = normalized_axes(axes, len(x_shape))
+    inner = without_axes(x_shape, reduced, False)
+    extents = [x_shape[axis] for axis in reduced]
+    x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
+    largest, make_largest = intermediate("largest", inner, dtype)
+    first, make_first = intermediate("first", inner, "int64")
+    loops, along = loops_over("j", inner), loops_over("s", extents)
+    element = Load(x, _joined_indices(len(x_shape), reduced, False, loops, along))
+    is_largest: Expr = Comparison("eq", element, Load(largest, indices_of(loops)))
+    if dtype in FLOATS:
+        is_largest = Binary("or", is_largest, Comparison("ne", element, element))
+    position = IndexValue(linearize(indices_of(along), extents))
+    place = Select(is_largest, position, neutral(ReduceOp.MIN, "int64"))
+    out = loops_over("d", x_shape)
+    own = IndexValue(linearize([out[axis][0] for axis in reduced], extents))
+    chosen = Comparison("eq", own, Load(first, kept(out, reduced)))
     value = Select(chosen, literal(1, dtype), literal(0, dtype))
-    return kernel("one_at", (place,), (y,), (elementwise_stage("one_at", y, loops, value),))
+    return kernel(
+        "hardmax",
+        (x,),
+        (y,),
+        (
+            make_largest,
+            axes_stage("hardmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+            make_first,
+            reduction_stage(
+                "hardmax_first", ReduceOp.MIN, first, loops, indices_of(loops), along, place
+            ),
+            elementwise_stage("hardmax_one", y, out, value),
+        ),
+    )
 
 
 def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:

@@ -26,6 +26,7 @@ from graphflow.arith import (
     simplify,
     simplify_predicate,
 )
+from graphflow.dtypes import FLOATING
 from graphflow.errors import InvalidModel
 from graphflow.tir import (
     FLOATS,
@@ -130,7 +131,7 @@ def neutral(op: ReduceOp, dtype: str) -> Literal:
 
 def literal(value: float, dtype: str) -> Literal:
     """`value` as a constant of `dtype`."""
-    if dtype in FLOATS:
+    if dtype in FLOATING:
         return Literal(float(value), dtype)
     return Literal(bool(value) if dtype == "bool" else int(value), dtype)
 

@@ -10,9 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import pi, sqrt
 
+from graphflow.dtypes import CARRIERS, HALVES, STORED, STORED_FLOATS, largest
 from graphflow.errors import UnsupportedOp
 from graphflow.kernels.definitions.stages import literal
-from graphflow.tir import FLOATS, Binary, Comparison, Expr, Literal, Select, Unary
+from graphflow.tir import (
+    FLOATS,
+    TRIGONOMETRIC,
+    UNSIGNED,
+    Binary,
+    Cast,
+    Comparison,
+    Expr,
+    Literal,
+    Select,
+    Unary,
+)
 
 
 def add(a: Expr, b: Expr | float) -> Expr:
@@ -62,6 +74,25 @@ def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
         return Select(Comparison("lt", x, low), low, Select(Comparison("gt", x, high), high, x))
     # Bounds known only at run time may cross, and then the upper one has the last word.
     return Select(Comparison("gt", raised, high), high, raised)
+
+
+def converted(x: Expr, dtype: str, saturate: bool = False) -> Expr:
+    """`x` converted to any element type, in as many casts as that takes; to bool it is `x != 0`.
+
+    With `saturate` and a float8 as target, `x` is first limited to that type's finite numbers.
+    """
+    if x.dtype == dtype:
+        return x
+    if x.dtype in STORED and dtype not in CARRIERS[x.dtype]:
+        return converted(Cast(x, CARRIERS[x.dtype][0]), dtype, saturate)
+    if dtype == "bool":
+        return compared("ne", x, 0)
+    if dtype in STORED and x.dtype not in CARRIERS[dtype]:
+        return converted(converted(x, CARRIERS[dtype][0]), dtype, saturate)
+    if saturate and dtype in STORED_FLOATS and dtype not in HALVES:
+        limit = largest(dtype)
+        x = clipped(x, literal(-limit, x.dtype), literal(limit, x.dtype))
+    return Cast(x, dtype)
 
 
 def leaky_relu(x: Expr, alpha: Expr | float) -> Expr:
@@ -125,7 +156,7 @@ def _reciprocal(x: Expr) -> Expr:
 
 def _sign(x: Expr) -> Expr:
     one = literal(1, x.dtype)
-    if x.dtype == "uint8":
+    if x.dtype in UNSIGNED:
         return Select(compared("gt", x, 0), one, x)
     below = Select(compared("lt", x, 0), literal(-1, x.dtype), x)
     return Select(compared("gt", x, 0), one, below)
@@ -133,6 +164,72 @@ def _sign(x: Expr) -> Expr:
 
 def _not(x: Expr) -> Expr:
     return Unary("not", x)
+
+
+def _celu(x: Expr, alpha: float) -> Expr:
+    below = multiply(subtract(Unary("exp", divide(x, alpha)), 1), alpha)
+    return Select(compared("lt", x, 0), below, x)
+
+
+def _swish(x: Expr, alpha: float) -> Expr:
+    return multiply(x, Unary("sigmoid", x if alpha == 1 else multiply(x, alpha)))
+
+
+def _shrink(x: Expr, lambd: float, bias: float) -> Expr:
+    # NaN compares with nothing and becomes zero, as in onnx's function.
+    zero = literal(0, x.dtype)
+    above = Select(compared("gt", x, lambd), subtract(x, bias), zero)
+    return Select(compared("lt", x, -lambd), add(x, bias), above)
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether a float is NaN."""
+    return Comparison("ne", x, x)
+
+
+def is_infinite(x: Expr, negative: bool = True, positive: bool = True) -> Expr:
+    """Whether a float is one of the infinities asked for."""
+    if negative and positive:
+        return compared("eq", Unary("abs", x), float("inf"))
+    if not negative and not positive:
+        return Literal(False, "bool")
+    return compared("eq", x, float("inf") if positive else float("-inf"))
+
+
+def powered(p: int) -> Callable[[Expr], Expr]:
+    """The function `|x|ᵖ`."""
+
+    def power(x: Expr) -> Expr:
+        if p == 2:
+            return square(x)
+        size = Unary("abs", x)
+        return size if p == 1 else Binary("pow", size, literal(p, x.dtype))
+
+    return power
+
+
+def root(x: Expr, p: int) -> Expr:
+    """The p-th root of a number that is not negative."""
+    if p == 1:
+        return x
+    return Unary("sqrt", x) if p == 2 else Binary("pow", x, literal(1 / p, x.dtype))
+
+
+def remainder(a: Expr, b: Expr, truncated: bool) -> Expr:
+    """What is left of `a / b`: with the sign of a if the quotient is `truncated`, else of b.
+
+    Of integers a divisor of zero leaves the dividend.
+    """
+    if a.dtype in FLOATS:
+        left: Expr = Binary("fmod", a, b)
+    else:
+        left = subtract(a, multiply(divide(a, b), b))
+    if truncated or a.dtype in UNSIGNED:
+        return left
+    # Zero stays, though IEEE would like it to have the sign of the divisor.
+    other_sign = Comparison("ne", compared("lt", left, 0), compared("lt", b, 0))
+    moved = Binary("and", compared("ne", left, 0), other_sign)
+    return Select(moved, add(left, b), left)
 
 
 def _of_floats(op: str, make: Callable[..., Expr]) -> Callable[..., Expr]:
@@ -153,6 +250,7 @@ _FLOATS_ONLY: dict[str, Callable[..., Expr]] = {
         op: _plain(op)
         for op in (
             "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
+            *TRIGONOMETRIC,
         )
     },
     "hard_sigmoid": _hard_sigmoid,
@@ -166,6 +264,8 @@ _FLOATS_ONLY: dict[str, Callable[..., Expr]] = {
     "gelu_tanh": _gelu_tanh,
     "mish": _mish,
     "reciprocal": _reciprocal,
+    "celu": _celu,
+    "swish": _swish,
 }  # fmt: skip
 
 UNARY_VALUES: dict[str, Callable[..., Expr]] = {
@@ -177,6 +277,7 @@ UNARY_VALUES: dict[str, Callable[..., Expr]] = {
     "square": square,
     "cube": lambda x: multiply(square(x), x),
     "not": _not,
+    "shrink": _shrink,
     **{op: _of_floats(op, make) for op, make in _FLOATS_ONLY.items()},
 }
 """The value of each unary op, from its operand and its attributes."""

@@ -1,0 +1,50 @@
+"""Kernels made for float32, as kernels on floats of 16 bits.
+
+In: the kernel of an import function, which sees every tensor of float16 or bfloat16 as float32.
+Out: the same kernel on the stored type where it computes nothing in it, so that what only moves
+elements neither widens nor rounds them; None for every other kernel, which needs casts around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphflow.tir import (
+    Expr,
+    Literal,
+    PrimFunc,
+    buffers_of,
+    map_expressions,
+    rename_buffers,
+    type_errors,
+    walk,
+)
+
+WIDE = "float32"
+"""What floats of 16 bits are computed in."""
+
+
+def moved_as_stored(func: PrimFunc, stored: str) -> PrimFunc | None:
+    """`func` with buffers and constants of `stored` instead of float32.
+
+    None where it computes or compares such elements, or has a constant that `stored` cannot hold.
+    """
+    wide = [buffer for buffer in buffers_of(func) if buffer.dtype == WIDE]
+    exchanged = {buffer: replace(buffer, dtype=stored) for buffer in wide}
+    exact = True
+
+    def narrowed(expr: Expr) -> Expr:
+        nonlocal exact
+        if not isinstance(expr, Literal) or expr.dtype != WIDE:
+            return expr
+        literal = Literal(expr.value, stored)
+        exact = exact and (literal.value == expr.value or expr.value != expr.value)
+        return literal
+
+    body = map_expressions(rename_buffers(func.body, exchanged), narrowed)
+    params = tuple(
+        replace(param, buffer=exchanged.get(param.buffer, param.buffer)) for param in func.params
+    )
+    if not exact or any(any(type_errors(stmt)) for stmt in walk(body)):
+        return None
+    return replace(func, params=params, body=body)

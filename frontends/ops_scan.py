@@ -1,0 +1,52 @@
+"""Operators whose values depend on places: cumulative sums and products, triangles, identities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.kernels.definitions import cumulative, reshape, triangle
+from graphflow.tir import DTYPES, ReduceOp
+
+
+def _cumulative(op: ReduceOp, call: Call) -> None:
+    axis = int(call.constant(1, "axis").reshape(()).item())
+    exclusive, reverse = (bool(call.attribute(name, 0)) for name in ("exclusive", "reverse"))
+    func = cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
+    call.emit(func, call.inputs[:1])
+
+
+def _trilu(call: Call) -> None:
+    """The diagonal may be known when the model is compiled, or at run time only."""
+    shape, dtype, upper = call.shape(0), call.dtype(), bool(call.attribute("upper", 1))
+    known = call.known(1)
+    if not call.has(1) or known is not None:
+        diagonal = 0 if known is None else int(known.reshape(()).item())
+        call.emit(triangle(shape, upper, diagonal, dtype), call.inputs[:1])
+        return
+    name = call.inputs[1]
+    if call.shape(1):
+        name = call.context.unique_tensor_name(f"{call.outputs[0]}.k")
+        call.emit(reshape(call.shape(1), (), "int64"), call.inputs[1:2], name, "k")
+    call.emit(triangle(shape, upper, None, dtype), (call.inputs[0], name))
+
+
+def _eye_like(call: Call) -> None:
+    shape, wanted = call.shape(0), call.attribute("dtype")
+    if len(shape) != 2:
+        raise InvalidModel(f"EyeLike node {call.name}: its input has shape {shape}, not two axes")
+    dtype = call.dtype() if wanted is None else dtype_name(wanted)
+    check_dtype(f"EyeLike node {call.name}: dtype", dtype)
+    call.emit_constant(np.eye(*shape, k=int(call.attribute("k", 0)), dtype=DTYPES[dtype]))
+
+
+SCAN: dict[str, Callable[[Call], None]] = {
+    "CumProd": partial(_cumulative, ReduceOp.MUL),
+    "CumSum": partial(_cumulative, ReduceOp.ADD),
+    "EyeLike": _eye_like,
+    "Trilu": _trilu,
+}

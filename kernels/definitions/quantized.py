@@ -1,0 +1,199 @@
+"""Quantization: floats as integers (or floats of 8 and fewer bits) with a scale and a zero point.
+
+In: logical shapes and dtypes.  Out: a PrimFunc of one elementwise stage.  A scale and a zero point
+are parameters: one number for the tensor, one for each index along an axis, or one for each block
+of so many indices along it.  Quotients are rounded half to even, integers saturate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphflow.arith import IndexExpr, const, floor_div
+from graphflow.dtypes import FLOATING, integer_limits
+from graphflow.errors import InvalidModel
+from graphflow.kernels.definitions.stages import (
+    Loop,
+    Shape,
+    elementwise_stage,
+    indices_of,
+    kernel,
+    literal,
+    loops_over,
+)
+from graphflow.kernels.definitions.values import (
+    add,
+    clipped,
+    compared,
+    converted,
+    divide,
+    multiply,
+    subtract,
+)
+from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select, Unary
+
+WIDE = "float32"
+
+
+def quantize(
+    shape: Shape,
+    dtype: str,
+    scale_shape: Shape,
+    target: str,
+    *,
+    zero_shape: Shape | None = None,
+    axis: int = 1,
+    block: int = 0,
+    saturate: bool = True,
+) -> PrimFunc:
+    """`y = saturate(round(x / scale) + zero)` as `target`; the scale is float32.
+
+    To a float of few bits the quotient is rounded by the cast; without `saturate` it may become
+    infinite or NaN there.
+    """
+    x, scale = Buffer("x", shape, dtype), Buffer("scale", scale_shape, WIDE)
+    y = Buffer("y", shape, target)
+    inputs, zero_point = [x, scale], None
+    loops = loops_over("i", shape)
+    at = parameter_indices(scale_shape, shape, loops, axis, block)
+    if zero_shape is not None:
+        inputs.append(zero := Buffer("zero", zero_shape, target))
+        zero_point = Load(zero, parameter_indices(zero_shape, shape, loops, axis, block))
+    quotient = divide(converted(Load(x, indices_of(loops)), WIDE), Load(scale, at))
+    value = rounded(quotient, zero_point, target, saturate)
+    return kernel("quantize", inputs, (y,), (elementwise_stage("quantize", y, loops, value),))
+
+
+def dequantize(
+    shape: Shape,
+    dtype: str,
+    scale_shape: Shape,
+    *,
+    zero_shape: Shape | None = None,
+    axis: int = 1,
+    block: int = 0,
+) -> PrimFunc:
+    """`y = (x − zero) · scale` as float32."""
+    x, scale = Buffer("x", shape, dtype), Buffer("scale", scale_shape, WIDE)
+    inputs, y = [x, scale], Buffer("y", shape, WIDE)
+    loops = loops_over("i", shape)
+    at = parameter_indices(scale_shape, shape, loops, axis, block)
+    exact = WIDE if dtype in FLOATING else "int32"
+    value = converted(Load(x, indices_of(loops)), exact)
+    if zero_shape is not None:
+        inputs.append(zero := Buffer("zero", zero_shape, dtype))
+        place = parameter_indices(zero_shape, shape, loops, axis, block)
+        value = subtract(value, converted(Load(zero, place), exact))
+    value = multiply(converted(value, WIDE), Load(scale, at))
+    return kernel("dequantize", inputs, (y,), (elementwise_stage("dequantize", y, loops, value),))
+
+
+def shifted(shape: Shape, dtype: str, zero_shape: Shape | None, axis: int) -> PrimFunc:
+    """`y = x − zero` as int32, exactly; without a zero's shape `y = x`."""
+    x, y = Buffer("x", shape, dtype), Buffer("y", shape, "int32")
+    loops = loops_over("i", shape)
+    value = converted(Load(x, indices_of(loops)), "int32")
+    inputs = [x]
+    if zero_shape is not None:
+        zero = Buffer("zero", zero_shape, dtype)
+        at = parameter_indices(zero_shape, shape, loops, axis)
+        value = subtract(value, converted(Load(zero, at), "int32"))
+        inputs.append(zero)
+    return kernel("shifted", inputs, (y,), (elementwise_stage("shifted", y, loops, value),))
+
+
+def requantize(
+    shape: Shape,
+    scale_shapes: tuple[Shape, Shape, Shape],
+    zero_shape: Shape,
+    axes: tuple[int, int, int],
+    target: str,
+) -> PrimFunc:
+    """`y = saturate(round(x · (a · b / c)) + zero)`, x an int32, a, b, c float32 scales.
+
+    `axes` are those along which each scale has its numbers; the zero point lies as c does.
+    """
+    x, y = Buffer("x", shape, "int32"), Buffer("y", shape, target)
+    scales = [Buffer(name, s, WIDE) for name, s in zip("abc", scale_shapes, strict=True)]
+    zero = Buffer("zero", zero_shape, target)
+    loops = loops_over("i", shape)
+    places = [
+        parameter_indices(buffer.shape, shape, loops, axis)
+        for buffer, axis in zip(scales, axes, strict=True)
+    ]
+    a, b, c = (Load(buffer, at) for buffer, at in zip(scales, places, strict=True))
+    product = multiply(converted(Load(x, indices_of(loops)), WIDE), divide(multiply(a, b), c))
+    zero_place = parameter_indices(zero_shape, shape, loops, axes[2])
+    value = rounded(product, Load(zero, zero_place), target)
+    stage = elementwise_stage("requantize", y, loops, value)
+    return kernel("requantize", (x, *scales, zero), (y,), (stage,))
+
+
+def dynamic_scale() -> PrimFunc:
+    """`y = (max(high, 0) − min(low, 0)) / 255`, the scale of a tensor between low and high.
+
+    Of zeros only it is 1, as onnxruntime has it, so that nothing is divided by zero.
+    """
+    low, high, y = (Buffer(name, (), WIDE) for name in ("low", "high", "y"))
+    extent = subtract(*reversed(_with_zero(low, high)))
+    value = Select(compared("eq", extent, 0), literal(1, WIDE), divide(extent, 255))
+    stage = elementwise_stage("dynamic_scale", y, (), value)
+    return kernel("dynamic_scale", (low, high), (y,), (stage,))
+
+
+def dynamic_zero_point() -> PrimFunc:
+    """`y = saturate(round(−min(low, 0) / scale))` as uint8."""
+    low, scale, y = Buffer("low", (), WIDE), Buffer("scale", (), WIDE), Buffer("y", (), "uint8")
+    lowest, _ = _with_zero(low, low)
+    quotient = divide(subtract(literal(0, WIDE), lowest), Load(scale, ()))
+    stage = elementwise_stage("dynamic_zero_point", y, (), rounded(quotient, None, "uint8"))
+    return kernel("dynamic_zero_point", (low, scale), (y,), (stage,))
+
+
+def _with_zero(low: Buffer, high: Buffer) -> tuple[Expr, Expr]:
+    zero = literal(0, WIDE)
+    return clipped(Load(low, ()), None, zero), clipped(Load(high, ()), zero, None)
+
+
+def rounded(x: Expr, zero: Expr | None, target: str, saturate: bool = True) -> Expr:
+    """A float32 as `target`: rounded half to even, moved by the zero point, saturated."""
+    if target in FLOATING:
+        moved = x if zero is None else add(x, converted(zero, WIDE))
+        return converted(moved, target, saturate)
+    # Whole numbers; what is too large for float32 to tell apart saturates.
+    whole: Expr = Unary("round", x)
+    if zero is not None:
+        whole = add(whole, converted(zero, WIDE))
+    low, high = integer_limits(target)
+    return converted(clipped(whole, literal(low, WIDE), literal(high, WIDE)), target)
+
+
+def parameter_indices(
+    own: Shape, shape: Shape, loops: Sequence[Loop], axis: int, block: int = 0
+) -> tuple[IndexExpr, ...]:
+    """Where a scale or zero point of shape `own` is read, in loops over a tensor of `shape`.
+
+    One number serves the tensor, one axis lies along `axis`; with the tensor's rank, an axis of
+    extent 1 is broadcast, and along `axis` one number serves `block` neighbours.
+    """
+    if all(extent == 1 for extent in own):
+        return tuple(const(0) for _ in own)
+    axis = axis + len(shape) if axis < 0 else axis
+    if len(own) == 1 and 0 <= axis < len(shape) and own[0] == shape[axis]:
+        return (loops[axis][0],)
+    places: list[IndexExpr] = []
+    if len(own) == len(shape):
+        for k, ((var, extent), mine) in enumerate(zip(loops, own, strict=True)):
+            if mine == extent:
+                places.append(var)
+            elif mine == 1:
+                places.append(const(0))
+            elif k == axis and block > 0 and -(-extent // block) == mine:
+                places.append(floor_div(var, block))
+    if len(places) != len(shape):
+        blocks = f" in blocks of {block}" if block else ""
+        raise InvalidModel(
+            f"a scale or zero point of shape {own} does not fit a tensor of shape {shape} along "
+            f"axis {axis}{blocks}"
+        )
+    return tuple(places)

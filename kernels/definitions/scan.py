@@ -1,0 +1,90 @@
+"""Cumulative sums and products, and triangles: kernels whose value depends on its place.
+
+In: logical shapes and attributes.  Out: a PrimFunc.  A scan computes each element from the one
+before, so its loop along the axis is serial; all other loops are independent.
+"""
+
+from __future__ import annotations
+
+from graphflow.arith import TRUE, IndexExpr, const, less_than, simplify_predicate
+from graphflow.errors import InvalidModel
+from graphflow.kernels.definitions.stages import (
+    Shape,
+    elementwise_stage,
+    indices_of,
+    kernel,
+    literal,
+    loops_over,
+    neutral,
+    normalized_axes,
+    ranges_of,
+    store_stage,
+)
+from graphflow.tir import (
+    Binary,
+    Buffer,
+    Comparison,
+    Expr,
+    IndexValue,
+    Load,
+    PrimFunc,
+    ReduceOp,
+    Select,
+)
+
+
+def cumulative(
+    op: ReduceOp,
+    shape: Shape,
+    axis: int,
+    exclusive: bool = False,
+    reverse: bool = False,
+    dtype: str = "float32",
+) -> PrimFunc:
+    """`y[…, i, …] = x[…, 0, …] op … op x[…, i, …]` along `axis`.
+
+    An `exclusive` scan leaves out the element at i itself and begins with the neutral element of
+    `op`; with `reverse` it runs from the end of the axis.
+    """
+    (axis,) = normalized_axes((axis,), len(shape))
+    x, y = Buffer("x", shape, dtype), Buffer("y", shape, dtype)
+    loops = loops_over("i", shape)
+    step = loops[axis][0]
+
+    def place(count: IndexExpr) -> tuple[IndexExpr, ...]:
+        """The element that is the `count`-th along the axis, in the direction of the scan."""
+        along = shape[axis] - 1 - count if reverse else count
+        return tuple(along if k == axis else var for k, (var, _) in enumerate(loops))
+
+    before = Load(y, place(step - 1))
+    taken = Load(x, place(step - 1 if exclusive else step))
+    first: Expr = neutral(op, dtype) if exclusive else taken
+    later = simplify_predicate(less_than(const(0), step), ranges_of(loops))
+    value = Select(later, Binary(op.value, before, taken), first)
+    stage = store_stage("scan", y, loops, place(step), value)
+    return kernel(f"cumulative_{op.value}", (x,), (y,), (stage,))
+
+
+def triangle(
+    shape: Shape, upper: bool, diagonal: int | None = 0, dtype: str = "float32"
+) -> PrimFunc:
+    """`y = x` in the upper or lower triangle of the last two axes, zero elsewhere.
+
+    The triangle is bounded by the diagonal at which column − row is `diagonal`, which belongs to
+    it.  With None that number is a second parameter, an int64 of rank 0.
+    """
+    if len(shape) < 2:
+        raise InvalidModel(f"a tensor of shape {shape} has no triangle; it needs two axes")
+    x, y = Buffer("x", shape, dtype), Buffer("y", shape, dtype)
+    loops = loops_over("i", shape)
+    offset = loops[-1][0] - loops[-2][0]
+    element, zero = Load(x, indices_of(loops)), literal(0, dtype)
+    if diagonal is None:
+        k = Buffer("k", (), "int64")
+        inside = Comparison("ge" if upper else "le", IndexValue(offset), Load(k, ()))
+        value: Expr = Select(inside, element, zero)
+        return kernel("triangle", (x, k), (y,), (elementwise_stage("triangle", y, loops, value),))
+    known = less_than(diagonal - 1, offset) if upper else less_than(offset, diagonal + 1)
+    condition = simplify_predicate(known, ranges_of(loops))
+    value = element if condition == TRUE else Select(condition, element, zero)
+    return kernel("triangle", (x,), (y,), (elementwise_stage("triangle", y, loops, value),))
