@@ -1,6 +1,14 @@
 """Frontends: models from outside become operator graphs."""
 
 from graphflow.frontends.importer import OPERATORS, import_model
-from graphflow.frontends.load import read_model, symbolic_inputs, tensor_names
+from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
+from graphflow.frontends.read import read_model
 
-__all__ = ["OPERATORS", "import_model", "read_model", "symbolic_inputs", "tensor_names"]
+__all__ = [
+    "OPERATORS",
+    "frozen_inputs",
+    "import_model",
+    "read_model",
+    "symbolic_inputs",
+    "tensor_names",
+]

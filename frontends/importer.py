@@ -7,8 +7,7 @@ buffers.  A model with operators that are not built is refused once, with all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx
 
@@ -23,6 +22,7 @@ from graphflow.frontends.ops_resize import RESIZE
 from graphflow.frontends.ops_selection import SELECTION
 from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.read import Model
 from graphflow.graph import OperatorGraph, Value
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
@@ -39,15 +39,17 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 
 
 def import_model(
-    model: str | Path | bytes | onnx.ModelProto,
+    model: Model,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    overridable: Collection[str] = (),
 ) -> OperatorGraph:
-    """The operator graph of an ONNX model, opset 7 or later.
+    """The operator graph of an ONNX model.
 
-    `input_shapes` gives full logical shapes for inputs with symbolic dimensions.  Raises
+    `input_shapes` gives full logical shapes for inputs with symbolic dimensions; `overridable`
+    names graph inputs whose initializers are defaults and not constants.  Raises
     `InvalidModel` for a model or shapes that are wrong, `UnsupportedOp` for what is not built.
     """
-    loaded = load_model(model, input_shapes)
+    loaded = load_model(model, input_shapes, overridable)
     proto = loaded.graph
     _refuse_unknown_operators(proto)
     context = Context(OperatorGraph(), loaded.opset, _declared(proto), _tensors_read(proto))

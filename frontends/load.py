@@ -1,34 +1,36 @@
-"""Reading ONNX models: from a path, bytes or a proto to a checked graph with all shapes known.
+"""From a model as it is given to a checked graph with all shapes known.
 
 In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  Functions are inlined, input shapes are fixed, and ONNX's own checker and shape inference
+edited.  The model is read and checked, freedoms of exporters are removed, an old opset is
+converted, functions are inlined, input shapes are fixed, and ONNX's own checker and shape inference
 have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
 built raise `UnsupportedOp`.
 
-Weights are not copied: checker and inference see a graph in which large initializers stand as
+Weights are not copied: all of onnx's own code sees a graph in which large initializers stand as
 inputs, so that hundreds of megabytes are not serialized three times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, helper, inliner, shape_inference
 
 from graphflow.errors import InvalidModel, UnsupportedOp
-
-OLDEST_OPSET = 7
-"""The first opset with today's broadcasting."""
-
+from graphflow.frontends.payload import require_extents
+from graphflow.frontends.read import Model, read_model
+from graphflow.frontends.repair import STANDARD, repair
+from graphflow.frontends.upgrade import upgraded
 
 LARGE = 1024
 """Elements from which on an initializer is taken not to decide shapes."""
+
+_REFUSALS = (checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError)
+"""What onnx's own code raises; a RuntimeError is an exception of its C++."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,83 +46,176 @@ class LoadedModel:
 
 
 def load_model(
-    model: str | Path | bytes | onnx.ModelProto,
+    model: Model,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    overridable: Collection[str] = (),
 ) -> LoadedModel:
-    """`model`, checked and with static shapes; see the module's text."""
+    """`model`, checked and with static shapes; see the module's text.
+
+    Initializers that are graph inputs too are constants, but for those that `overridable` names.
+    """
     given = read_model(model)
-    proto = _without_large_initializers(given)
-    try:
-        checker.check_model(proto)
-    except (checker.ValidationError, ValueError) as error:
-        raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
-    if proto.functions:
-        proto = inliner.inline_local_functions(proto)
+    settable = _settable_inputs(given, overridable)
+    proto = _without_large_initializers(given, settable)
+    repair(proto)
+    inputs = {info.name: info for info in proto.graph.input}
+    extents = {tensor.name: tuple(tensor.dims) for tensor in given.graph.initializer}
+    _fix_shapes([inputs[name] for name in settable], extents, dict(input_shapes or {}))
+    older = _opset(proto)
+    _check(proto)
+    proto = _of_one_graph(proto, older)
     opset = _opset(proto)
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
-    inputs = {info.name: info for info in proto.graph.input}
-    settable = [inputs[name] for name in _settable_inputs(given)]
-    _fix_shapes(settable, dict(input_shapes or {}))
-    try:
-        typed = shape_inference.infer_shapes(
-            proto, check_type=True, strict_mode=True, data_prop=True
-        )
-    except (shape_inference.InferenceError, checker.ValidationError, ValueError) as error:
-        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
-    return LoadedModel(typed.graph, opset, tuple(settable), tuple(given.graph.initializer))
+    graph = _inferred(proto).graph
+    for info in (*graph.value_info, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
+    inputs = {info.name: info for info in graph.input}
+    settable_infos = tuple(inputs[name] for name in settable)
+    return LoadedModel(graph, opset, settable_infos, tuple(given.graph.initializer))
 
 
-def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:
-    graph = onnx.GraphProto(name=given.graph.name or "graph")
-    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+def _without_large_initializers(given: onnx.ModelProto, settable: Sequence[str]) -> onnx.ModelProto:
+    """A copy without large initializers, whose inputs are those that a caller may set, and them.
+
+    An initializer that was listed as an input keeps nothing of it: its own type is known best.
+    """
+    graph = onnx.GraphProto(name=given.graph.name)
+    for field in ("node", "output", "value_info", "sparse_initializer"):
         getattr(graph, field).extend(getattr(given.graph, field))
-    named = {info.name for info in given.graph.input}
+    wanted = set(settable)
+    frozen = {tensor.name for tensor in given.graph.initializer} - wanted
+    graph.input.extend(info for info in given.graph.input if info.name not in frozen)
     for tensor in given.graph.initializer:
         if prod(tensor.dims) < LARGE:
             graph.initializer.append(tensor)
-        elif tensor.name not in named:
+        elif tensor.name not in wanted:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             graph.input.append(info)
-    proto = onnx.ModelProto(ir_version=given.ir_version, graph=graph)
+    # From version 4 on an initializer need not be listed as an input.
+    proto = onnx.ModelProto(ir_version=max(given.ir_version, 4), graph=graph)
     proto.opset_import.extend(given.opset_import)
     proto.functions.extend(given.functions)
+    if given.ir_version < 3 and not given.opset_import:
+        proto.opset_import.add(domain="", version=1)  # as the standard has it
     return proto
 
 
+def _check(proto: onnx.ModelProto) -> None:
+    """Onnx's checker, which wants a type and a shape on each output, though both are inferred."""
+    bare = [info for info in proto.graph.output if not _has_tensor_shape(info)]
+    kept = onnx.GraphProto(output=bare)
+    for info in bare:
+        if not info.type.WhichOneof("value"):
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.elem_type = info.type.tensor_type.elem_type or 1
+            info.type.tensor_type.shape.SetInParent()
+    try:
+        checker.check_model(proto)
+    except _REFUSALS as error:
+        raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
+    for info, before in zip(bare, kept.output, strict=True):
+        info.CopyFrom(before)
+
+
+def _has_tensor_shape(info: onnx.ValueInfoProto) -> bool:
+    tensor = info.type.tensor_type
+    return bool(tensor.elem_type) and tensor.HasField("shape")
+
+
+def _of_one_graph(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """In an opset that is built, and without functions."""
+    proto = upgraded(proto, opset)
+    try:
+        return inliner.inline_local_functions(proto) if proto.functions else proto
+    except _REFUSALS as error:
+        raise InvalidModel(f"the functions of the model cannot be expanded: {error}") from None
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """With the types of all tensors; inner shapes that contradict inference do not count.
+
+    Editing a model's batch size often leaves such shapes behind.  Those of inputs and outputs are
+    the model's promise to its users, and have to be true.
+    """
+    try:
+        return _infer(proto)
+    except _REFUSALS as error:
+        first = error
+    try:
+        return _infer(_without_inner_shapes(proto))
+    except _REFUSALS:
+        raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    return shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+
+
+def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which inner results of standard operators have no shape; inference finds it."""
+    plain = onnx.ModelProto()
+    plain.CopyFrom(proto)
+    found = {name for node in plain.graph.node if node.domain in STANDARD for name in node.output}
+    for info in plain.graph.value_info:
+        if info.name in found and info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+    return plain
+
+
 def _opset(proto: onnx.ModelProto) -> int:
-    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    versions = [entry.version for entry in proto.opset_import if entry.domain in STANDARD]
     if not versions:
-        raise InvalidModel("the model imports no opset of the standard domain; it needs one")
-    if versions[0] < OLDEST_OPSET:
+        raise InvalidModel(
+            "the model imports no opset of the standard domain, and has operators of it; add an "
+            "entry to opset_import"
+        )
+    if versions[0] < 1:
+        raise InvalidModel(f"the model imports opset {versions[0]}; the first one is 1")
+    if versions[0] > onnx.defs.onnx_opset_version():
         raise UnsupportedOp(
-            f"opset {versions[0]} is older than {OLDEST_OPSET}, the first one that is built; "
-            f"convert the model with onnx.version_converter.convert_version(model, 17)"
+            f"the model imports opset {versions[0]}; the newest one that onnx {onnx.__version__} "
+            f"knows is {onnx.defs.onnx_opset_version()}; install a newer onnx"
         )
     return int(versions[0])
 
 
-def _settable_inputs(proto: onnx.ModelProto) -> list[str]:
-    """The names of the graph inputs that a caller may set.
+def _settable_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> list[str]:
+    """The names of the graph inputs that a caller may set: those without an initializer, and the
+    ones that `overridable` names.
 
     Before IR version 4 each initializer had to be listed as an input too, without meaning that it
-    could be overridden; those are left out.
+    could be overridden.
     """
-    constants = {tensor.name for tensor in proto.graph.initializer if proto.ir_version < 4}
-    return [info.name for info in proto.graph.input if info.name not in constants]
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    both = [info.name for info in proto.graph.input if info.name in constants]
+    possible = both if proto.ir_version >= 4 else []
+    unknown = [name for name in overridable if name not in possible]
+    if unknown:
+        raise InvalidModel(
+            f"overridable names {unknown}; the graph inputs that have an initializer are "
+            f"{possible}"
+            + (
+                f" (IR version {proto.ir_version} has none that can be set)"
+                if not possible and both
+                else ""
+            )
+        )
+    return [
+        info.name
+        for info in proto.graph.input
+        if info.name not in constants or info.name in overridable
+    ]
 
 
-def read_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
-    """The proto itself, unchecked; `InvalidModel` where the file is missing or is not ONNX."""
-    if isinstance(model, onnx.ModelProto):
-        return model
-    try:
-        return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
-    except FileNotFoundError as error:
-        raise InvalidModel(f"cannot read the model: {error}; check the path") from None
-    except DecodeError as error:
-        raise InvalidModel(f"this is not an ONNX file: {error}") from None
+def frozen_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> tuple[str, ...]:
+    """The graph inputs that are constants: they have an initializer, and `overridable` does not
+    name them.  `InvalidModel` where it names anything else."""
+    settable = _settable_inputs(proto, overridable)
+    return tuple(info.name for info in proto.graph.input if info.name not in settable)
 
 
 def tensor_names(proto: onnx.ModelProto) -> tuple[str, ...]:
@@ -135,7 +230,7 @@ def tensor_names(proto: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """The graph inputs that a caller may set and whose shape is not fully known."""
+    """The graph inputs that a caller must set and whose shape is not fully known."""
     infos = {info.name: info for info in proto.graph.input}
     return tuple(
         name
@@ -144,8 +239,13 @@ def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
     )
 
 
-def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequence[int]]) -> None:
-    """Write `wanted` into the inputs; raise where one does not fit or a dimension stays open."""
+def _fix_shapes(
+    inputs: Sequence[onnx.ValueInfoProto],
+    defaults: Mapping[str, tuple[int, ...]],
+    wanted: Mapping[str, Sequence[int]],
+) -> None:
+    """Write `wanted` into the inputs, or the extents of their defaults where they have one; raise
+    where one does not fit or a dimension stays open."""
     infos = {info.name: info for info in inputs}
     unknown = [name for name in wanted if name not in infos]
     if unknown:
@@ -158,6 +258,8 @@ def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequenc
             raise UnsupportedOp(f"graph input {name} is no tensor; only tensors are built")
         if name in wanted:
             _write_shape(info, tuple(wanted[name]))
+        elif name in defaults and _open_dimensions(info):
+            _write_shape(info, defaults[name])
         open_dimensions += _open_dimensions(info)
     if open_dimensions:
         raise InvalidModel(
@@ -172,7 +274,7 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     fits = not tensor.HasField("shape") or (
         len(dims) == len(shape)
         and all(
-            not dim.HasField("dim_value") or dim.dim_value == extent
+            _is_open(dim) or dim.dim_value == extent
             for dim, extent in zip(dims, shape, strict=True)
         )
     )
@@ -181,6 +283,7 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
             f"input_shapes gives {shape} for {info.name}, the model says {_text(dims)}; "
             f"only symbolic dimensions can be chosen"
         )
+    require_extents(shape, f"input_shapes: {info.name}")
     # The shape must exist also for a scalar, whose list of dimensions is empty.
     tensor.shape.ClearField("dim")
     tensor.shape.SetInParent()
@@ -195,10 +298,15 @@ def _open_dimensions(info: onnx.ValueInfoProto) -> list[str]:
     return [
         f"{info.name} axis {axis} ({dim.dim_param or 'unnamed'})"
         for axis, dim in enumerate(tensor.shape.dim)
-        if not dim.HasField("dim_value")
+        if _is_open(dim)
     ]
 
 
+def _is_open(dim: Any) -> bool:
+    """A negative extent says nothing; many exporters write −1 for what they do not know."""
+    return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
 def _text(dims: list[Any]) -> str:
-    texts = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims]
+    texts = [d.dim_param or "?" if _is_open(d) else str(d.dim_value) for d in dims]
     return f"({', '.join(texts)})"

@@ -187,6 +187,7 @@ def _executable(
         ("--dump", wanted.dump is not None),
         ("--reseed", wanted.reseed is not None),
         ("--shape", bool(wanted.shape)),
+        ("--overridable", bool(wanted.overridable)),
         ("--timings", wanted.timings is not None),
     ):
         if value:
@@ -205,6 +206,7 @@ def _compiled(
             _model(wanted.model, wanted.reseed),
             input_shapes=dict(shapes),
             target=TARGETS[wanted.target](),
+            overridable=wanted.overridable,
             options=_options(wanted),
             progress=bar.stage,
             counting=bar.count,
@@ -389,6 +391,13 @@ def _add_model(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
     parser.add_argument("model", metavar="MODEL", help=help)
     _add_common(parser)
     parser.add_argument("--target", choices=TARGETS, default="host")
+    parser.add_argument(
+        "--overridable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a graph input whose initializer is a default and no constant; may be repeated",
+    )
     parser.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")
 
 

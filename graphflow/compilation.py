@@ -7,14 +7,15 @@ the run brings.  What only loads saved models does not import this module, nor t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from graphflow.arguments import check_arguments
 from graphflow.assumed import Assumption
 from graphflow.compiler import Compiled, Model, compile_graph
 from graphflow.executable import Executable
-from graphflow.frontends import read_model, symbolic_inputs
+from graphflow.frontends import frozen_inputs, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
 from graphflow.model import Shapes
@@ -32,6 +33,7 @@ def compile(
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
     assume: Mapping[str, Assumption] | None = None,
+    overridable: Collection[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -47,9 +49,22 @@ def compile(
     `(lo, hi)` of finite numbers, or the number that each element is.  Results are undefined where
     that is not so; Options(check_assumes=True) checks it at every run.
 
-    Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with.
+    A graph input that has an initializer is a constant, and a run that gives it is refused; those
+    that `overridable` names may be given, and their initializers are defaults.
+
+    Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with, TypeError
+    for arguments of other types.
     """
+    check_arguments(
+        input_shapes=input_shapes,
+        layouts=layouts,
+        assume=assume,
+        overridable=overridable,
+        options=options,
+        threads=threads,
+    )
     proto = read_model(model)
+    frozen_inputs(proto, overridable)  # refuses other names
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
     name = str(model) if isinstance(model, str | Path) else None
@@ -63,6 +78,7 @@ def compile(
             layouts=layouts,
             offers=offers,
             assume=assume,
+            overridable=overridable,
             options=chosen,
             progress=progress,
             counting=counting,

@@ -37,12 +37,16 @@ class Executable:
     ) -> dict[str, NDArray[Any]]:
         """Arrays by input name to new arrays by output name.
 
-        Inputs may have any strides and are never cast; those with a default may be left out.
+        Inputs may have any strides and are never cast; those with a default may be left out.  A
+        graph input whose initializer is a constant is refused, even with the constant's own value.
         `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
         the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
-        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true.
+        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true;
+        TypeError for inputs that are no mapping from names.
         """
+        _require_mapping(inputs)
         model = self._model_for(inputs)
+        _refuse_frozen(model, inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
         if model.check_assumes:
             for assumed in model.assumed:
@@ -52,6 +56,8 @@ class Executable:
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""
+        if isinstance(array, Mapping):
+            raise TypeError("a call takes one array; give arrays by name to run()")
         names = self._required_inputs(array)
         if len(names) != 1:
             raise InvalidModel(
@@ -125,7 +131,7 @@ class Executable:
         symbolic = self._models.symbolic
         if not symbolic:
             return self._models.only()
-        return self._models.serve({n: np.shape(inputs[n]) for n in symbolic if n in inputs})
+        return self._models.serve({n: _shape(n, inputs[n]) for n in symbolic if n in inputs})
 
     def _required_inputs(self, array: ArrayLike) -> tuple[str, ...]:
         symbolic = self._models.symbolic
@@ -145,6 +151,33 @@ def load(path: str | Path, *, threads: int | None = None) -> Executable:
     Checksums tell damage, not malice: the file is native code, so load only files that you trust.
     """
     return Executable(SavedModel(path, threads))
+
+
+def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            f"run takes a mapping from names of inputs to arrays, not {type(inputs).__name__}; a "
+            "model of one input can be called with its array"
+        )
+    for name in inputs:
+        if not isinstance(name, str):
+            raise TypeError(f"run is given the input {name!r}; names of inputs are texts")
+
+
+def _refuse_frozen(model: Model, inputs: Mapping[str, ArrayLike]) -> None:
+    frozen = [name for name in model.frozen if name in inputs]
+    if frozen:
+        raise InvalidModel(
+            f"the graph inputs {frozen} have initializers, and the model is compiled with these as "
+            f"constants; leave them out, or compile with overridable={frozen}"
+        )
+
+
+def _shape(name: str, value: ArrayLike) -> tuple[int, ...]:
+    try:
+        return np.shape(value)
+    except ValueError as error:
+        raise InvalidModel(f"input {name!r} is no array: {error}") from error
 
 
 def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:

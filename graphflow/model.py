@@ -38,6 +38,10 @@ class Model(Protocol):
         """Values of the inputs that may be left out."""
 
     @property
+    def frozen(self) -> tuple[str, ...]:
+        """Graph inputs whose initializers are constants: no run gives them."""
+
+    @property
     def assumed(self) -> tuple[Assumed, ...]:
         """What the user says of the inputs."""
 

@@ -37,6 +37,7 @@ def save_model(path: str | Path, model: Model) -> None:
             "threads": model.threads,
             "inputs": len(model.inputs),
             "poisoned": model.poisoned,
+            "frozen": model.frozen,
             "assumed": [assumed.plain() for assumed in model.assumed],
             "check_assumes": model.check_assumes,
         },
@@ -67,6 +68,7 @@ class SavedModel:
         about = self._document("model")
         self.threads: int | None = about["threads"] if threads is None else threads
         self.poisoned: int = about["poisoned"]
+        self.frozen: tuple[str, ...] = tuple(about["frozen"])
         self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
         self.check_assumes: bool = about["check_assumes"]
         self.program: Program = self._saved.load(self.threads)

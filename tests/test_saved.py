@@ -140,7 +140,8 @@ def test_inputs_with_a_default_keep_it(tmp_path: Path) -> None:
         build.input(name, (2,))
         build.constant(np.float32(value), name)
     build.output(build.add(build.add(x, "offset"), "other"))
-    gf.compile(build.model(), threads=1).save(tmp_path / "default.gfx")
+    exe = gf.compile(build.model(), threads=1, overridable=["offset", "other"])
+    exe.save(tmp_path / "default.gfx")
     loaded = gf.load(tmp_path / "default.gfx")
     ones = np.float32([1, 1])
     assert loaded(ones).tolist() == [12, 23]
