@@ -94,8 +94,10 @@ def check_tensor(tensor: onnx.TensorProto, what: str) -> None:
         raise InvalidModel(
             f"{what} is one segment of a tensor, which nothing reads; store it whole"
         )
+    if kind == _T.UNDEFINED or kind not in _T.DataType.values():
+        raise InvalidModel(f"{what} has no element type: {_type_text(kind)}")
     if kind not in _BITS and kind != _T.STRING:
-        return  # refused by its element type, later and with a better reason
+        return  # elements of six bits, which nothing computes with
     field, factor = _FIELDS.get(kind, "int32_data"), 1
     if tensor.HasField("raw_data"):
         found, needed, unit = len(tensor.raw_data), tensor_bytes(kind, tensor.dims), "bytes"

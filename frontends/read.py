@@ -142,7 +142,7 @@ def _read_external(proto: onnx.ModelProto, path: str) -> None:
                 raise InvalidModel(
                     f"cannot read {place.what}: its {place.size} bytes do not fit in memory"
                 ) from None
-            tensor.data_location = onnx.TensorProto.DEFAULT
+            tensor.ClearField("data_location")
             del tensor.external_data[:]
 
 

@@ -11,6 +11,7 @@ from operator import index
 from typing import Any
 
 from graphflow.options import Options
+from graphflow.target import Target
 
 
 def check_arguments(
@@ -19,6 +20,7 @@ def check_arguments(
     layouts: Any = None,
     assume: Any = None,
     overridable: Any = (),
+    target: Any = None,
     options: Any = None,
     threads: Any = None,
 ) -> None:
@@ -34,6 +36,8 @@ def check_arguments(
     if isinstance(overridable, str) or not isinstance(overridable, Collection):
         raise TypeError(f"overridable is {overridable!r}; give a list of names of graph inputs")
     _check_each_name("overridable", overridable)
+    if target is not None and not isinstance(target, Target):
+        raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"options is of type {_kind(options)}; give a graphflow.Options")
     if threads is not None and not _is_index(threads):

@@ -60,6 +60,7 @@ def compile(
         layouts=layouts,
         assume=assume,
         overridable=overridable,
+        target=target,
         options=options,
         threads=threads,
     )

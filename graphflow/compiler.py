@@ -218,6 +218,7 @@ def compile_graph(
         layouts=layouts,
         assume=assume,
         overridable=overridable,
+        target=target,
         options=options,
     )
     chosen = Options.from_environment() if options is None else options
