@@ -89,7 +89,7 @@ def run_model(wanted: argparse.Namespace) -> int:
     for name, array in exe.run(arrays).items():
         print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")
         if wanted.save is not None:
-            np.save(f"{wanted.save}{name.replace('/', '_')}.npy", array)
+            _save_array(f"{wanted.save}{name.replace('/', '_')}.npy", array)
     return 0
 
 
@@ -293,6 +293,13 @@ def _named_array(text: str) -> tuple[str, NDArray[Any]]:
         raise InvalidModel(
             f"cannot read the input {text!r}: {error}; give NAME=FILE.npy, as numpy.save writes it"
         ) from None
+
+
+def _save_array(path: str, array: NDArray[Any]) -> None:
+    try:
+        np.save(path, array)
+    except (OSError, ValueError) as error:
+        raise GraphflowError(f"cannot write {path}: {error}; give another --save") from None
 
 
 def _statistics(array: NDArray[Any]) -> str:

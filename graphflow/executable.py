@@ -6,6 +6,8 @@ kinds answer alike; importing this module does not import the compiler.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from math import isnan, nan
 from pathlib import Path
@@ -141,16 +143,33 @@ class Executable:
         return tuple(tensor.name for tensor in model.inputs if tensor.name not in model.defaults)
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Executable:
+def load(
+    path: str | Path,
+    *,
+    threads: int | None = None,
+    mmap: bool = True,
+    sha256: str | None = None,
+) -> Executable:
     """A model that `Executable.save` wrote: nothing is compiled, constants are mapped.
 
     `threads` defaults to what the model was compiled with, or to the processors this process may
     use where it was left open.  InvalidModel for a file that is damaged, cut short or of another
     format, CodegenError for one whose code this processor cannot execute.
 
+    A mapped file has to stay as it is: a run after somebody wrote into it is InvalidModel (a write
+    during a run is not noticed).  With `mmap=False` the constants are copied, and nothing that
+    happens to the file matters afterwards.  With `sha256`, 64 hexadecimal digits, only the file
+    that has this digest is loaded.
+
     Checksums tell damage, not malice: the file is native code, so load only files that you trust.
     """
-    return Executable(SavedModel(path, threads))
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"a saved model is given by its path, not by {type(path).__name__}")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int)):
+        raise TypeError(f"threads is {threads!r}; give a number of threads, or None")
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"sha256 is {sha256!r}; give 64 hexadecimal digits")
+    return Executable(SavedModel(path, threads, mmap=mmap, sha256=sha256))
 
 
 def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:

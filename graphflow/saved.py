@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,8 +17,9 @@ from numpy.typing import NDArray
 
 from graphflow.assumed import Assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
-from graphflow.errors import GraphflowError
+from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.model import Model, Shapes
+from graphflow.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.runtime import (
     Processor,
     Program,
@@ -62,17 +65,33 @@ class SavedModel:
 
     symbolic: tuple[str, ...] = ()
 
-    def __init__(self, path: str | Path, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        threads: int | None = None,
+        *,
+        mmap: bool = True,
+        sha256: str | None = None,
+    ) -> None:
         self._path = path
-        self._saved = load_program(path)
-        about = self._document("model")
-        self.threads: int | None = about["threads"] if threads is None else threads
-        self.poisoned: int = about["poisoned"]
-        self.frozen: tuple[str, ...] = tuple(about["frozen"])
-        self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
-        self.check_assumes: bool = about["check_assumes"]
-        self.program: Program = self._saved.load(self.threads)
-        self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
+        self._saved = load_program(path, mmap=mmap, sha256=sha256)
+        with self._forms_of("model"):
+            about = mapping(self._document("model"))
+            stored = about["threads"]
+            stored = stored if stored is None else integer(stored, 1)
+            self.threads: int | None = stored if threads is None else threads
+            self.poisoned: int = integer(about["poisoned"])
+            self.frozen: tuple[str, ...] = texts(about["frozen"])
+            self.check_assumes: bool = boolean(about["check_assumes"])
+            inputs = self._saved.spec.inputs
+            self.inputs: tuple[TensorSpec, ...] = inputs[: integer(about["inputs"])]
+            self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
+        try:
+            self.program: Program = self._saved.load(self.threads)
+        except (MemoryError, OSError, OverflowError, ValueError) as error:
+            raise GraphflowError(
+                f"cannot load {path}: its program does not fit in memory: {error}"
+            ) from error
 
     def only(self) -> SavedModel:
         """This one."""
@@ -103,33 +122,53 @@ class SavedModel:
     @property
     def layouts(self) -> Mapping[str, SavedEdge]:
         """The decisions, with texts where a compiled model has objects."""
-        return {edge.name: edge for edge in self._edges()}
+        with self._forms_of("labels"):
+            return {edge.name: edge for edge in self._edges()}
 
     def explain(self, name: str) -> str:
         """The stored story of one tensor."""
-        stories = self._document("explanations")
+        stories = self.explanations()
         if name not in stories:
             raise unknown_tensor(name, stories)
         return str(stories[name])
 
     def explanations(self) -> dict[str, str]:
         """All stored stories."""
-        stories: dict[str, str] = self._document("explanations")
-        return stories
+        with self._forms_of("explanations"):
+            return mapping(self._document("explanations"))
 
     def report(self) -> dict[str, Any]:
         """The stored report."""
-        found: dict[str, Any] = self._document("report")
-        return found
+        with self._forms_of("report"):
+            return mapping(self._document("report"))
 
     def decisions(self) -> Decisions:
         """The stored table."""
-        title, rows, summary = self._document("decisions")
-        return Decisions(title, tuple(map(tuple, rows)), summary)
+        with self._forms_of("decisions"):
+            title, rows, summary = listed(self._document("decisions"), 3)
+            return Decisions(text(title), tuple(map(texts, listed(rows))), text(summary))
 
     def _document(self, name: str) -> Any:
         """Decoded anew, so that whoever asked may change it."""
         return json.loads(self._saved.documents[name])
+
+    @contextmanager
+    def _forms_of(self, name: str) -> Iterator[None]:
+        """InvalidModel where the document does not have the form that is read here."""
+        try:
+            yield
+        except (
+            AttributeError,
+            IndexError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as e:
+            raise InvalidModel(
+                f"the saved model {self._path} is damaged: its document {name!r} has another form "
+                f"({e!r:.200}); compile the ONNX model and save it again"
+            ) from e
 
     def _edges(self) -> Iterator[SavedEdge]:
         labels = self._document("labels")
@@ -152,3 +191,18 @@ class SavedModel:
                 demands=tuple(edge["demands"]),
                 conversions=tuple(edge["conversions"]),
             )
+
+
+def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
+    """What a file says of an input, which has to be one."""
+    found = Assumed.from_plain(mapping(plain))
+    tensors = {tensor.name: tensor for tensor in inputs}
+    tensor = tensors[text(found.tensor)]
+    if found.dtype != tensor.dtype or not all(
+        isinstance(end, int | float) for end in (found.lo, found.hi)
+    ):
+        raise ValueError(f"{found!r:.100} is nothing to assume of {tensor}")
+    if any(integer(k) >= prod(tensor.shape) for k in found.elements or ()):
+        raise ValueError(f"{tensor} has fewer elements than are spoken of")
+    boolean(found.exact)
+    return found

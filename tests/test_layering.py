@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 RANKS = {
     "errors": 0, "version": 0, "options": 0.1, "decisions": 0.1, "assumed": 0.1, "arguments": 1.1,
-    "trace": 0.2, "workers": 0.3,
+    "plain": 0.1, "trace": 0.2, "workers": 0.3,
     "arith": 1, "target": 1,
     "tir": 2, "layout": 3, "schedule": 4, "kernels": 4.5,
     "graph": 5, "cost": 5, "frontends": 5.5,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphflow.lower.kernels import LoweredKernel, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
-from graphflow.runtime import BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import BufferRef, ProgramSpec, Signature, Step, TensorSpec
 from graphflow.target import Target
 from graphflow.tir import DTYPES
 from graphflow.trace import Trace
@@ -111,7 +111,13 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
         inputs=tuple(_tensor(values[name]) for name in physical.inputs),
         outputs=tuple(_tensor(values[name]) for name in physical.outputs),
         kept_bytes=lowered.kept_bytes,
+        signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
     )
+
+
+def _signature(kernel: LoweredKernel) -> Signature:
+    """The kernel's own buffers, within which its accesses are proven to lie."""
+    return Signature(kernel.extent, tuple(param.buffer.bytes for param in kernel.func.params))
 
 
 def _tensor(value: Value) -> TensorSpec:

@@ -5,7 +5,15 @@ from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.executor import BoundRun, Program
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
-from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Space, Step, TensorSpec
+from graphflow.runtime.program import (
+    ALIGNMENT,
+    BufferRef,
+    ProgramSpec,
+    Signature,
+    Space,
+    Step,
+    TensorSpec,
+)
 from graphflow.runtime.saved import SavedProgram, load_program, prepared_spec, save_program
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "Program",
     "ProgramSpec",
     "SavedProgram",
+    "Signature",
     "Space",
     "Step",
     "TensorSpec",

@@ -7,7 +7,7 @@ thread and in forked children, and with the same bits for any number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ class Program:
 
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory.  Raises CodegenError for unusable object code,
+    without `prepare`, which may be read-only memory; `guard` is called before each run and raises
+    where that memory cannot be relied on any more.  Raises CodegenError for unusable object code,
     GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
     """
 
@@ -43,12 +44,14 @@ class Program:
         threads: int | None = None,
         flush_denormals: bool = False,
         prepared: NDArray[np.uint8] | None = None,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         self.spec = spec
         self.threads = default_threads() if threads is None else threads
         if not 1 <= self.threads <= _MOST_THREADS:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
         self._flush_denormals = flush_denormals
+        self._guard = guard
         self._run = driver().run
         self._code = link(spec.objects)
         self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
@@ -85,6 +88,8 @@ class Program:
 
         Long runs pause between steps, so that a handler of a signal can end them by an exception.
         """
+        if self._guard is not None:
+            self._guard()
         step = 0
         try:
             # The pool is asked for each time: a handler may have forked.

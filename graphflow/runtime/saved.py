@@ -10,7 +10,7 @@ for this processor.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import VerifyError
+from graphflow.errors import InvalidModel, VerifyError
+from graphflow.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.runtime.container import Bytes, Container, write_container
 from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import reachable
 from graphflow.runtime.processor import Processor, check_host
-from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime.program import (
+    ALIGNMENT,
+    BufferRef,
+    ProgramSpec,
+    Signature,
+    Step,
+    TensorSpec,
+)
 
 _DOCUMENT = "document:"
 
@@ -42,14 +50,22 @@ class SavedProgram:
     flush_denormals: bool
     arrays: Mapping[str, NDArray[Any]]
     documents: Mapping[str, bytes]
+    guard: Callable[[], None] | None = None
+    """Raises where `constants` or `arrays` are mapped and the file has changed since."""
 
     def load(self, threads: int | None) -> Program:
         """Link it; the errors are those of `Program`."""
-        return Program(self.spec, threads, self.flush_denormals, prepared=self.constants)
+        return Program(
+            self.spec, threads, self.flush_denormals, prepared=self.constants, guard=self.guard
+        )
 
 
 def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
-    """The program without what only `prepare` needs."""
+    """The program without what only `prepare` needs.
+
+    VerifyError where a kernel has no signature: what is stored says of each which memory it takes.
+    """
+    signatures = _signatures(spec)
     used = reachable(spec.objects, {step.symbol for step in spec.run})
     return ProgramSpec(
         objects=tuple((symbol, code) for symbol, code in spec.objects if symbol in used),
@@ -57,10 +73,30 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         run=spec.run,
         constants=(),
         constant_bytes=spec.run_constant_bytes,
-        arena_bytes=spec.arena_bytes,
+        arena_bytes=_arena_bytes(spec),
         inputs=spec.inputs,
         outputs=spec.outputs,
+        signatures=signatures,
     )
+
+
+def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
+    called = dict.fromkeys(step.symbol for step in spec.run)
+    missing = [symbol for symbol in called if symbol not in spec.signatures]
+    if missing:
+        raise VerifyError(f"nobody says what memory the kernels {missing} take")
+    return {symbol: spec.signatures[symbol] for symbol in called}
+
+
+def _arena_bytes(spec: ProgramSpec) -> int:
+    """How much of the arena the steps of `run` touch, up to the alignment."""
+    ends = [
+        ref.position + ref.offset + size
+        for step in spec.run
+        for ref, size in zip(step.buffers, spec.signatures[step.symbol].sizes, strict=True)
+        if ref.space == "arena"
+    ]
+    return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
 
 
 def save_program(path: str | Path, saved: SavedProgram, written_by: str) -> None:
@@ -89,26 +125,47 @@ def save_program(path: str | Path, saved: SavedProgram, written_by: str) -> None
     write_container(path, header, sections)
 
 
-def load_program(path: str | Path) -> SavedProgram:
-    """Read and check a file.
+def load_program(path: str | Path, *, mmap: bool = True, sha256: str | None = None) -> SavedProgram:
+    """Read and check a file; with `mmap` its constants are memory that is shared with it.
 
-    InvalidModel for one that is damaged or of another format, CodegenError for one that is for
-    another processor.
+    InvalidModel for one that is damaged, of another format or of another SHA-256 than the one
+    given, CodegenError for one that is for another processor.
     """
     with Container(path) as file:
+        if sha256 is not None and file.sha256() != sha256.lower():
+            raise InvalidModel(
+                f"the saved model {path} has the SHA-256 {file.sha256()}, not {sha256}; it is "
+                "another file than the one that is wanted"
+            )
         try:
-            return _load(file)
-        except (KeyError, TypeError, ValueError, VerifyError) as error:
-            raise file.refuse(f"it does not describe a program ({error!r})") from error
+            found = _load(file, mmap)
+        except _WRONG_FORMS as error:
+            raise file.refuse(f"it does not describe a program ({error!r:.300})") from error
+        file.require_unchanged()
+        return found
 
 
-def _load(file: Container) -> SavedProgram:
+_WRONG_FORMS = (
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    OSError,
+    VerifyError,
+)
+"""What data of another form ends in, wherever it is read."""
+
+
+def _load(file: Container, mapped: bool) -> SavedProgram:
     header = file.header
-    needed = Processor(header["cpu"], tuple(header["features"]), header["exact"])
+    needed = Processor(text(header["cpu"]), texts(header["features"]), boolean(header["exact"]))
     check_host(needed, f"the saved model {file.path}")
-    program = json.loads(file.read("program"))
+    program = mapping(json.loads(file.read("program")))
     spec = _spec(program, file.read("code"))
-    arrays, constants = file.map("arrays"), file.map("constants")
+    take = file.map if mapped else file.copy
+    arrays, constants = take("arrays"), take("constants")
     documents = {
         name.removeprefix(_DOCUMENT): file.read(name)
         for name in file.names
@@ -120,9 +177,10 @@ def _load(file: Container) -> SavedProgram:
         spec=spec,
         constants=constants,
         processor=needed,
-        flush_denormals=program["flush_denormals"],
-        arrays=_unpacked(program["arrays"], arrays),
+        flush_denormals=boolean(program["flush_denormals"]),
+        arrays=_unpacked(program["arrays"], arrays, spec.inputs),
         documents=documents,
+        guard=file.watch() if mapped else None,
     )
 
 
@@ -132,6 +190,7 @@ def _load(file: Container) -> SavedProgram:
 def _program(spec: ProgramSpec) -> dict[str, Any]:
     return {
         "objects": [[symbol, len(code)] for symbol, code in spec.objects],
+        "signatures": [[symbol, s.extent, s.sizes] for symbol, s in spec.signatures.items()],
         "run": [
             [
                 step.symbol,
@@ -149,33 +208,61 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
 
 
 def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
-    return ProgramSpec(
+    spec = ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),
-        run=tuple(
-            Step(symbol, tuple(BufferRef(*buffer) for buffer in buffers), extent, threads)
-            for symbol, extent, threads, buffers in program["run"]
-        ),
+        run=tuple(map(_step, listed(program["run"]))),
         constants=(),
-        constant_bytes=program["constant_bytes"],
-        arena_bytes=program["arena_bytes"],
+        constant_bytes=integer(program["constant_bytes"]),
+        arena_bytes=integer(program["arena_bytes"]),
         inputs=_tensors(program["inputs"]),
         outputs=_tensors(program["outputs"]),
+        signatures=dict(map(_signature, listed(program["signatures"]))),
     )
+    missing = {step.symbol for step in spec.run} - set(spec.signatures)
+    if missing:
+        raise VerifyError(f"the kernels {sorted(missing)} have no signature")
+    if spec.arena_bytes != _arena_bytes(spec):
+        raise VerifyError(
+            f"its steps touch {_arena_bytes(spec)} bytes of an arena of {spec.arena_bytes}"
+        )
+    return spec
 
 
-def _objects(sizes: list[tuple[str, int]], code: bytes) -> tuple[tuple[str, bytes], ...]:
+def _step(row: Any) -> Step:
+    symbol, extent, threads, buffers = listed(row, 4)
+    refs = tuple(map(_reference, listed(buffers)))
+    return Step(text(symbol), refs, integer(extent), integer(threads))
+
+
+def _reference(row: Any) -> BufferRef:
+    space, position, offset = listed(row, 3)
+    return BufferRef(space, integer(position), integer(offset))
+
+
+def _signature(row: Any) -> tuple[str, Signature]:
+    symbol, extent, sizes = listed(row, 3)
+    return text(symbol), Signature(integer(extent), tuple(map(integer, listed(sizes))))
+
+
+def _objects(sizes: Any, code: bytes) -> tuple[tuple[str, bytes], ...]:
     found, offset = [], 0
-    for symbol, size in sizes:
-        found.append((symbol, code[offset : offset + size]))
+    for symbol, size in (listed(row, 2) for row in listed(sizes)):
+        found.append((text(symbol), code[offset : offset + integer(size)]))
         offset += size
     if offset != len(code):
         raise VerifyError(f"it has {len(code)} bytes of object code instead of {offset}")
     return tuple(found)
 
 
-def _tensors(listed: list[tuple[str, str, list[int]]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in listed)
+def _tensors(rows: Any) -> tuple[TensorSpec, ...]:
+    return tuple(_tensor(*listed(row, 3)) for row in listed(rows))
+
+
+def _tensor(name: Any, dtype: Any, shape: Any) -> TensorSpec:
+    if np.dtype(text(dtype)).name != dtype:
+        raise ValueError(f"{dtype!r} is no name of an element type")
+    return TensorSpec(text(name), dtype, tuple(map(integer, listed(shape))))
 
 
 def _json(value: Any) -> bytes:
@@ -197,8 +284,16 @@ def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[list[Any], bytes]:
     return table, bytes(content)
 
 
-def _unpacked(table: list[Any], content: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-    return {
-        name: np.ndarray(tuple(shape), np.dtype(dtype), buffer=content, offset=offset)
-        for name, dtype, shape, offset in table
-    }
+def _unpacked(
+    table: Any, content: NDArray[np.uint8], inputs: tuple[TensorSpec, ...]
+) -> dict[str, NDArray[Any]]:
+    """The arrays of the table, each the value of an input; numpy checks that they lie inside."""
+    known = {tensor.name: tensor for tensor in inputs}
+    found = {}
+    for name, dtype, shape, offset in (listed(row, 4) for row in listed(table)):
+        tensor = _tensor(name, dtype, shape)
+        if known.get(tensor.name) != tensor:
+            raise ValueError(f"{tensor} is no input of the program")
+        place = integer(offset)
+        found[tensor.name] = np.ndarray(tensor.shape, np.dtype(dtype), buffer=content, offset=place)
+    return found
