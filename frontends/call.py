@@ -122,13 +122,19 @@ class Call:
         """The contents of an input where they are known at compile time."""
         return self.context.known.get(self.inputs[position]) if self.has(position) else None
 
-    def constant(self, position: int, role: str) -> Array:
-        """The contents of an input that decides shapes; `UnsupportedOp` where it is not known."""
+    def constant(self, position: int, role: str, rank: int | None = None) -> Array:
+        """The contents of an input that decides shapes; `UnsupportedOp` where it is not known,
+        `InvalidModel` where it has another rank than the one given."""
         array = self.known(position)
         if array is None:
             self.refuse(
                 f"input {self.inputs[position]} ({role}) is only known at run time",
                 "make it an initializer, or simplify the model with constant folding first",
+            )
+        if rank is not None and array.ndim != rank:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: input {self.inputs[position]} ({role}) has shape "
+                f"{array.shape}, and its rank must be {rank}"
             )
         return array
 

@@ -54,15 +54,15 @@ def check_proto(proto: onnx.ModelProto) -> None:
                 f"domain {domain or 'ai.onnx'}; remove one"
             )
     text_of(proto.graph.name, "the name of the graph")
-    _check_graph(proto.graph, "the graph", 0)
+    _check_graph(proto.graph, "the graph", 0, False)
     for function in proto.functions:
         where = f"the function {text_of(function.name, 'the name of a function')}"
         text_of(function.domain, f"the domain of {where}")
         for name in (*function.input, *function.output, *function.attribute):
             text_of(name, f"a name in {where}")
-        _check_nodes(function.node, where, 0)
+        _check_nodes(function.node, where, 0, True)
         for attribute in function.attribute_proto:
-            _check_attribute(attribute, where, "", 0)
+            _check_attribute(attribute, where, "", 0, True)
         for info in function.value_info:
             _check_info(info, where)
     _check_calls(proto)
@@ -108,7 +108,7 @@ def _check_depth(depth: int) -> None:
         )
 
 
-def _check_graph(graph: onnx.GraphProto, where: str, depth: int) -> None:
+def _check_graph(graph: onnx.GraphProto, where: str, depth: int, in_function: bool) -> None:
     _check_depth(depth)
     for info in (*graph.input, *graph.output, *graph.value_info):
         _check_info(info, where)
@@ -116,10 +116,12 @@ def _check_graph(graph: onnx.GraphProto, where: str, depth: int) -> None:
         check_tensor(tensor, f"{where}: initializer")
     for sparse in graph.sparse_initializer:
         _check_sparse(sparse, f"{where}: sparse initializer")
-    _check_nodes(graph.node, where, depth)
+    _check_nodes(graph.node, where, depth, in_function)
 
 
-def _check_nodes(nodes: Sequence[onnx.NodeProto], where: str, depth: int) -> None:
+def _check_nodes(
+    nodes: Sequence[onnx.NodeProto], where: str, depth: int, in_function: bool
+) -> None:
     for index, node in enumerate(nodes):
         op = text_of(node.op_type, f"{where}: the operator of node {index}")
         name = text_of(node.name, f"{where}: the name of node {index} ({op})")
@@ -129,15 +131,22 @@ def _check_nodes(nodes: Sequence[onnx.NodeProto], where: str, depth: int) -> Non
             text_of(tensor, f"{what}: the name of a tensor")
         seen = set[str]()
         for attribute in node.attribute:
-            _check_attribute(attribute, what, domain, depth)
+            _check_attribute(attribute, what, domain, depth, in_function)
             if attribute.name in seen:
                 raise InvalidModel(f"{what} has the attribute {attribute.name} twice")
             seen.add(attribute.name)
 
 
-def _check_attribute(attribute: onnx.AttributeProto, what: str, domain: str, depth: int) -> None:
+def _check_attribute(
+    attribute: onnx.AttributeProto, what: str, domain: str, depth: int, in_function: bool
+) -> None:
     name = text_of(attribute.name, f"{what}: the name of an attribute")
     text_of(attribute.ref_attr_name, f"{what}: the name that its attribute {name} refers to")
+    if attribute.ref_attr_name and not in_function:
+        raise InvalidModel(
+            f"{what}: attribute {name} refers to {attribute.ref_attr_name}, an attribute of a "
+            "function, and stands outside of one"
+        )
     if domain in ("", "ai.onnx") and name in RANGES:
         low, high = RANGES[name]
         for value in (attribute.i, *attribute.ints) if attribute.HasField("i") else attribute.ints:
@@ -156,7 +165,7 @@ def _check_attribute(attribute: onnx.AttributeProto, what: str, domain: str, dep
     for kind in attribute.type_protos:
         _check_type(kind, f"{what}: attribute {name}")
     for graph in subgraphs(attribute):
-        _check_graph(graph, f"{what}: graph {name}", depth + 1)
+        _check_graph(graph, f"{what}: graph {name}", depth + 1, in_function)
 
 
 def _sparse_of(attribute: onnx.AttributeProto) -> tuple[onnx.SparseTensorProto, ...]:

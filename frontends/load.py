@@ -128,7 +128,10 @@ def _has_tensor_shape(info: onnx.ValueInfoProto) -> bool:
 
 def _of_one_graph(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """In an opset that is built, and without functions."""
-    proto = upgraded(proto, opset)
+    try:
+        proto = upgraded(proto, opset)
+    except _REFUSALS as error:
+        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
     try:
         return inliner.inline_local_functions(proto) if proto.functions else proto
     except _REFUSALS as error:

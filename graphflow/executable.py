@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import require_assumed
 from graphflow.decisions import Decisions, SavedEdge
-from graphflow.errors import InvalidModel
+from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.model import Model, Models
 from graphflow.runtime import Program, TensorSpec
 from graphflow.saved import SavedModel, save_model
@@ -54,7 +54,10 @@ class Executable:
             for assumed in model.assumed:
                 if assumed.tensor in given:
                     require_assumed(assumed, given[assumed.tensor])
-        return model.program.run(given)
+        try:
+            return model.program.run(given)
+        except MemoryError as error:
+            raise GraphflowError(f"memory ran out in a run: {error}") from error
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""

@@ -83,8 +83,9 @@ class SavedModel:
             self.poisoned: int = integer(about["poisoned"])
             self.frozen: tuple[str, ...] = texts(about["frozen"])
             self.check_assumes: bool = boolean(about["check_assumes"])
-            inputs = self._saved.spec.inputs
-            self.inputs: tuple[TensorSpec, ...] = inputs[: integer(about["inputs"])]
+            self.inputs: tuple[TensorSpec, ...] = _own_inputs(
+                self._saved.spec.inputs, integer(about["inputs"])
+            )
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
         try:
             self.program: Program = self._saved.load(self.threads)
@@ -191,6 +192,13 @@ class SavedModel:
                 demands=tuple(edge["demands"]),
                 conversions=tuple(edge["conversions"]),
             )
+
+
+def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec, ...]:
+    """The model's own inputs, behind which stand the scalars of poison mode."""
+    if count > len(inputs) or any(tensor.shape for tensor in inputs[count:]):
+        raise ValueError(f"{count} of {len(inputs)} inputs are the model's own")
+    return inputs[:count]
 
 
 def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:

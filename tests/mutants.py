@@ -1,8 +1,8 @@
 """Damaged models and damaged saved models, tried in a process that may die of them.
 
 `python tests/mutants.py KIND` reads seeds from stdin, a line each, and answers each with a line:
-`SEED ok TEXT` or `SEED wrong TEXT`.  Before onnxruntime gets a model, it prints `SEED peer`, so that
-its deaths are not taken for ours.  The memory of the process is limited.
+`SEED ok TEXT` or `SEED wrong TEXT`.  Before onnxruntime gets a model it prints `SEED peer`, so
+that its deaths are not taken for ours.  The memory of the process is limited.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import resource
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
 
 import graphflow as gf
 from graphflow.errors import GraphflowError
@@ -108,8 +110,17 @@ MODELS: tuple[Callable[[], onnx.ModelProto], ...] = (
 
 
 @cache
-def model_bytes(which: int) -> bytes:
-    return MODELS[which]().SerializeToString()
+def built() -> tuple[bytes, ...]:
+    return tuple(build().SerializeToString() for build in MODELS)
+
+
+@cache
+def of_one_operator() -> tuple[bytes, ...]:
+    """The models that onnx tests backends with: nearly all operators, many that are not built."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = load_model_tests(kind="node")
+    return tuple(case.model.SerializeToString() for case in cases if case.model is not None)
 
 
 # Mutations of models ------------------------------------------------------------------------------
@@ -220,10 +231,12 @@ def _value(rng: random.Random, field: Any, names: list[str], before: Any) -> Any
 # What a model may end in --------------------------------------------------------------------------
 
 
-def try_model(seed: int, say: Callable[[str], None]) -> str:
+def try_model(
+    seed: int, say: Callable[[str], None], bases: Callable[[], tuple[bytes, ...]] = built
+) -> str:
     """How a mutant ended; an exception other than a GraphflowError passes."""
     rng = random.Random(seed)
-    content = model_bytes(rng.randrange(len(MODELS)))
+    content = rng.choice(bases())
     with tempfile.TemporaryDirectory() as folder:
         model: bytes | Path
         if rng.random() < 0.15:
@@ -333,7 +346,7 @@ def try_saved(seed: int, say: Callable[[str], None]) -> str:
             write_container(path, tables["header"], changed)
         try:
             exe = gf.load(path)
-            exe.report(), exe.decisions(), exe.explanations(), exe.layouts, exe.inputs
+            exe.report(), exe.decisions(), exe.layouts, exe.explain(exe.inputs[0].name)
             found = exe.run(random_inputs(exe.inputs))
         except GraphflowError as error:
             return f"refused: {str(error)[:90]!r}"
@@ -379,7 +392,11 @@ def damaged_json(rng: random.Random, value: Any) -> tuple[Any, ...]:
 
 # The child ----------------------------------------------------------------------------------------
 
-KINDS = {"model": try_model, "saved": try_saved}
+KINDS = {
+    "model": try_model,
+    "operator": partial(try_model, bases=of_one_operator),
+    "saved": try_saved,
+}
 
 
 def main() -> None:

@@ -160,6 +160,24 @@ def test_attributes_out_of_range_are_refused(op: str, attributes: Any, reason: s
     refused(model, reason)
 
 
+def test_only_functions_refer_to_attributes() -> None:
+    model = single("Softmax", [noise(2, 2)], 13, axis=0)
+    model.graph.node[0].attribute[0].ref_attr_name = "alpha"
+    refused(model, "axis refers to alpha, an attribute of a function")
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "constants"),
+    [
+        ("ReduceSum", [noise(2, 3)], {1: np.array(1)}),
+        ("Squeeze", [noise(1, 3)], {1: np.array(0)}),
+        ("Reshape", [noise(2, 3)], {1: np.array([[3, 2]])}),
+    ],
+)
+def test_shapes_and_axes_are_vectors(op: str, arrays: Any, constants: Any) -> None:
+    refused(single(op, arrays, 13, constants), "its rank must be 1|nference")
+
+
 def test_an_attribute_is_given_once() -> None:
     model = single("Softmax", [noise(2, 2)], 13, axis=0)
     model.graph.node[0].attribute.append(helper.make_attribute("axis", 1))

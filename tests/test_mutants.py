@@ -102,6 +102,6 @@ def test_mutants_end_well(kind: str, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["model", "saved"])
+@pytest.mark.parametrize("kind", ["model", "operator", "saved"])
 def test_many_mutants_end_well(kind: str, request: pytest.FixtureRequest) -> None:
     assert_all_end_well(kind, slow_seeds(request, 3000))

@@ -673,6 +673,7 @@ TABLES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda t: t["inputs"][0].__setitem__(1, "f4"), "no name of an element type"),
     (lambda t: t["outputs"][0][2].__setitem__(1, 1), "outside"),
     (lambda t: t["outputs"].clear(), "outside"),
+    (lambda t: t["outputs"][0][2].append(1 << 30), "from beginning to end"),
     (lambda t: t.__setitem__("arena_bytes", 1 << 50), "bytes of an arena"),
     (lambda t: t.__setitem__("constant_bytes", 64), "constant"),
     (lambda t: t.__setitem__("constant_bytes", 10**30), "is not from 0"),
@@ -697,7 +698,8 @@ def test_tables_that_disagree_are_refused(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("inputs", -1), ("inputs", "all"), ("threads", 0), ("threads", "two"), ("poisoned", None),
+        ("inputs", -1), ("inputs", "all"), ("inputs", 0), ("inputs", 2),
+        ("threads", 0), ("threads", "two"), ("poisoned", None),
         ("assumed", {}), ("assumed", [{"tensor": "x"}]), ("check_assumes", 0), ("frozen", "x"),
         (
             "assumed",

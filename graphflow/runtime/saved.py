@@ -10,7 +10,7 @@ for this processor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,13 +90,22 @@ def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
 
 def _arena_bytes(spec: ProgramSpec) -> int:
     """How much of the arena the steps of `run` touch, up to the alignment."""
-    ends = [
-        ref.position + ref.offset + size
-        for step in spec.run
-        for ref, size in zip(step.buffers, spec.signatures[step.symbol].sizes, strict=True)
-        if ref.space == "arena"
-    ]
+    ends = [ref.position + ref.offset + size for ref, size in _touched(spec, "arena")]
     return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
+
+
+def _output_bytes(spec: ProgramSpec, place: int) -> int:
+    """How much of an output the steps of `run` touch."""
+    touched = _touched(spec, "output")
+    return max((ref.offset + size for ref, size in touched if ref.position == place), default=0)
+
+
+def _touched(spec: ProgramSpec, space: str) -> Iterator[tuple[BufferRef, int]]:
+    for step in spec.run:
+        sizes = spec.signatures[step.symbol].sizes
+        for ref, size in zip(step.buffers, sizes, strict=True):
+            if ref.space == space:
+                yield ref, size
 
 
 def save_program(path: str | Path, saved: SavedProgram, written_by: str) -> None:
@@ -222,6 +231,9 @@ def _spec(program: Mapping[str, Any], code: bytes) -> ProgramSpec:
     missing = {step.symbol for step in spec.run} - set(spec.signatures)
     if missing:
         raise VerifyError(f"the kernels {sorted(missing)} have no signature")
+    for place, tensor in enumerate(spec.outputs):
+        if _output_bytes(spec, place) != tensor.nbytes:
+            raise VerifyError(f"its steps do not write {tensor} from beginning to end")
     if spec.arena_bytes != _arena_bytes(spec):
         raise VerifyError(
             f"its steps touch {_arena_bytes(spec)} bytes of an arena of {spec.arena_bytes}"
