@@ -91,7 +91,14 @@ class Call:
         if name not in self._attributes:
             return default
         value = onnx.helper.get_attribute_value(self._attributes[name])
-        return value.decode() if isinstance(value, bytes) else value
+        if not isinstance(value, bytes):
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: attribute {name} is {value!r}, which is not UTF-8"
+            ) from None
 
     def required(self, name: str) -> Any:
         """The attribute's value; `InvalidModel` where it is missing."""

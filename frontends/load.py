@@ -60,7 +60,14 @@ def load_model(
     repair(proto)
     inputs = {info.name: info for info in proto.graph.input}
     extents = {tensor.name: tuple(tensor.dims) for tensor in given.graph.initializer}
-    _fix_shapes([inputs[name] for name in settable], extents, dict(input_shapes or {}))
+    wanted = dict(input_shapes or {})
+    frozen = [name for name in wanted if name in extents and name not in settable]
+    if frozen:
+        raise InvalidModel(
+            f"input_shapes names {frozen}, whose initializers are constants; leave them out, or "
+            f"compile with overridable={frozen}"
+        )
+    _fix_shapes([inputs[name] for name in settable], extents, wanted)
     older = _opset(proto)
     _check(proto)
     proto = _of_one_graph(proto, older)
@@ -155,7 +162,13 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    return shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+    """With data propagation, which keeps some 160 bytes for each element that it follows, or
+    without where that is more than there is."""
+    options = {"check_type": True, "strict_mode": True}
+    try:
+        return shape_inference.infer_shapes(proto, **options, data_prop=True)
+    except MemoryError:
+        return shape_inference.infer_shapes(proto, **options, data_prop=False)
 
 
 def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

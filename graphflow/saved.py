@@ -87,12 +87,7 @@ class SavedModel:
                 self._saved.spec.inputs, integer(about["inputs"])
             )
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
-        try:
-            self.program: Program = self._saved.load(self.threads)
-        except (MemoryError, OSError, OverflowError, ValueError) as error:
-            raise GraphflowError(
-                f"cannot load {path}: its program does not fit in memory: {error}"
-            ) from error
+        self.program: Program = self._saved.load(self.threads)
 
     def only(self) -> SavedModel:
         """This one."""

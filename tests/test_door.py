@@ -160,6 +160,12 @@ def test_attributes_out_of_range_are_refused(op: str, attributes: Any, reason: s
     refused(model, reason)
 
 
+def test_an_attribute_that_is_no_text_is_refused() -> None:
+    model = single("Resize", [noise(1, 1, 2, 2)], 13, {1: None, 2: np.ones(4, np.float32)})
+    model.graph.node[0].attribute.append(helper.make_attribute("mode", b"nearest\xff"))
+    refused(model, "Resize node the_node: attribute mode is .*not UTF-8")
+
+
 def test_only_functions_refer_to_attributes() -> None:
     model = single("Softmax", [noise(2, 2)], 13, axis=0)
     model.graph.node[0].attribute[0].ref_attr_name = "alpha"
@@ -406,10 +412,30 @@ def test_runs_of_wrong_types_are_type_errors() -> None:
                 exe.run({"x": value})  # type: ignore[dict-item]
 
 
-def test_memory_that_runs_out_is_an_error_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hungry(*_: Any) -> None:
-        raise MemoryError("Unable to allocate 3 TiB")
+def test_a_program_that_does_not_fit_in_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(12, "Cannot allocate memory")
 
+    gf.compile(small(), threads=1).save(tmp_path / "model.gfx")
+    compiled = gf.compile(small(), threads=1)
+    monkeypatch.setattr("graphflow.runtime.memory.mmap.mmap", full)
+    for make in (lambda: gf.compile(small(), threads=1), lambda: gf.load(tmp_path / "model.gfx")):
+        with pytest.raises(
+            GraphflowError, match=r"memory ran out for a program|cannot map the saved model"
+        ):
+            make()
+    monkeypatch.setattr("graphflow.runtime.executor.aligned_empty", hungry)
+    with pytest.raises(GraphflowError, match="memory ran out in a run"):
+        compiled.run({"x": noise(2, 64)})
+
+
+def hungry(*_: Any) -> None:
+    raise MemoryError("Unable to allocate 3 TiB")
+
+
+def test_memory_that_runs_out_is_an_error_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = STAGES[2]
     monkeypatch.setattr(
         "graphflow.compiler.STAGES",

@@ -161,14 +161,17 @@ class Container:
         offset, size, sums = self._place(name)
         if not size:
             return np.empty(0, np.uint8)
-        mapping = mmap.mmap(
-            self._descriptor,
-            _padded(size),
-            flags=mmap.MAP_PRIVATE,
-            prot=mmap.PROT_READ,
-            offset=offset,
-        )
-        memory = np.frombuffer(mapping, np.uint8)
+        try:
+            shared = mmap.mmap(
+                self._descriptor,
+                _padded(size),
+                flags=mmap.MAP_PRIVATE,
+                prot=mmap.PROT_READ,
+                offset=offset,
+            )
+        except OSError as error:
+            raise InvalidModel(f"cannot map the saved model {self.path}: {error}") from error
+        memory = np.frombuffer(shared, np.uint8)
         self._check(name, memory, sums)
         self._mapped.append((name, memory, sums))
         return memory[:size]

@@ -35,7 +35,8 @@ class Program:
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
     without `prepare`, which may be read-only memory; `guard` is called before each run and raises
     where that memory cannot be relied on any more.  Raises CodegenError for unusable object code,
-    GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
+    GraphflowError if the threads cannot be started or memory runs out, VerifyError for a block that
+    does not fit.
     """
 
     def __init__(
@@ -54,13 +55,20 @@ class Program:
         self._guard = guard
         self._run = driver().run
         self._code = link(spec.objects)
-        self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
-        self._table = self._step_table(spec.run, self._constants)
+        try:
+            self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
+            self._table = self._step_table(spec.run, self._constants)
+            # Pop and append are atomic, so no lock can be held by another thread during a fork.
+            self._idle = [Arena(spec, self._table, flush_denormals)]
+        except MemoryError as error:
+            raise GraphflowError(
+                f"memory ran out for a program with {spec.constant_bytes} bytes of constants and "
+                f"{spec.arena_bytes} bytes of intermediate results ({error}); it needs a machine "
+                "with more, or smaller input_shapes"
+            ) from error
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.name, t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = {tensor.name for tensor in spec.inputs}
-        # Pop and append are atomic, so no lock can be held by another thread during a fork.
-        self._idle = [Arena(spec, self._table, flush_denormals)]
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
