@@ -28,7 +28,7 @@ from onnx.backend.test.loader import load_model_tests
 
 import graphflow as gf
 from graphflow.errors import GraphflowError
-from graphflow.frontends import OPERATORS
+from graphflow.frontends import OPERATORS, read_model
 from graphflow.models import Builder
 from graphflow.runtime.container import Container, write_container
 from graphflow.samples import random_inputs
@@ -295,8 +295,7 @@ def _compared(model: bytes | Path, feeds: dict[str, Any], found: dict[str, Any])
 
 def _tame(model: bytes | Path) -> bool:
     """Whether all weights are finite and small, so that the order of sums hardly matters."""
-    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
-    arrays = [numpy_helper.to_array(tensor) for tensor in proto.graph.initializer]
+    arrays = [numpy_helper.to_array(tensor) for tensor in read_model(model).graph.initializer]
     floats = [array for array in arrays if array.dtype.kind == "f"]
     return all(bool((np.abs(array) < LARGEST_COMPARED).all()) for array in floats)
 
