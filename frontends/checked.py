@@ -9,6 +9,7 @@ one: they end the process, or do not end at all, for models that are refused her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -40,6 +41,11 @@ RANGES: dict[str, tuple[int, int]] = {
 """Integer attributes of the standard domain that count or choose, and what they can be."""
 
 Graph = onnx.GraphProto | onnx.FunctionProto
+
+
+_TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
+_EQUATION = re.compile(rb"%s(?:,%s)*(?:->%s)?" % (_TERM, _TERM, _TERM))
+"""What the equation of an Einsum looks like."""
 
 
 def check_proto(proto: onnx.ModelProto) -> None:
@@ -135,6 +141,8 @@ def _check_nodes(
             if attribute.name in seen:
                 raise InvalidModel(f"{what} has the attribute {attribute.name} twice")
             seen.add(attribute.name)
+            if op == "Einsum" and attribute.name == "equation":
+                _check_equation(attribute.s, what)
 
 
 def _check_attribute(
@@ -166,6 +174,15 @@ def _check_attribute(
         _check_type(kind, f"{what}: attribute {name}")
     for graph in subgraphs(attribute):
         _check_graph(graph, f"{what}: graph {name}", depth + 1, in_function)
+
+
+def _check_equation(equation: bytes, what: str) -> None:
+    """Onnx's inference does not come to an end on some texts that are no equation."""
+    if not _EQUATION.fullmatch(equation):
+        raise InvalidModel(
+            f"{what}: {equation!r} is no equation; it has letters for axes, once `...` for others, "
+            "commas between operands, and perhaps `->` before the result"
+        )
 
 
 def _sparse_of(attribute: onnx.AttributeProto) -> tuple[onnx.SparseTensorProto, ...]:

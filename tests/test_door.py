@@ -166,6 +166,14 @@ def test_an_attribute_that_is_no_text_is_refused() -> None:
     refused(model, "Resize node the_node: attribute mode is .*not UTF-8")
 
 
+@pytest.mark.parametrize("equation", ["-<", "-", "ij-", "i>j", "i.j->i", "i->j->k", "é", "......"])
+def test_equations_that_are_none_are_refused(equation: str) -> None:
+    model = single("Relu", [noise(2)], 13)
+    node = helper.make_node("Einsum", ["i0"], ["o0"], name="e", equation=equation)
+    model.graph.node[0].CopyFrom(node)
+    refused(model, "Einsum node e: .* is no equation")
+
+
 def test_only_functions_refer_to_attributes() -> None:
     model = single("Softmax", [noise(2, 2)], 13, axis=0)
     model.graph.node[0].attribute[0].ref_attr_name = "alpha"
