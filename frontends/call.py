@@ -218,6 +218,7 @@ class Call:
         self.op = proto.op_type
         self.opset = step.opset
         """The opset that the node was written for: the model's, or that of a function."""
+        self._trusted = step.trusted
         self.name = context.unique_node_name(step.name)
         self.inputs = tuple(proto.input)
         self.outputs = tuple(proto.output)
@@ -230,7 +231,14 @@ class Call:
         if name not in self._attributes:
             return default
         value = onnx.helper.get_attribute_value(self._attributes[name])
-        return value.decode() if isinstance(value, bytes) else value
+        if not isinstance(value, bytes):
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: attribute {name} is {value!r}, which is not UTF-8"
+            ) from None
 
     def required(self, name: str) -> Any:
         """The attribute's value; `InvalidModel` where it is missing."""
@@ -278,17 +286,23 @@ class Call:
         array = self.context.known.get(self.inputs[position]) if self.has(position) else None
         return array.astype(WIDE) if array is not None and array.dtype.name in HALVES else array
 
-    def constant(self, position: int, role: str) -> Array:
+    def constant(self, position: int, role: str, rank: int | None = None) -> Array:
         """The contents of an input that decides shapes.
 
         `ValuesNeeded` where they follow from values of graph inputs that are not known,
-        `UnsupportedOp` where they cannot be found out.
+        `UnsupportedOp` where they cannot be found out, `InvalidModel` where the input has another
+        rank than the one given; bodies that ONNX itself gives to operators do not all keep to it.
         """
         array = self.context.constant(self.inputs[position]) if self.has(position) else None
         if array is None:
             tensor = self.value(position).name
             asked = f"{self.op} node {self.name}: input {tensor} ({role})"
             raise contents_missing(self.context.graph, self.context.known, tensor, asked)
+        if rank is not None and array.ndim != rank and not self._trusted:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: input {self.inputs[position]} ({role}) has shape "
+                f"{array.shape}, and its rank must be {rank}"
+            )
         return array
 
     def refuse(self, what: str, remedy: str) -> NoReturn:

@@ -77,7 +77,7 @@ def _resize(call: Call) -> None:
     """Opset 10 knows a mode alone; since 11 there are sizes and rules for coordinates."""
     mode = call.attribute("mode", "nearest")
     if call.opset < 11:
-        scales = call.constant(1, "scales")
+        scales = call.constant(1, "scales", rank=1)
         axes = _scaled(call, range(len(call.shape(0))), scales, ())
         # onnxruntime, whose operator this was, rounds up where an axis shrinks.
         rounding = ["ceil" if axis.scale < 1 else "floor" for axis in axes]
@@ -99,20 +99,20 @@ def _resize(call: Call) -> None:
     outside = extrapolation if coordinates == "tf_crop_and_resize" else None
     rank = len(call.shape(0))
     which = [axis % rank for axis in call.attribute("axes", range(rank))]
-    region = call.constant(1, "roi").tolist() if outside is not None else ()
+    region = call.constant(1, "roi", rank=1).tolist() if outside is not None else ()
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
-    scales = call.constant(2, "scales") if call.has(2) else np.zeros(0, np.float32)
+    scales = call.constant(2, "scales", rank=1) if call.has(2) else np.zeros(0, np.float32)
     if scales.size:
         axes = _scaled(call, which, scales, region)
     else:
-        axes = _sized(call, which, call.constant(3, "sizes"), policy, region)
+        axes = _sized(call, which, call.constant(3, "sizes", rank=1), policy, region)
     _emit(call, mode, axes, coordinates, rounding_mode, outside, sampling)
 
 
 def _upsample(call: Call) -> None:
     mode = call.attribute("mode", "nearest")
     given = call.opset < 9
-    scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales")
+    scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales", rank=1)
     axes = _scaled(call, range(len(call.shape(0))), scales, ())
     _emit(call, mode, axes, "asymmetric", "floor", None)
 

@@ -23,7 +23,7 @@ def axes_of(call: Call, input_since: int) -> tuple[int, ...] | None:
         return None if axes is None else tuple(axes)
     if not call.has(1):
         return None
-    return tuple(int(axis) for axis in call.constant(1, "axes").reshape(-1))
+    return tuple(int(axis) for axis in call.constant(1, "axes", rank=1).reshape(-1))
 
 
 def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:
@@ -32,7 +32,7 @@ def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:
 
 
 def _reshape(call: Call) -> None:
-    wanted = [int(n) for n in call.constant(1, "shape")]
+    wanted = [int(n) for n in call.constant(1, "shape", rank=1)]
     source = call.shape(0)
     if not call.attribute("allowzero", 0):
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
@@ -112,7 +112,7 @@ def _constant(call: Call) -> None:
 
 
 def _constant_of_shape(call: Call) -> None:
-    shape = tuple(int(n) for n in call.constant(0, "shape"))
+    shape = tuple(int(n) for n in call.constant(0, "shape", rank=1))
     tensor = call.attribute("value")
     if tensor is None:
         call.emit(fill(shape, 0.0), ())
@@ -134,7 +134,7 @@ def _size(call: Call) -> None:
 
 def _range(call: Call) -> None:
     roles = ("start", "limit", "delta")
-    start, limit, delta = (call.constant(k, role).item() for k, role in enumerate(roles))
+    start, limit, delta = (call.constant(k, role, rank=0).item() for k, role in enumerate(roles))
     if delta == 0:
         raise InvalidModel(f"Range node {call.name}: delta is 0")
     if abs((limit - start) / delta) > LARGEST:

@@ -65,6 +65,11 @@ class Loaded:
         return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
 
     @property
+    def frozen(self) -> tuple[str, ...]:
+        """The graph inputs that are constants."""
+        return self.compiled.frozen
+
+    @property
     def assumed(self) -> tuple[Assumed, ...]:
         """What the plan has, and what kernels state."""
         return (*self.compiled.plan.assumed, *self.compiled.stated)
