@@ -83,6 +83,7 @@ def _with_axes_behind(proto: onnx.ModelProto) -> onnx.ModelProto:
     while any(_axis(node) is not None for node in typed.graph.node):
         if not _unsqueeze_operands(typed.graph, _ranks(typed)):
             break  # the converter says why
+    _unsqueeze_slopes(typed.graph, _ranks(typed))
     return typed
 
 
@@ -123,12 +124,29 @@ def _unsqueeze_operands(graph: onnx.GraphProto, ranks: dict[str, int]) -> bool:
         changed = True
         node.attribute.remove(axis)
         if behind:
-            name = _fresh(f"{node.input[1]}_unsqueezed_{index}", graph)
-            axes = list(range(second, second + behind))
-            unsqueeze = helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
-            node.input[1] = name
-            graph.node.insert(index, unsqueeze)
+            _unsqueeze(graph, index, second, behind)
     return changed
+
+
+def _unsqueeze_slopes(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
+    """The slopes of a PRelu, which were one for each channel, as later opsets broadcast them."""
+    for index in reversed(range(len(graph.node))):
+        node = graph.node[index]
+        if node.op_type != "PRelu" or not all(name in ranks for name in node.input):
+            continue
+        first, second = (ranks[name] for name in node.input)
+        if second == 1 and first > 2:
+            _unsqueeze(graph, index, second, first - 2)
+
+
+def _unsqueeze(graph: onnx.GraphProto, index: int, rank: int, behind: int) -> None:
+    """Give the second operand of a node as many axes of extent 1 behind those that it has."""
+    node = graph.node[index]
+    name = _fresh(f"{node.input[1]}_unsqueezed_{index}", graph)
+    axes = list(range(rank, rank + behind))
+    unsqueeze = helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
+    node.input[1] = name
+    graph.node.insert(index, unsqueeze)
 
 
 def _fresh(wanted: str, graph: onnx.GraphProto) -> str:

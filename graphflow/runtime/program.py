@@ -119,9 +119,9 @@ class OpenTensor:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a tensor of a dtype that kernels may have."""
+        """Whether it is a tensor of a dtype that kernels may have; `?` stands for no tensor."""
         try:
-            return np.dtype(self.dtype).kind in _KINDS
+            return self.dtype != "?" and np.dtype(self.dtype).kind in _KINDS
         except TypeError:
             return False
 
