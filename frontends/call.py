@@ -337,7 +337,7 @@ class Call:
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
         kernels names each by its `part`.  On an `open_axis` the model may say another extent.  A
         kernel on float32 may be given tensors of 16 bits: it moves them as they are, or casts are
-        put around it, so that what leaves for memory is rounded once.
+        put around it, so that each of the node's results is rounded once.
         """
         result = self.outputs[0] if output is None else output
         self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part, open_axis)
@@ -378,8 +378,6 @@ class Call:
                 rounding = cast(self.context.graph.values[name].shape, WIDE, half)
                 title = f"{part}.{half}" if part else half
                 self._add(rounding, (name,), (result,), title, open_axis)
-                # Kernels that compute go on with what was not rounded.
-                self.context.widened[result] = name
 
     def _declared_half(self, result: str) -> str | None:
         """The type of a tensor that is declared as a float of 16 bits."""

@@ -74,6 +74,9 @@ def _emit_cast(call: Call, target: str) -> None:
     call.attribute("round_mode")
     check_dtype(f"{call.op} node {call.name}: target", target)
     saturate = bool(call.attribute("saturate", 1))
+    if call.stored_dtype() == target:
+        call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
+        return
     call.emit(cast(call.shape(0), call.dtype(), target, saturate), call.inputs[:1])
 
 

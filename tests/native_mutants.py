@@ -84,7 +84,7 @@ MUTANTS: dict[str, Mutant] = {
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
     "idle lanes take part in reductions": Mutant([(emit, "_neutral", lambda op, dtype: 1)], 92),
     "a divisor is not made safe": Mutant([(Expressions, "_integer_div", plain_division)], 40),
-    "a condition is dropped": Mutant([(emit._Kernel, "_if", no_guard)], 6),
+    "a condition is dropped": Mutant([(emit._Part, "_if", no_guard)], 6),
     "integers compare as unsigned": Mutant([(Expressions, "_compare", other_signedness)], 11),
     "integers are widened as unsigned": Mutant([(Expressions, "cast", widened_as_unsigned)], 8),
     "NaN is greater": Mutant([(emit_expr, "FLOAT_COMPARISONS", FLOAT_COMPARISONS | {"gt": "ugt",

@@ -139,7 +139,7 @@ def foreign_form(definition: PrimFunc) -> Alternative:
 def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
     """Movement with the operands in layouts of one family, which is not row-major."""
     moves = moves_of(definition)
-    if not moves or len(definition.outputs) != 1:
+    if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
         return
     rank = len(definition.outputs[0].shape)
     others = families(rank, target.lanes())[1:]
