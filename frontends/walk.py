@@ -98,6 +98,8 @@ class Walk:
 
     def _is_missing(self, item: Item) -> bool:
         """Whether `item` reads what is not there, and so leaves out more."""
+        if not self._missing:
+            return False
         step = item.step if isinstance(item, After) else item
         if isinstance(item, After):
             reads, writes = item.reads, item.writes
@@ -213,13 +215,13 @@ class Walk:
             return False
         otherwise = step.op in self.operators.kernels or self.operators.has_body(step, self.context)
         try:
-            if otherwise and not folding.is_small(step):
-                return False
-            results = folding.evaluate(step)
+            results = folding.evaluate_small(step) if otherwise else folding.evaluate(step)
         except UnsupportedOp:
             if otherwise:
                 return False
             raise
+        if results is None:
+            return False
         self._add_constants(results)
         return True
 
