@@ -98,6 +98,8 @@ class Walk:
 
     def _is_missing(self, item: Item) -> bool:
         """Whether `item` reads what is not there, and so leaves out more."""
+        if not self._missing:
+            return False
         step = item.step if isinstance(item, After) else item
         if isinstance(item, After):
             reads, writes = item.reads, item.writes
@@ -163,16 +165,18 @@ class Walk:
 
     def _becomes_kernels(self, step: Step) -> bool:
         """Import `step` as kernels; False where its body has outputs that they do not."""
-        mark = self.context.mark()
         others = [name for name in step.node.output[1:] if name in self.context.read]
+        if not others or not self.operators.has_body(step, self.context):
+            check_guard(step, self.context)
+            self._emit(step)
+            return True
+        mark = self.context.mark()
         try:
             check_guard(step, self.context)
             self._emit(step)
         except ValuesNeeded:
             raise
         except UnsupportedOp:
-            if not others or not self.operators.has_body(step, self.context):
-                raise
             self.context.undo(mark)
             return False
         return True
@@ -180,28 +184,32 @@ class Walk:
     def _emit(self, step: Step) -> None:
         """Import `step` as kernels; as a constant where kernels refuse and the inputs are known."""
         context = self.context
-        constant = context.folding.has_constant_inputs(step)
-        mark, guards = context.mark(), len(context.graph.guards)
+        if not context.folding.has_constant_inputs(step):
+            self._emit_kernels(step)
+            return
+        mark = context.mark()
         try:
-            if _asks_for_types(step, context):
-                context.declare(step)
-            call = Call(step, context)
-            self.operators.kernels[step.op](call)
-            call.finish()
-            if step.guard and len(context.graph.guards) > guards:
-                raise UnsupportedOp(f"a run checks its inputs, also where {step.guard} discards it")
+            self._emit_kernels(step)
         except UnsupportedOp as error:
-            if not constant:
-                raise
             context.undo(mark)
             try:
                 self._add_constants(context.folding.evaluate(step))
             except UnsupportedOp:
                 raise error from None
             return
+        context.folding.defer(step)
+
+    def _emit_kernels(self, step: Step) -> None:
+        context = self.context
+        guards = len(context.graph.guards)
+        if _asks_for_types(step, context):
+            context.declare(step)
+        call = Call(step, context)
+        self.operators.kernels[step.op](call)
+        call.finish()
+        if step.guard and len(context.graph.guards) > guards:
+            raise UnsupportedOp(f"a run checks its inputs, also where {step.guard} discards it")
         self.placed.append(step)
-        if constant:
-            context.folding.defer(step)
 
     def _folded(self, step: Step) -> bool:
         """Whether the results are constants and computed now."""
@@ -213,13 +221,13 @@ class Walk:
             return False
         otherwise = step.op in self.operators.kernels or self.operators.has_body(step, self.context)
         try:
-            if otherwise and not folding.is_small(step):
-                return False
-            results = folding.evaluate(step)
+            results = folding.evaluate_small(step) if otherwise else folding.evaluate(step)
         except UnsupportedOp:
             if otherwise:
                 return False
             raise
+        if results is None:
+            return False
         self._add_constants(results)
         return True
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any
@@ -57,9 +58,8 @@ class Digests:
         if isinstance(value, type | FunctionType):
             return _joined("name", (_found_by_name(value),))
         if is_dataclass(value) and not isinstance(value, type):
-            return self._all(
-                _name(type(value)), [getattr(value, field.name) for field in fields(value)]
-            )
+            kind, names = _fields_of(type(value))
+            return self._all(kind, [getattr(value, name) for name in names])
         if isinstance(value, list):
             return self._all("list", value)
         if isinstance(value, Mapping):
@@ -74,13 +74,17 @@ class Digests:
         return _joined(kind, [self.of(part) for part in parts])
 
 
-def _joined(kind: str, parts: Any) -> bytes:
-    made = blake2b(digest_size=SIZE)
-    made.update(kind.encode() + b"\0")
+def _joined(kind: str, parts: Iterable[bytes]) -> bytes:
+    text = [kind.encode(), b"\0"]
     for part in parts:
-        made.update(len(part).to_bytes(8, "little"))
-        made.update(part)
-    return made.digest()
+        text += (len(part).to_bytes(8, "little"), part)
+    return blake2b(b"".join(text), digest_size=SIZE).digest()
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(kind: type) -> tuple[str, tuple[str, ...]]:
+    """The name of a dataclass, and those of its fields."""
+    return _name(kind), tuple(field.name for field in fields(kind))
 
 
 def _name(value: type | FunctionType) -> str:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from single import assert_same_as_peer, noise, peer, single
 from texts import assert_agrees, parsed
 
-from graphflow.errors import UnsupportedOp
+from graphflow.errors import GraphflowError, UnsupportedOp
 from graphflow.frontends import OPERATORS, folding, import_model
 from graphflow.graph import canonicalize, interpret_graph
 
@@ -115,6 +115,39 @@ def test_shapes_of_weights_are_known_whatever_their_size():
     model = parsed(text, w=noise(64, 64).astype(np.float16))
     graph = canonicalize(import_model(model))
     assert [node.op for node in graph.nodes] == ["Reshape"]
+
+
+ONE = numpy_helper.from_array(np.ones(1, I64))
+
+WRITTEN_DOWN = [
+    ("Unsqueeze", {0: noise(3)}, 11, {"axes": [0, 2]}),
+    ("Unsqueeze", {0: noise(3), 1: np.array([-1, 0], I64)}, 13, {}),
+    ("Squeeze", {0: noise(1, 3, 1)}, 13, {}),
+    ("Flatten", {0: noise(2, 3, 4)}, 13, {"axis": -1}),
+    ("Reshape", {0: noise(2, 3, 4), 1: np.array([0, -1, 2], I64)}, 13, {}),
+    ("Reshape", {0: noise(0, 3), 1: np.array([3, 0], I64)}, 14, {"allowzero": 1}),
+    ("Identity", {0: np.array(2.5, F32)}, 13, {}),
+    ("ConstantOfShape", {0: np.array([2, 3], I64)}, 9, {}),
+    ("ConstantOfShape", {0: np.array([], I64)}, 9, {"value": ONE}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITTEN_DOWN, ids=lambda case: case[0])
+def test_what_follows_from_a_shape_needs_no_evaluator(case, monkeypatch):
+    op, constants, opset, attributes = case
+    model = single(op, [], opset, constants, **attributes)
+    expected = peer(model, {})["o0"]
+    monkeypatch.delattr(folding, "ReferenceEvaluator")
+    actual = folded(model)["o0"]
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_damaged_value_of_a_filled_tensor_is_an_error_of_graphflow():
+    value = TensorProto(data_type=TensorProto.FLOAT, dims=[1], raw_data=b"12")
+    model = single("ConstantOfShape", [], 9, {0: np.array([2, 3], I64)}, value=value)
+    with pytest.raises(GraphflowError):
+        import_model(model)
 
 
 def test_limits_refuse_by_name():

@@ -65,7 +65,10 @@ def simplify_kernel(func: PrimFunc) -> Rewrite:
 def _simplify_body(body: Body, domain: Domain) -> Body:
     out: list[Stmt] = []
     for stmt in body:
-        out += _simplify_stmt(stmt, domain)
+        if isinstance(stmt, Block) and domain is ANYWHERE:
+            out.append(_simplify_stage(stmt))
+        else:
+            out += _simplify_stmt(stmt, domain)
     if len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True)):
         return body
     return tuple(out)
@@ -78,8 +81,6 @@ def _simplify_stmt(stmt: Stmt, domain: Domain) -> Body:
             return _simplify_loop(stmt, domain)
         case If():
             return _simplify_if(stmt, domain)
-        case Block() if domain is ANYWHERE:
-            return (_simplify_stage(stmt),)
         case Block():
             body = _simplify_body(stmt.body, domain)
             return (stmt if body is stmt.body else replace(stmt, body=body),)

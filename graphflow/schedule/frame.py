@@ -56,18 +56,23 @@ class Step:
 def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     """The places that a rewrite states, without names that simplification took away after it."""
     now = done.func
-    stated = {old: tuple(n for n in new if has_place(now, n)) for old, new in done.places.items()}
     # Names are unique in a kernel, so those of a stage that both have are where they were.
-    common = {id(stmt) for stmt in before.body} & {id(stmt) for stmt in now.body}
+    common = {*map(id, before.body), *map(id, before.params)}
+    common &= {*map(id, now.body), *map(id, now.params)}
     old_names, new_names = (_names_beside(func, common) for func in (before, now))
+    stated = {
+        old: tuple(n for n in new if n in new_names or has_place(now, n))
+        for old, new in done.places.items()
+    }
     gone = {old: () for old in old_names if old not in new_names and old not in stated}
     return {**stated, **gone}
 
 
 def _names_beside(func: PrimFunc, common: set[int]) -> dict[str, None]:
-    """The names of places, in program order, without those in the statements in `common`."""
-    rest = replace(func, body=tuple(stmt for stmt in func.body if id(stmt) not in common))
-    return dict.fromkeys(place_names(rest))
+    """The names of places, in program order, without those in what is `common`."""
+    params = tuple(param for param in func.params if id(param) not in common)
+    body = tuple(stmt for stmt in func.body if id(stmt) not in common)
+    return dict.fromkeys(place_names(replace(func, params=params, body=body)))
 
 
 def _argument_text(value: Any) -> str:

@@ -67,6 +67,8 @@ def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
+    if not domain.axes:
+        return
     holding = tuple(stmt for stmt in func.body if has_name(stmt, loop))
     kinds = {s.var: s.kind for s in loops_of(holding)}
     lanes = [axis.var.name for axis in domain.axes if kinds[axis.var] is LoopKind.VECTORIZED]

@@ -202,12 +202,13 @@ def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
             return Allocate(new)
         return stmt
 
-    def relaid(stmt: Stmt) -> Body:
+    found: list[Stmt] = []
+    for stmt in body:
         if isinstance(stmt, Block) and old not in mentioned(stmt):
-            return (stmt,)
-        return map_body(map_expressions((stmt,), on_expr), on_stmt)
-
-    return tuple(new for stmt in body for new in relaid(stmt))
+            found.append(stmt)
+        else:
+            found += map_body(map_expressions((stmt,), on_expr), on_stmt)
+    return tuple(found)
 
 
 def padding_stage(

@@ -118,10 +118,10 @@ def _path(func: PrimFunc, place: str) -> Path:
 
 def _way(body: Body, place: str) -> Path | None:
     for position, stmt in enumerate(body):
+        if isinstance(stmt, Block) and stmt.name != place and place not in _names_inside(stmt):
+            continue  # first what most statements of a wide kernel are
         if name_of(stmt) == place:
             return ((position, False),)
-        if isinstance(stmt, Block) and place not in _names_inside(stmt):
-            continue
         for otherwise in (False, True) if isinstance(stmt, If) else (False,):
             further = _way(_below(stmt, otherwise), place)
             if further is not None:
@@ -211,10 +211,10 @@ def require_fresh(func: PrimFunc, *names: str) -> None:
     wanted = set(names)
     taken = wanted & {p.buffer.name for p in func.params}
     for stmt in func.body:
-        if isinstance(stmt, Block):
-            taken |= wanted & _names_inside(stmt).keys() | wanted & {stmt.name}
-        else:
+        if not isinstance(stmt, Block):
             taken |= wanted & set(names_in((stmt,)))
+        elif stmt.name in wanted or not wanted.isdisjoint(_names_inside(stmt)):
+            taken |= wanted & {stmt.name, *_names_inside(stmt)}
     clash = [name for name in names if name in taken]
     if clash or len(set(names)) != len(names):
         raise ScheduleError(f"{func.name} uses the name {(clash or list(names))[0]} already")

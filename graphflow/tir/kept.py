@@ -31,15 +31,14 @@ def kept(find: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
     """`find`, a function of nothing but an immutable object, called once for each object."""
 
     def found(subject: Subject) -> Finding:
+        # Most calls find something, and wide kernels have millions of them: one `try`, no test.
         try:
-            findings = subject._findings
-        except AttributeError:
-            findings = {}
-            object.__setattr__(subject, "_findings", findings)
-        try:
-            known: Finding = findings[find]
-        except KeyError:
-            known = findings[find] = find(subject)
+            known: Finding = subject._findings[find]
+        except (AttributeError, KeyError):
+            known = find(subject)
+            if not hasattr(subject, "_findings"):
+                object.__setattr__(subject, "_findings", {})
+            subject._findings[find] = known
         return known
 
     return found
