@@ -2,6 +2,7 @@
 
 from graphflow.frontends.importer import OPERATORS, check_supported, import_model
 from graphflow.frontends.load import read_model, symbolic_inputs, tensor_names
+from graphflow.frontends.operator_table import operator_document
 from graphflow.frontends.signature import input_defaults, signature
 from graphflow.frontends.values import fixed_values
 
@@ -11,6 +12,7 @@ __all__ = [
     "fixed_values",
     "import_model",
     "input_defaults",
+    "operator_document",
     "read_model",
     "signature",
     "symbolic_inputs",
