@@ -104,7 +104,8 @@ def _dropout(call: Call) -> None:
 
 
 def _activation(op: str, defaults: dict[str, float], call: Call) -> None:
-    attributes = {name: float(call.attribute(name, n)) for name, n in defaults.items()}
+    # Attributes are float32, and so are their defaults: 0.2 left out is 0.2 stated.
+    attributes = {name: float(np.float32(call.attribute(name, n))) for name, n in defaults.items()}
     call.emit(unary(op, call.shape(0), call.dtype(), attributes))
 
 

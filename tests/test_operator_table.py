@@ -171,3 +171,26 @@ def test_affine_grid_asks_for_its_size() -> None:
     (want,) = interpret_graph(known, {"i0": arrays[0]}).values()
     np.testing.assert_array_equal(got, want)
     assert isinstance(model, onnx.ModelProto)
+
+
+# What tests/test_every_operator.py found ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (2, 3, 0), (0, 3), (1, 0), (3, 0, 2)])
+def test_views_of_tensors_without_elements(shape: tuple[int, ...]) -> None:
+    """Joining the axes of such a tensor lost the one before the empty one."""
+    x = np.zeros(shape, "float32")
+    exe = gf.compile(single("Identity", [x], 19), options=gf.Options(workers=0, fallback=None))
+    assert exe(x).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("op", "given"), [("HardSigmoid", {"alpha": 0.2, "beta": 0.5}), ("LeakyRelu", {"alpha": 0.01})]
+)
+def test_an_attribute_left_out_is_its_default_stated(op: str, given: dict[str, float]) -> None:
+    x = noise(40).astype("float64")
+    results = []
+    for attributes in ({}, given):
+        graph = import_model(single(op, [x], 16, **attributes))
+        results.append(interpret_graph(graph, {"i0": x})["o0"])
+    np.testing.assert_array_equal(*results)
