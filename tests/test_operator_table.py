@@ -194,3 +194,11 @@ def test_an_attribute_left_out_is_its_default_stated(op: str, given: dict[str, f
         graph = import_model(single(op, [x], 16, **attributes))
         results.append(interpret_graph(graph, {"i0": x})["o0"])
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("op", "opset"), [("AveragePool", 19), ("MaxPool", 12), ("LpPool", 18)])
+def test_ceil_mode_counts_with_automatic_pads_too(op: str, opset: int, auto_pad: str) -> None:
+    x = noise(1, 2, 5, 8)
+    given = {"kernel_shape": [2, 3], "strides": [3, 3], "ceil_mode": 1, "auto_pad": auto_pad}
+    assert_same_as_peer(single(op, [x], opset, **given), {"i0": x})
