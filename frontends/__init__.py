@@ -1,8 +1,9 @@
 """Frontends: models from outside become operator graphs."""
 
 from graphflow.frontends.importer import OPERATORS, check_supported, import_model
-from graphflow.frontends.load import read_model, symbolic_inputs, tensor_names
+from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
 from graphflow.frontends.operator_table import operator_document
+from graphflow.frontends.read import read_model
 from graphflow.frontends.signature import input_defaults, signature
 from graphflow.frontends.values import fixed_values
 
@@ -10,6 +11,7 @@ __all__ = [
     "OPERATORS",
     "check_supported",
     "fixed_values",
+    "frozen_inputs",
     "import_model",
     "input_defaults",
     "operator_document",

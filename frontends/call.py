@@ -218,6 +218,7 @@ class Call:
         self.op = proto.op_type
         self.opset = step.opset
         """The opset that the node was written for: the model's, or that of a function."""
+        self._trusted = step.trusted
         self.name = context.unique_node_name(step.name)
         self.inputs = tuple(proto.input)
         self.outputs = tuple(proto.output)
@@ -230,7 +231,14 @@ class Call:
         if name not in self._attributes:
             return default
         value = onnx.helper.get_attribute_value(self._attributes[name])
-        return value.decode() if isinstance(value, bytes) else value
+        if not isinstance(value, bytes):
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: attribute {name} is {value!r}, which is not UTF-8"
+            ) from None
 
     def required(self, name: str) -> Any:
         """The attribute's value; `InvalidModel` where it is missing."""
@@ -278,18 +286,29 @@ class Call:
         array = self.context.known.get(self.inputs[position]) if self.has(position) else None
         return array.astype(WIDE) if array is not None and array.dtype.name in HALVES else array
 
-    def constant(self, position: int, role: str) -> Array:
+    def constant(self, position: int, role: str, rank: int | None = None) -> Array:
         """The contents of an input that decides shapes.
 
         `ValuesNeeded` where they follow from values of graph inputs that are not known,
-        `UnsupportedOp` where they cannot be found out.
+        `UnsupportedOp` where they cannot be found out, `InvalidModel` where the input has another
+        rank than the one given; bodies that ONNX itself gives to operators do not all keep to it.
         """
         array = self.context.constant(self.inputs[position]) if self.has(position) else None
         if array is None:
             tensor = self.value(position).name
             asked = f"{self.op} node {self.name}: input {tensor} ({role})"
             raise contents_missing(self.context.graph, self.context.known, tensor, asked)
+        if rank is not None and array.ndim != rank and not self._trusted:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: input {self.inputs[position]} ({role}) has shape "
+                f"{array.shape}, and its rank must be {rank}"
+            )
         return array
+
+    @property
+    def title(self) -> str:
+        """The node as messages name it."""
+        return f"{self.op} node {self.name}"
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         """Raise `UnsupportedOp` for this node."""
@@ -318,7 +337,7 @@ class Call:
         `inputs` are all of the node's unless given, `output` its first; a node that becomes several
         kernels names each by its `part`.  On an `open_axis` the model may say another extent.  A
         kernel on float32 may be given tensors of 16 bits: it moves them as they are, or casts are
-        put around it, so that each of the node's results is rounded once.
+        put around it, so that what leaves for memory is rounded once.
         """
         result = self.outputs[0] if output is None else output
         self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part, open_axis)
@@ -359,6 +378,8 @@ class Call:
                 rounding = cast(self.context.graph.values[name].shape, WIDE, half)
                 title = f"{part}.{half}" if part else half
                 self._add(rounding, (name,), (result,), title, open_axis)
+                # Kernels that compute go on with what was not rounded.
+                self.context.widened[result] = name
 
     def _declared_half(self, result: str) -> str | None:
         """The type of a tensor that is declared as a float of 16 bits."""

@@ -18,7 +18,6 @@ from onnx import TensorProto, defs
 from graphflow.errors import GraphflowError
 from graphflow.frontends.folding import RANDOM
 from graphflow.frontends.importer import OPERATORS, RESOLVED, REWRITTEN, import_model
-from graphflow.frontends.load import OLDEST_OPSET
 from graphflow.frontends.probes import (
     PROBES,
     ElementType,
@@ -27,6 +26,7 @@ from graphflow.frontends.probes import (
     schema_model,
     tensor_element,
 )
+from graphflow.frontends.upgrade import OLDEST_OPSET
 from graphflow.graph import OperatorGraph
 
 LATEST = 28

@@ -7,8 +7,7 @@ buffers.  A model with operators that are not built is refused once, with all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx
 from numpy.typing import ArrayLike
@@ -27,7 +26,7 @@ from graphflow.frontends.call import (
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL
-from graphflow.frontends.load import LoadedModel, load_model, read_model
+from graphflow.frontends.load import LoadedModel, load_model
 from graphflow.frontends.ops_compaction import COMPACTION
 from graphflow.frontends.ops_einsum import EINSUM
 from graphflow.frontends.ops_elementwise import ELEMENTWISE
@@ -46,6 +45,7 @@ from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.rewrites import REWRITES, Rewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
@@ -90,22 +90,24 @@ REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
 
 
 def import_model(
-    model: str | Path | bytes | onnx.ModelProto,
+    model: Model,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
+    overridable: Collection[str] = (),
     fallback: bool = False,
 ) -> OperatorGraph:
-    """The operator graph of an ONNX model, opset 7 or later.
+    """The operator graph of an ONNX model.
 
     `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
-    whole inputs; the graph then means something for these values only.  Raises `InvalidModel` for a
-    model, shapes or values that are wrong, and `ValuesNeeded` where shapes depend on values that
-    are not given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes
-    part of a section of the graph.
+    whole inputs; the graph then means something for these values only.  `overridable` names graph
+    inputs whose initializers are defaults and not constants.  Raises `InvalidModel` for a model,
+    shapes or values that are wrong, and `ValuesNeeded` where shapes depend on values that are not
+    given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes part of a
+    section of the graph.
     """
     model = read_model(model)
     values = fixed_values(model, input_values or {})
-    loaded = load_model(model, shapes_with(input_shapes or {}, values))
+    loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
     proto = loaded.graph
     steps = _steps(proto, _opsets(loaded.header))
     context = _context(loaded)
@@ -122,7 +124,7 @@ def import_model(
     return context.graph
 
 
-def check_supported(model: str | Path | bytes | onnx.ModelProto) -> None:
+def check_supported(model: Model) -> None:
     """Raise `UnsupportedOp` for what no shapes can make importable.
 
     These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether

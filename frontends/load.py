@@ -1,36 +1,38 @@
-"""Reading ONNX models: from a path, bytes or a proto to a checked graph with all shapes known.
+"""From a model as it is given to a checked graph with all shapes known.
 
 In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  Input shapes are fixed, and ONNX's own checker and shape inference
+edited.  The model is read and checked, freedoms of exporters are removed, an old opset is
+converted, input shapes are fixed, and ONNX's own checker and shape inference
 have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
 built raise `UnsupportedOp`.
 
-Weights are not copied: checker and inference see a graph in which large initializers stand as
+Weights are not copied: all of onnx's own code sees a graph in which large initializers stand as
 inputs, so that hundreds of megabytes are not serialized three times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, helper, shape_inference
 
 from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
+from graphflow.frontends.payload import require_extents
+from graphflow.frontends.read import Model, read_model
+from graphflow.frontends.repair import STANDARD, repair
 from graphflow.frontends.steps import Step, subgraphs
-
-OLDEST_OPSET = 7
-"""The first opset with today's broadcasting."""
-
+from graphflow.frontends.upgrade import upgraded
 
 LARGE = 1024
 """Elements from which on an initializer is taken not to decide shapes."""
+
+_REFUSALS = (checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError)
+"""What onnx's own code raises; a RuntimeError is an exception of its C++."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +54,50 @@ class LoadedModel:
 
 
 def load_model(
-    model: str | Path | bytes | onnx.ModelProto,
+    model: Model,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    overridable: Collection[str] = (),
 ) -> LoadedModel:
-    """`model`, checked and with static shapes; see the module's text."""
+    """`model`, checked and with static shapes; see the module's text.
+
+    Initializers that are graph inputs too are constants, but for those that `overridable` names.
+    """
     given = read_model(model)
-    proto = _without_large_initializers(given)
-    try:
-        checker.check_model(proto)
-    except (checker.ValidationError, ValueError) as error:
-        raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
+    settable = settable_inputs(given, overridable)
+    proto = _without_large_initializers(given, settable)
+    repair(proto)
+    inputs = {info.name: info for info in proto.graph.input}
+    extents = {tensor.name: tuple(tensor.dims) for tensor in given.graph.initializer}
+    wanted = dict(input_shapes or {})
+    frozen = [name for name in wanted if name in extents and name not in settable]
+    if frozen:
+        raise InvalidModel(
+            f"shapes are given for {frozen}, whose initializers are constants; leave them out, or "
+            f"compile with overridable={frozen}"
+        )
+    _fix_shapes([inputs[name] for name in settable], extents, wanted)
+    older = _opset(proto)
+    _check(proto)
+    proto = _upgraded(proto, older)
     opset = _opset(proto)
     _write_defaults(proto, opset)
     if given.graph.sparse_initializer:
         names = [sparse.values.name for sparse in given.graph.sparse_initializer]
         raise UnsupportedOp(f"sparse initializers {names} are not built; store them as dense ones")
-    inputs = {info.name: info for info in proto.graph.input}
-    settable = [inputs[name] for name in settable_inputs(given)]
-    _fix_shapes(settable, dict(input_shapes or {}))
     typed, is_inferred = _inferred(proto)
-    header = onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import)
-    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
-    initializers = tuple(given.graph.initializer)
+    graph = typed.graph
+    for info in (*graph.value_info, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        require_extents([d.dim_value for d in dims if d.HasField("dim_value")], info.name)
+    inputs = {info.name: info for info in graph.input}
     return LoadedModel(
-        typed.graph, opset, tuple(settable), initializers, header, functions, is_inferred
+        graph,
+        opset,
+        inputs=tuple(inputs[name] for name in settable),
+        initializers=tuple(given.graph.initializer),
+        header=onnx.ModelProto(ir_version=typed.ir_version, opset_import=typed.opset_import),
+        functions={(f.domain, f.name, f.overload): f for f in proto.functions},
+        is_inferred=is_inferred,
     )
 
 
@@ -86,76 +108,158 @@ def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
             write_defaults(schema, node)
 
 
-def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
-    """The model with its types, and whether inference agreed to all of it.
+def _without_large_initializers(given: onnx.ModelProto, settable: Sequence[str]) -> onnx.ModelProto:
+    """A copy without large initializers, whose inputs are those that a caller may set, and them.
 
-    It looks into branches that are never taken: exporters guard the squeezing of an axis by a
-    question for its extent.  So where there are branches, a second look forgives errors.
+    An initializer that was listed as an input keeps nothing of it: its own type is known best.
     """
-    try:
-        typed = shape_inference.infer_shapes(
-            proto, check_type=True, strict_mode=True, data_prop=True
-        )
-    except (shape_inference.InferenceError, checker.ValidationError, ValueError) as error:
-        bodies = (node for function in proto.functions for node in function.node)
-        if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
-            raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
-    else:
-        return typed, True
-    return shape_inference.infer_shapes(proto, data_prop=True), False
-
-
-def _without_large_initializers(given: onnx.ModelProto) -> onnx.ModelProto:
-    graph = onnx.GraphProto(name=given.graph.name or "graph")
-    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+    graph = onnx.GraphProto(name=given.graph.name)
+    for field in ("node", "output", "value_info", "sparse_initializer"):
         getattr(graph, field).extend(getattr(given.graph, field))
-    named, settable = {info.name for info in given.graph.input}, set(settable_inputs(given))
+    wanted = set(settable)
+    frozen = {tensor.name for tensor in given.graph.initializer} - wanted
+    graph.input.extend(info for info in given.graph.input if info.name not in frozen)
     for tensor in given.graph.initializer:
         if tensor.name in settable:
             continue  # a default that a run may override decides no shape
         if prod(tensor.dims) < LARGE:
             graph.initializer.append(tensor)
-        elif tensor.name not in named:
+        elif tensor.name not in wanted:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             graph.input.append(info)
-    proto = onnx.ModelProto(ir_version=given.ir_version, graph=graph)
+    # From version 4 on an initializer need not be listed as an input.
+    proto = onnx.ModelProto(ir_version=max(given.ir_version, 4), graph=graph)
     proto.opset_import.extend(given.opset_import)
     proto.functions.extend(given.functions)
+    if given.ir_version < 3 and not given.opset_import:
+        proto.opset_import.add(domain="", version=1)  # as the standard has it
     return proto
 
 
+def _check(proto: onnx.ModelProto) -> None:
+    """Onnx's checker, which wants a type and a shape on each output, though both are inferred."""
+    bare = [info for info in proto.graph.output if not _has_tensor_shape(info)]
+    kept = onnx.GraphProto(output=bare)
+    for info in bare:
+        if not info.type.WhichOneof("value"):
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.elem_type = info.type.tensor_type.elem_type or 1
+            info.type.tensor_type.shape.SetInParent()
+    try:
+        checker.check_model(proto)
+    except _REFUSALS as error:
+        raise InvalidModel(f"the ONNX checker refuses the model: {error}") from None
+    for info, before in zip(bare, kept.output, strict=True):
+        info.CopyFrom(before)
+
+
+def _has_tensor_shape(info: onnx.ValueInfoProto) -> bool:
+    tensor = info.type.tensor_type
+    return bool(tensor.elem_type) and tensor.HasField("shape")
+
+
+def _upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """In an opset that is built."""
+    try:
+        return upgraded(proto, opset)
+    except _REFUSALS as error:
+        raise InvalidModel(f"ONNX shape inference refuses the model: {error}") from None
+
+
+def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
+    """With the types of all tensors, and whether inference agreed to all of the model.
+
+    Inner shapes that contradict inference do not count: editing a model's batch size often leaves
+    such shapes behind.  Those of inputs and outputs are the model's promise to its users, and have
+    to be true.  Inference looks into branches that are never taken: exporters guard the squeezing
+    of an axis by a question for its extent.  So where there are branches, a last look forgives
+    errors.
+    """
+    try:
+        return _infer(proto), True
+    except _REFUSALS as error:
+        first = error
+    try:
+        return _infer(_without_inner_shapes(proto)), True
+    except _REFUSALS:
+        bodies = (node for function in proto.functions for node in function.node)
+        if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
+            raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
+    return shape_inference.infer_shapes(proto, data_prop=True), False
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """With data propagation, which keeps some 160 bytes for each element that it follows, or
+    without where that is more than there is."""
+    options = {"check_type": True, "strict_mode": True}
+    try:
+        return shape_inference.infer_shapes(proto, **options, data_prop=True)
+    except MemoryError:
+        return shape_inference.infer_shapes(proto, **options, data_prop=False)
+
+
+def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which inner results of standard operators have no shape; inference finds it."""
+    plain = onnx.ModelProto()
+    plain.CopyFrom(proto)
+    found = {name for node in plain.graph.node if node.domain in STANDARD for name in node.output}
+    for info in plain.graph.value_info:
+        if info.name in found and info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+    return plain
+
+
 def _opset(proto: onnx.ModelProto) -> int:
-    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    versions = [entry.version for entry in proto.opset_import if entry.domain in STANDARD]
     if not versions:
-        raise InvalidModel("the model imports no opset of the standard domain; it needs one")
-    if versions[0] < OLDEST_OPSET:
+        raise InvalidModel(
+            "the model imports no opset of the standard domain, and has operators of it; add an "
+            "entry to opset_import"
+        )
+    if versions[0] < 1:
+        raise InvalidModel(f"the model imports opset {versions[0]}; the first one is 1")
+    if versions[0] > onnx.defs.onnx_opset_version():
         raise UnsupportedOp(
-            f"opset {versions[0]} is older than {OLDEST_OPSET}, the first one that is built; "
-            f"convert the model with onnx.version_converter.convert_version(model, 17)"
+            f"the model imports opset {versions[0]}; the newest one that onnx {onnx.__version__} "
+            f"knows is {onnx.defs.onnx_opset_version()}; install a newer onnx"
         )
     return int(versions[0])
 
 
-def settable_inputs(proto: onnx.ModelProto) -> list[str]:
-    """The names of the graph inputs that a caller may set.
+def settable_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> list[str]:
+    """The names of the graph inputs that a caller may set: those without an initializer, and the
+    ones that `overridable` names.
 
     Before IR version 4 each initializer had to be listed as an input too, without meaning that it
-    could be overridden; those are left out.
+    could be overridden.
     """
-    constants = {tensor.name for tensor in proto.graph.initializer if proto.ir_version < 4}
-    return [info.name for info in proto.graph.input if info.name not in constants]
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    both = [info.name for info in proto.graph.input if info.name in constants]
+    possible = both if proto.ir_version >= 4 else []
+    unknown = [name for name in overridable if name not in possible]
+    if unknown:
+        raise InvalidModel(
+            f"overridable names {unknown}; the graph inputs that have an initializer are "
+            f"{possible}"
+            + (
+                f" (IR version {proto.ir_version} has none that can be set)"
+                if not possible and both
+                else ""
+            )
+        )
+    return [
+        info.name
+        for info in proto.graph.input
+        if info.name not in constants or info.name in overridable
+    ]
 
 
-def read_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
-    """The proto itself, unchecked; `InvalidModel` where the file is missing or is not ONNX."""
-    if isinstance(model, onnx.ModelProto):
-        return model
-    try:
-        return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
-    except FileNotFoundError as error:
-        raise InvalidModel(f"cannot read the model: {error}; check the path") from None
-    except DecodeError as error:
-        raise InvalidModel(f"this is not an ONNX file: {error}") from None
+def frozen_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> tuple[str, ...]:
+    """The graph inputs that are constants: they have an initializer, and `overridable` does not
+    name them.  `InvalidModel` where it names anything else."""
+    settable = settable_inputs(proto, overridable)
+    return tuple(info.name for info in proto.graph.input if info.name not in settable)
 
 
 def tensor_names(proto: onnx.ModelProto) -> tuple[str, ...]:
@@ -170,7 +274,7 @@ def tensor_names(proto: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """The graph inputs that a caller may set and whose shape is not fully known."""
+    """The graph inputs that a caller must set and whose shape is not fully known."""
     infos = {info.name: info for info in proto.graph.input}
     return tuple(
         name
@@ -179,8 +283,13 @@ def symbolic_inputs(proto: onnx.ModelProto) -> tuple[str, ...]:
     )
 
 
-def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequence[int]]) -> None:
-    """Write `wanted` into the inputs; raise where one does not fit or a dimension stays open."""
+def _fix_shapes(
+    inputs: Sequence[onnx.ValueInfoProto],
+    defaults: Mapping[str, tuple[int, ...]],
+    wanted: Mapping[str, Sequence[int]],
+) -> None:
+    """Write `wanted` into the inputs, or the extents of their defaults where they have one; raise
+    where one does not fit or a dimension stays open."""
     infos = {info.name: info for info in inputs}
     unknown = [name for name in wanted if name not in infos]
     if unknown:
@@ -194,6 +303,8 @@ def _fix_shapes(inputs: Sequence[onnx.ValueInfoProto], wanted: dict[str, Sequenc
             continue  # only a foreign node can take it
         if name in wanted:
             _write_shape(info, tuple(wanted[name]))
+        elif name in defaults and _open_dimensions(info):
+            _write_shape(info, defaults[name])
         open_dimensions += _open_dimensions(info)
     if open_dimensions:
         raise InvalidModel(
@@ -208,7 +319,7 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     fits = not tensor.HasField("shape") or (
         len(dims) == len(shape)
         and all(
-            not dim.HasField("dim_value") or dim.dim_value == extent
+            _is_open(dim) or dim.dim_value == extent
             for dim, extent in zip(dims, shape, strict=True)
         )
     )
@@ -217,6 +328,7 @@ def _write_shape(info: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
             f"the shape {shape} is given for {info.name}, the model says {_text(dims)}; only "
             "symbolic dimensions can be chosen"
         )
+    require_extents(shape, f"input_shapes: {info.name}")
     # The shape must exist also for a scalar, whose list of dimensions is empty.
     tensor.shape.ClearField("dim")
     tensor.shape.SetInParent()
@@ -231,10 +343,15 @@ def _open_dimensions(info: onnx.ValueInfoProto) -> list[str]:
     return [
         f"{info.name} axis {axis} ({dim.dim_param or 'unnamed'})"
         for axis, dim in enumerate(tensor.shape.dim)
-        if not dim.HasField("dim_value")
+        if _is_open(dim)
     ]
 
 
+def _is_open(dim: Any) -> bool:
+    """A negative extent says nothing; many exporters write −1 for what they do not know."""
+    return not dim.HasField("dim_value") or dim.dim_value < 0
+
+
 def _text(dims: list[Any]) -> str:
-    texts = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims]
+    texts = [d.dim_param or "?" if _is_open(d) else str(d.dim_value) for d in dims]
     return f"({', '.join(texts)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphflow.frontends.coverage import LATEST, Coverage, contrib_coverage, operator_coverage
-from graphflow.frontends.load import OLDEST_OPSET
+from graphflow.frontends.upgrade import OLDEST_OPSET
 
 _FAMILIES = {
     "floats": ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE"),
@@ -47,11 +47,12 @@ listed under *not built* has a kernel for the usual attributes and ranks; an att
 mixture of types may still be refused, with a message that says so. What an operator on sequences
 takes is not asked.
 
-*Opsets* are the versions of the definition that are taken. Element types: *floats* are float16,
-bfloat16, float32 and float64 (those of 16 bits are computed in float32 and rounded); *signed* and
-*unsigned* are integers of 8 to 64 bits; *float8* are e4m3fn, e4m3fnuz, e5m2 and e5m2fnuz; *few-bit*
-are float4e2m1 and integers of 4 and 2 bits; *complex* are complex64 and complex128. A name before a
-colon is the type variable of the schema, where there are several.
+*Opsets* are the versions of the definition that are taken; models of an opset before
+{OLDEST_OPSET} are converted first. Element types: *floats* are float16, bfloat16, float32 and
+float64 (those of 16 bits are computed in float32 and rounded); *signed* and *unsigned* are integers
+of 8 to 64 bits; *float8* are e4m3fn, e4m3fnuz, e5m2 and e5m2fnuz; *few-bit* are float4e2m1 and
+integers of 4 and 2 bits; *complex* are complex64 and complex128. A name before a colon is the type
+variable of the schema, where there are several.
 """
 
 _CONTRIB_HEAD = """

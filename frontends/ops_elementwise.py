@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
+from graphflow.errors import InvalidModel, TrainingOnly
 from graphflow.frontends.call import Call, check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
@@ -93,7 +93,7 @@ def _dropout(call: Call) -> None:
         known = call.known(1)
         ratio = ratio if known is None else known
     if call.has(2) and call.constant(2, "training_mode").any() and np.any(ratio):
-        call.refuse("training_mode is true", "export the model for inference")
+        raise TrainingOnly(f"{call.title}: training_mode is true; export the model for inference")
     shape = call.shape(0)
     call.emit(copy(shape, call.dtype()), call.inputs[:1])
     if call.outputs[1:] and call.outputs[1] in call.context.read:

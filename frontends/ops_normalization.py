@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from graphflow.errors import TrainingOnly
 from graphflow.frontends.call import Call, dtype_name
 from graphflow.kernels.definitions import (
     binary,
@@ -27,7 +28,7 @@ def _batch_normalization(call: Call) -> None:
     """Factor and summand a channel, which fold to constants, and one elementwise kernel."""
     call.attribute("momentum")
     if call.attribute("training_mode", 0):
-        call.refuse("training_mode is 1", "export the model for inference")
+        raise TrainingOnly(f"{call.title}: training_mode is 1; export the model for inference")
     if not call.attribute("spatial", 1):
         call.refuse("spatial is 0", "convert the model to opset 9 or later")
     call.refuse_outputs_from(1)

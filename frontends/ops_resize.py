@@ -49,6 +49,8 @@ def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
     step = 1 / axis.scale
     at_start = Coordinates(Fraction(0), Fraction(0))
     last, steps = axis.before - 1, axis.after - 1
+    # Of scales that do not fit, ONNX aligns the last element that a fraction more would give.
+    span = axis.scale * axis.before - 1
     match mode:
         case "asymmetric":
             return Coordinates(step, Fraction(0))
@@ -64,7 +66,7 @@ def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
         case "tf_half_pixel_for_nn":
             return Coordinates(step, HALF * step)
         case "align_corners":
-            return Coordinates(Fraction(last, steps), Fraction(0)) if steps > 0 else at_start
+            return Coordinates(last / span, Fraction(0)) if steps > 0 else at_start
         case "tf_crop_and_resize":
             start, end = axis.region
             if steps > 0:
@@ -77,7 +79,7 @@ def _resize(call: Call) -> None:
     """Opset 10 knows a mode alone; since 11 there are sizes and rules for coordinates."""
     mode = call.attribute("mode", "nearest")
     if call.opset < 11:
-        scales = call.constant(1, "scales")
+        scales = call.constant(1, "scales", rank=1)
         axes = _scaled(call, range(len(call.shape(0))), scales, ())
         # onnxruntime, whose operator this was, rounds up where an axis shrinks.
         rounding = ["ceil" if axis.scale < 1 else "floor" for axis in axes]
@@ -99,20 +101,20 @@ def _resize(call: Call) -> None:
     outside = extrapolation if coordinates == "tf_crop_and_resize" else None
     rank = len(call.shape(0))
     which = [axis % rank for axis in call.attribute("axes", range(rank))]
-    region = call.constant(1, "roi").tolist() if outside is not None else ()
+    region = call.constant(1, "roi", rank=1).tolist() if outside is not None else ()
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
-    scales = call.constant(2, "scales") if call.has(2) else np.zeros(0, np.float32)
+    scales = call.constant(2, "scales", rank=1) if call.has(2) else np.zeros(0, np.float32)
     if scales.size:
         axes = _scaled(call, which, scales, region)
     else:
-        axes = _sized(call, which, call.constant(3, "sizes"), policy, region)
+        axes = _sized(call, which, call.constant(3, "sizes", rank=1), policy, region)
     _emit(call, mode, axes, coordinates, rounding_mode, outside, sampling)
 
 
 def _upsample(call: Call) -> None:
     mode = call.attribute("mode", "nearest")
     given = call.opset < 9
-    scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales")
+    scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales", rank=1)
     axes = _scaled(call, range(len(call.shape(0))), scales, ())
     _emit(call, mode, axes, "asymmetric", "floor", None)
 

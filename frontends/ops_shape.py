@@ -16,14 +16,15 @@ from graphflow.frontends.folding import LARGEST
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
-def axes_of(call: Call, input_since: int) -> tuple[int, ...] | None:
-    """The axes from the attribute, since opset `input_since` from input 1; None if not given."""
+def axes_of(call: Call, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
+    """The axes from the attribute, since opset `input_since` from input 1, which has the rank given
+    (None: any); None if not given."""
     if call.opset < input_since:
         axes = call.attribute("axes")
         return None if axes is None else tuple(axes)
     if not call.has(1):
         return None
-    return tuple(int(axis) for axis in call.constant(1, "axes").reshape(-1))
+    return tuple(int(axis) for axis in call.constant(1, "axes", rank=rank).reshape(-1))
 
 
 def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:
@@ -32,7 +33,7 @@ def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:
 
 
 def _reshape(call: Call) -> None:
-    wanted = [int(n) for n in call.constant(1, "shape")]
+    wanted = [int(n) for n in call.constant(1, "shape", rank=1)]
     source = call.shape(0)
     if not call.attribute("allowzero", 0):
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
@@ -68,7 +69,7 @@ def _squeeze(call: Call) -> None:
 
 
 def _unsqueeze(call: Call) -> None:
-    shape, axes = call.shape(0), axes_of(call, 13)
+    shape, axes = call.shape(0), axes_of(call, 13, rank=None)
     if axes is None:
         raise InvalidModel(f"Unsqueeze node {call.name} lacks its axes")
     rank = len(shape) + len(axes)
@@ -112,7 +113,7 @@ def _constant(call: Call) -> None:
 
 
 def _constant_of_shape(call: Call) -> None:
-    shape = tuple(int(n) for n in call.constant(0, "shape"))
+    shape = tuple(int(n) for n in call.constant(0, "shape", rank=1))
     tensor = call.attribute("value")
     if tensor is None:
         call.emit(fill(shape, 0.0), ())
@@ -134,7 +135,11 @@ def _size(call: Call) -> None:
 
 def _range(call: Call) -> None:
     roles = ("start", "limit", "delta")
-    start, limit, delta = (call.constant(k, role).item() for k, role in enumerate(roles))
+    given = [call.constant(k, role) for k, role in enumerate(roles)]
+    if any(array.size != 1 for array in given):
+        shapes = [array.shape for array in given]
+        raise InvalidModel(f"Range node {call.name}: {roles} have shapes {shapes}, not scalars")
+    start, limit, delta = (array.item() for array in given)
     if delta == 0:
         raise InvalidModel(f"Range node {call.name}: delta is 0")
     if abs((limit - start) / delta) > LARGEST:

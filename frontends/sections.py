@@ -24,6 +24,8 @@ from graphflow.frontends.steps import names_read
 from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
 
+SECTION_IR_VERSION = 10
+
 ORDER = Value("", "uint8", (0,))
 """The type of a value without elements, by which one section waits for the objects of another."""
 
@@ -176,6 +178,8 @@ def _constant(name: str, context: Context) -> onnx.TensorProto:
 def _serialized(graph: onnx.GraphProto, header: onnx.ModelProto) -> bytes:
     proto = onnx.ModelProto(graph=graph)
     proto.MergeFrom(header)
+    # Later versions say nothing more about such a graph, and onnxruntime refuses the newest.
+    proto.ir_version = min(header.ir_version, SECTION_IR_VERSION)
     try:
         content: bytes = proto.SerializeToString()
     except ValueError as error:

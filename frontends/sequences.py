@@ -171,8 +171,10 @@ def _optional(step: Step, context: Context) -> Sequence[Item]:
     return ()
 
 
-def _has_element(step: Step, context: Context) -> Sequence[Item]:
+def _has_element(step: Step, context: Context) -> Sequence[Item] | None:
     source = step.input(0)
+    if source in context.objects:
+        return None  # a run decides
     held = context.optionals.get(source, source)
     context.add_constant(step.node.output[0], np.array(bool(held)))
     return ()

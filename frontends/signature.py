@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -15,16 +15,18 @@ Declared: TypeAlias = "tuple[str, str, tuple[int | str, ...] | None]"
 """Name, dtype and extents of a tensor; a dimension without a number has its name, or `?`."""
 
 
-def signature(proto: onnx.ModelProto) -> tuple[tuple[Declared, ...], tuple[Declared, ...]]:
+def signature(
+    proto: onnx.ModelProto, overridable: Collection[str] = ()
+) -> tuple[tuple[Declared, ...], tuple[Declared, ...]]:
     """The inputs that a caller may set, and the outputs."""
-    graph, settable = proto.graph, settable_inputs(proto)
+    graph, settable = proto.graph, settable_inputs(proto, overridable)
     inputs = {info.name: info for info in graph.input}
     return _declared([inputs[name] for name in settable]), _declared(graph.output)
 
 
-def input_defaults(proto: onnx.ModelProto) -> dict[str, Array]:
+def input_defaults(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> dict[str, Array]:
     """The contents of the inputs that a caller may leave out."""
-    settable = set(settable_inputs(proto))
+    settable = set(settable_inputs(proto, overridable))
     return {
         tensor.name: tensor_array(tensor, f"initializer {tensor.name}")
         for tensor in proto.graph.initializer
@@ -37,7 +39,10 @@ def _declared(infos: Sequence[onnx.ValueInfoProto]) -> tuple[Declared, ...]:
     for info in infos:
         tensor = info.type.tensor_type
         shape = tuple(
-            int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+            # Negative extents are how many exporters write that they do not know.
+            int(dim.dim_value)
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else dim.dim_param or "?"
             for dim in tensor.shape.dim
         )
         dtype = dtype_name(tensor.elem_type) if tensor.elem_type else "?"

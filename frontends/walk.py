@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx import defs
 
-from graphflow.errors import GraphflowError, UnsupportedOp, ValuesNeeded
+from graphflow.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import Call, Context, Mark
@@ -117,7 +117,7 @@ class Walk:
             following = item.steps() if isinstance(item, After) else self._imported(step)
         except UnsupportedOp as error:
             # Given the values that are needed, the node has a kernel that knows its shapes.
-            if not self.fallback or isinstance(error, ValuesNeeded):
+            if not self.fallback or isinstance(error, ValuesNeeded | TrainingOnly):
                 raise located(error, step) from error
             self._fall_back(step, mark, str(error), pending)
             return

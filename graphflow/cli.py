@@ -108,7 +108,7 @@ def run_model(wanted: argparse.Namespace) -> int:
     for name, array in results.items():
         print(f"{name}: {array.dtype}{list(array.shape)}{_statistics(array)}")
         if wanted.save is not None:
-            np.save(f"{wanted.save}{name.replace('/', '_')}.npy", array)
+            _save_array(f"{wanted.save}{name.replace('/', '_')}.npy", array)
     return 0
 
 
@@ -240,6 +240,7 @@ def _executable(
         ("--reseed", wanted.reseed is not None),
         ("--shape", bool(wanted.shape)),
         ("--value", bool(wanted.value)),
+        ("--overridable", bool(wanted.overridable)),
         ("--timings", wanted.timings is not None),
         ("--strict", wanted.strict),
     ):
@@ -259,6 +260,7 @@ def _compiled(
         input_shapes=dict(shapes),
         input_values=dict(wanted.value),
         target=TARGETS[wanted.target](),
+        overridable=wanted.overridable,
         options=_options(wanted),
         progress=bar.stage,
         counting=bar.count,
@@ -358,6 +360,13 @@ def _named_array(text: str) -> tuple[str, NDArray[Any]]:
         raise InvalidModel(
             f"cannot read the input {text!r}: {error}; give NAME=FILE.npy, as numpy.save writes it"
         ) from None
+
+
+def _save_array(path: str, array: NDArray[Any]) -> None:
+    try:
+        np.save(path, array)
+    except (OSError, ValueError) as error:
+        raise GraphflowError(f"cannot write {path}: {error}; give another --save") from None
 
 
 def _statistics(array: NDArray[Any]) -> str:
@@ -474,6 +483,13 @@ def _add_model(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
     parser.add_argument("model", metavar="MODEL", help=help)
     _add_common(parser)
     parser.add_argument("--target", choices=TARGETS, default="host")
+    parser.add_argument(
+        "--overridable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a graph input whose initializer is a default and no constant; may be repeated",
+    )
     parser.add_argument("--dump", metavar="DIR", help="write what each stage gave to DIR")
 
 

@@ -8,13 +8,14 @@ models does not import this module, nor the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 from numpy.typing import ArrayLike
 
+from graphflow.arguments import check_arguments
 from graphflow.assumed import Assumption
 from graphflow.compiler import Compiled, Model, compile_graph, model_name
 from graphflow.errors import UnsupportedOp, ValuesNeeded
@@ -23,6 +24,7 @@ from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.frontends import (
     check_supported,
     fixed_values,
+    frozen_inputs,
     input_defaults,
     read_model,
     signature,
@@ -51,6 +53,7 @@ def compile(
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
     assume: Mapping[str, Assumption] | None = None,
+    overridable: Collection[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -69,9 +72,23 @@ def compile(
     `(lo, hi)` of finite numbers, or the number that each element is.  Results are undefined where
     that is not so; Options(check_assumes=True) checks it at every run.
 
-    Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with.
+    A graph input that has an initializer is a constant, and a run that gives it is refused; those
+    that `overridable` names may be given, and their initializers are defaults.
+
+    Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with, TypeError
+    for arguments of other types.
     """
+    check_arguments(
+        input_shapes=input_shapes,
+        layouts=layouts,
+        assume=assume,
+        overridable=overridable,
+        target=target,
+        options=options,
+        threads=threads,
+    )
     proto = read_model(model)
+    frozen_inputs(proto, overridable)  # refuses other names
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
     name = str(model) if isinstance(model, str | Path) else None
@@ -88,6 +105,7 @@ def compile(
             layouts=layouts,
             offers=offers,
             assume=assume,
+            overridable=overridable,
             options=chosen,
             progress=progress,
             counting=counting,
@@ -102,7 +120,8 @@ def compile(
         except ValuesNeeded as error:
             needed = error.inputs
     _require_runnable(proto, chosen)
-    interface = _interface(proto, model_name(model) if name is None else name, given, values)
+    title = model_name(model) if name is None else name
+    interface = _interface(proto, title, given, values, overridable)
     return Executable(
         Specializer(build, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )
@@ -120,10 +139,17 @@ def _require_runnable(proto: onnx.ModelProto, options: Options) -> None:
             open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
 
 
-def _interface(proto: onnx.ModelProto, title: str, shapes: Shapes, values: Values) -> Interface:
+def _interface(
+    proto: onnx.ModelProto,
+    title: str,
+    shapes: Shapes,
+    values: Values,
+    overridable: Collection[str],
+) -> Interface:
     """What is known of a model without compiling it, if some of its inputs are fixed like that."""
     inputs, outputs = (
-        tuple(OpenTensor(*tensor) for tensor in tensors) for tensors in signature(proto)
+        tuple(OpenTensor(*tensor) for tensor in tensors)
+        for tensors in signature(proto, overridable)
     )
     known = {**shapes, **{name: array.shape for name, array in values.items()}}
     fixed = {name: tuple(shape) for name, shape in known.items()}
@@ -134,5 +160,6 @@ def _interface(proto: onnx.ModelProto, title: str, shapes: Shapes, values: Value
         ),
         outputs=outputs,
         tensors=tensor_names(proto),
-        defaults={**input_defaults(proto), **values},
+        defaults={**input_defaults(proto, overridable), **values},
+        frozen=frozen_inputs(proto, overridable),
     )

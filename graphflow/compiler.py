@@ -8,13 +8,14 @@ a function of what it names in `needs`; it sees nothing else and changes nothing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
 
+from graphflow.arguments import check_arguments
 from graphflow.assumed import Assumed, Assumption
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
@@ -22,7 +23,7 @@ from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
-from graphflow.frontends import import_model, read_model, tensor_names
+from graphflow.frontends import frozen_inputs, import_model, read_model, tensor_names
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.kernel_cache import KernelCache
 from graphflow.layout import Layout
@@ -72,7 +73,7 @@ class Compiled:
     `spec` the program.
 
     `tensors` are the names of the model's own graph, in its order; `stated` is what kernels that
-    somebody wrote assume of its inputs.
+    somebody wrote assume of its inputs; `frozen` are graph inputs whose initializers are constants.
 
     `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
     towards steps: these may add up to more than their stage.  `notices` say what of the work for
@@ -96,6 +97,7 @@ class Compiled:
     seconds: float
     notices: tuple[str, ...] = ()
     stated: tuple[Assumed, ...] = ()
+    frozen: tuple[str, ...] = ()
     validation: Validation | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
     cached: int = 0
@@ -105,11 +107,12 @@ def imported(
     proto: onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
+    overridable: Collection[str],
     options: Options,
 ) -> OperatorGraph:
     """The model's graph, with sections for what no kernel is built for if the options allow it."""
     fallback = options.fallback is not None
-    return import_model(proto, input_shapes, input_values, fallback=fallback)
+    return import_model(proto, input_shapes, input_values, overridable, fallback)
 
 
 def fuse_and_staff(
@@ -212,7 +215,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
     Stage(
         "import",
-        ("proto", "input_shapes", "input_values", "options"),
+        ("proto", "input_shapes", "input_values", "overridable", "options"),
         ("imported",),
         imported,
         graph_text,
@@ -266,6 +269,7 @@ def compile_graph(
     layouts: Mapping[str, Layout | str] | None = None,
     offers: Callable[[OperatorGraph], None] | None = None,
     assume: Mapping[str, Assumption] | None = None,
+    overridable: Collection[str] = (),
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
@@ -277,18 +281,27 @@ def compile_graph(
     taken out of them and kept in `stated`.
 
     `layouts` pins values of the fused graph to a layout, or to one by its name; `assume` says what
-    holds for inputs.  `offers` is called with the graph before fusion, to offer schedules of its
-    nodes' kernels there.  `progress` is called with the name of each stage as it begins, `counting`
-    with how many kernels of how many the stage has made.  Any error of graphflow's tree passes,
-    with a note that names the stage it happened in.  Whatever ends this function, no worker process
-    is left.
+    holds for inputs; `overridable` names graph inputs whose initializers are defaults.  `offers` is
+    called with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress`
+    is called with the name of each stage as it begins, `counting` with how many kernels of how many
+    the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
+    happened in.  Whatever ends this function, no worker process is left.
     """
+    check_arguments(
+        input_shapes=input_shapes,
+        layouts=layouts,
+        assume=assume,
+        overridable=overridable,
+        target=target,
+        options=options,
+    )
     chosen = Options.from_environment() if options is None else options
     trace = Trace(chosen, progress=progress, counting=counting)
     known: dict[str, Any] = {
         "model": model,
         "input_shapes": input_shapes,
         "input_values": input_values,
+        "overridable": overridable,
         "target": host_target() if target is None else target,
         "threads": default_threads() if chosen.threads is None else chosen.threads,
         "pins": layouts,
@@ -321,6 +334,7 @@ def compile_graph(
         if isinstance(model, OperatorGraph)
         else tensor_names(known["proto"]),
         stated=stated,
+        frozen=frozen_inputs(known["proto"], overridable) if "proto" in known else (),
         options=chosen,
         timings=trace.timings(),
         seconds=time.perf_counter() - start,
@@ -385,6 +399,11 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
     except GraphflowError as error:
         error.add_note(f"in stage {stage.name}")
         raise
+    except MemoryError as error:
+        raise GraphflowError(
+            f"memory ran out in stage {stage.name} ({error or 'no details'}); the model needs a "
+            "machine with more, or smaller input_shapes"
+        ) from error
     known.update(zip(stage.gives, result if len(stage.gives) > 1 else (result,), strict=True))
     show = stage.show
     if show is not None:

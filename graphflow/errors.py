@@ -63,6 +63,10 @@ class ValuesNeeded(UnsupportedOp):
         self.inputs = tuple(inputs)
 
 
+class TrainingOnly(UnsupportedOp):
+    """A node does what only training needs, as drawing a random mask; no fallback runs it."""
+
+
 class InvalidModel(GraphflowError):
     """The input is not a valid ONNX model, or a run was given inputs that do not fit it."""
 

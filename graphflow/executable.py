@@ -6,6 +6,8 @@ kinds answer alike; importing this module does not import the compiler.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
@@ -16,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import require_assumed
 from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
-from graphflow.errors import InvalidModel
+from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.foreign import ForeignNode
 from graphflow.model import (
     Model,
@@ -45,22 +47,31 @@ class Executable:
     ) -> dict[str, NDArray[Any]]:
         """Arrays by input name to new arrays by output name.
 
-        Inputs may have any strides and are never cast; those with a default may be left out.
+        Inputs may have any strides and are never cast; those with a default may be left out.  A
+        graph input whose initializer is a constant is refused, even with the constant's own value.
         `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
         the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
-        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true.
-        RunError where a value that the run met is not allowed, as an index outside its tensor.
+        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true;
+        TypeError for inputs that are no mapping from names.  RunError where a value that the run
+        met is not allowed, as an index outside its tensor.
         """
+        _require_mapping(inputs)
+        _refuse_frozen(self._frozen, inputs)
         model = self._models.serve(inputs)
         given = {**model.defaults, **_poisons(model, poison), **inputs}
         if model.check_assumes:
             for assumed in model.assumed:
                 if assumed.tensor in given:
                     require_assumed(assumed, given[assumed.tensor])
-        return model.program.run(given)
+        try:
+            return model.program.run(given)
+        except MemoryError as error:
+            raise GraphflowError(f"memory ran out in a run: {error}") from error
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: its output, or a tuple of them where there are several."""
+        if isinstance(array, Mapping):
+            raise TypeError("a call takes one array; give arrays by name to run()")
         names = self._required_inputs()
         if len(names) != 1:
             raise InvalidModel(
@@ -211,6 +222,12 @@ class Executable:
         """
         save_models(path, self._models)
 
+    @property
+    def _frozen(self) -> tuple[str, ...]:
+        """The graph inputs that are constants."""
+        deciding = self._models.deciding
+        return self._models.interface.frozen if deciding else self._models.only().frozen
+
     def _required_inputs(self) -> tuple[str, ...]:
         if self._models.deciding:
             return self._models.interface.required
@@ -218,16 +235,33 @@ class Executable:
         return tuple(tensor.name for tensor in model.inputs if tensor.name not in model.defaults)
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Executable:
+def load(
+    path: str | Path,
+    *,
+    threads: int | None = None,
+    mmap: bool = True,
+    sha256: str | None = None,
+) -> Executable:
     """A model that `Executable.save` wrote: nothing is compiled, constants are mapped.
 
     `threads` defaults to what the model was compiled with, or to the processors this process may
     use where it was left open.  InvalidModel for a file that is damaged, cut short or of another
     format, CodegenError for one whose code this processor cannot execute.
 
+    A mapped file has to stay as it is: a run after somebody wrote into it is InvalidModel (a write
+    during a run is not noticed).  With `mmap=False` the constants are copied, and nothing that
+    happens to the file matters afterwards.  With `sha256`, 64 hexadecimal digits, only the file
+    that has this digest is loaded.
+
     Checksums tell damage, not malice: the file is native code, so load only files that you trust.
     """
-    return Executable(load_models(path, threads))
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"a saved model is given by its path, not by {type(path).__name__}")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int)):
+        raise TypeError(f"threads is {threads!r}; give a number of threads, or None")
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"sha256 is {sha256!r}; give 64 hexadecimal digits")
+    return Executable(load_models(path, threads, mmap=mmap, sha256=sha256))
 
 
 def _nothing_made(models: Models) -> str:
@@ -235,6 +269,26 @@ def _nothing_made(models: Models) -> str:
         f"nothing is decided yet: the inputs {', '.join(models.deciding)} decide what is compiled, "
         "and no run has brought them"
     )
+
+
+def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            f"run takes a mapping from names of inputs to arrays, not {type(inputs).__name__}; a "
+            "model of one input can be called with its array"
+        )
+    for name in inputs:
+        if not isinstance(name, str):
+            raise TypeError(f"run is given the input {name!r}; names of inputs are texts")
+
+
+def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> None:
+    frozen = [name for name in known if name in inputs]
+    if frozen:
+        raise InvalidModel(
+            f"the graph inputs {frozen} have initializers, and the model is compiled with these as "
+            f"constants; leave them out, or compile with overridable={frozen}"
+        )
 
 
 def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:

@@ -34,7 +34,7 @@ class Interface:
     """What is known of a model whose shapes are open before anything is compiled.
 
     `title` is what reports call it, `tensors` the names of all its tensors; `defaults` are the
-    contents of inputs that may be left out.
+    contents of inputs that may be left out, `frozen` the graph inputs that are constants.
     """
 
     title: str
@@ -42,6 +42,7 @@ class Interface:
     outputs: tuple[OpenTensor, ...]
     tensors: tuple[str, ...]
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -71,6 +72,10 @@ class Model(Protocol):
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
         """Values of the inputs that may be left out."""
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Graph inputs whose initializers are constants: no run gives them."""
 
     @property
     def assumed(self) -> tuple[Assumed, ...]:
@@ -178,7 +183,11 @@ def deciding_input(
         raise InvalidModel(
             f"input {name!r} is missing, and its shape or value decides which program runs"
         )
-    return np.asarray(inputs.get(name, interface.defaults.get(name)))
+    value = inputs.get(name, interface.defaults.get(name))
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidModel(f"input {name!r} is no array: {error}") from error
 
 
 def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model:

@@ -8,8 +8,10 @@ always holds: a loaded model says what the saved one would have said.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +32,7 @@ from graphflow.model import (
     describe_made,
     only_made,
 )
+from graphflow.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.runtime import (
     OpenTensor,
     Processor,
@@ -58,12 +61,17 @@ def save_models(path: str | Path, models: Models) -> None:
     save_programs(path, programs, VERSION)
 
 
-def load_models(path: str | Path, threads: int | None) -> Models:
+def load_models(
+    path: str | Path, threads: int | None, *, mmap: bool = True, sha256: str | None = None
+) -> Models:
     """What `save_models` wrote.  The errors are those of `Executable.load`."""
-    programs = load_programs(path)
+    programs = load_programs(path, mmap=mmap, sha256=sha256)
     made = tuple(SavedModel(path, saved, threads) for saved in programs)
     about = programs[0].documents.get(_MODELS)
-    return Single(made[0]) if about is None else SavedModels(path, made, json.loads(about))
+    if about is None:
+        return Single(made[0])
+    with _forms_of(path, _MODELS):
+        return SavedModels(path, made, mapping(json.loads(about)))
 
 
 def _plain(models: Models) -> dict[str, Any]:
@@ -79,6 +87,7 @@ def _plain(models: Models) -> dict[str, Any]:
         "inputs": [[t.name, t.dtype, t.shape] for t in face.inputs],
         "outputs": [[t.name, t.dtype, t.shape] for t in face.outputs],
         "tensors": face.tensors,
+        "frozen": face.frozen,
         "defaults": {
             name: array.tolist() if name in models.deciding else None
             for name, array in face.defaults.items()
@@ -93,6 +102,7 @@ def _saved(model: Model) -> SavedProgram:
             "threads": model.threads,
             "inputs": len(model.inputs),
             "poisoned": model.poisoned,
+            "frozen": model.frozen,
             "assumed": [assumed.plain() for assumed in model.assumed],
             "check_assumes": model.check_assumes,
             "values": list(model.values),
@@ -118,14 +128,20 @@ class SavedModel:
     def __init__(self, path: str | Path, saved: SavedProgram, threads: int | None) -> None:
         self._path = path
         self._saved = saved
-        about = self._document("model")
-        self.threads: int | None = about["threads"] if threads is None else threads
-        self.poisoned: int = about["poisoned"]
-        self.assumed = tuple(Assumed.from_plain(plain) for plain in about["assumed"])
-        self.check_assumes: bool = about["check_assumes"]
-        self.values: Values = {name: self._saved.arrays[name] for name in about["values"]}
-        self.program: Program = self._saved.load(self.threads, self.values)
-        self.inputs: tuple[TensorSpec, ...] = self._saved.spec.inputs[: about["inputs"]]
+        with _forms_of(path, "model"):
+            about = mapping(self._document("model"))
+            stored = about["threads"]
+            stored = stored if stored is None else integer(stored, 1)
+            self.threads: int | None = stored if threads is None else threads
+            self.poisoned: int = integer(about["poisoned"])
+            self.frozen: tuple[str, ...] = texts(about["frozen"])
+            self.check_assumes: bool = boolean(about["check_assumes"])
+            self.values: Values = {name: saved.arrays[name] for name in texts(about["values"])}
+            self.inputs: tuple[TensorSpec, ...] = _own_inputs(
+                saved.spec.inputs, integer(about["inputs"])
+            )
+            self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
+        self.program: Program = saved.load(self.threads, self.values)
 
     @property
     def compiled(self) -> NoReturn:
@@ -148,29 +164,31 @@ class SavedModel:
     @property
     def layouts(self) -> Mapping[str, SavedEdge]:
         """The decisions, with texts where a compiled model has objects."""
-        return {edge.name: edge for edge in self._edges()}
+        with _forms_of(self._path, "labels"):
+            return {edge.name: edge for edge in self._edges()}
 
     def explain(self, name: str) -> str:
         """The stored story of one tensor."""
-        stories = self._document("explanations")
+        stories = self.explanations()
         if name not in stories:
             raise unknown_tensor(name, stories)
         return str(stories[name])
 
     def explanations(self) -> dict[str, str]:
         """All stored stories."""
-        stories: dict[str, str] = self._document("explanations")
-        return stories
+        with _forms_of(self._path, "explanations"):
+            return mapping(self._document("explanations"))
 
     def report(self) -> dict[str, Any]:
         """The stored report."""
-        found: dict[str, Any] = self._document("report")
-        return found
+        with _forms_of(self._path, "report"):
+            return mapping(self._document("report"))
 
     def decisions(self) -> Decisions:
         """The stored table."""
-        title, rows, summary = self._document("decisions")
-        return Decisions(title, tuple(map(tuple, rows)), summary)
+        with _forms_of(self._path, "decisions"):
+            title, rows, summary = listed(self._document("decisions"), 3)
+            return Decisions(text(title), tuple(map(texts, listed(rows))), text(summary))
 
     def _document(self, name: str) -> Any:
         """Decoded anew, so that whoever asked may change it."""
@@ -207,19 +225,22 @@ class SavedModels:
     ) -> None:
         self._path = path
         self.made = made
-        self.deciding: tuple[str, ...] = tuple(about["deciding"])
-        inputs, outputs = (_tensors(about[which]) for which in ("inputs", "outputs"))
+        self.deciding: tuple[str, ...] = texts(about["deciding"])
+        inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
         dtypes = {tensor.name: tensor.dtype for tensor in inputs}
         self.interface = Interface(
-            title=about["title"],
+            title=text(about["title"]),
             inputs=inputs,
             outputs=outputs,
-            tensors=tuple(about["tensors"]),
+            tensors=texts(about["tensors"]),
             defaults={
                 name: np.array([] if value is None else value, dtypes[name])
-                for name, value in about["defaults"].items()
+                for name, value in mapping(about["defaults"]).items()
             },
+            frozen=texts(about["frozen"]),
         )
+        if not set(self.deciding) <= set(dtypes):
+            raise ValueError(f"{self.deciding} are no inputs")
 
     def only(self) -> Model:
         """The one program, if the file has one."""
@@ -263,8 +284,54 @@ class SavedModels:
         )
 
 
-def _tensors(listed: Iterable[tuple[str, str, list[int | str] | None]]) -> tuple[OpenTensor, ...]:
-    return tuple(
-        OpenTensor(name, dtype, None if shape is None else tuple(shape))
-        for name, dtype, shape in listed
-    )
+def _open_tensors(rows: Any) -> tuple[OpenTensor, ...]:
+    found = []
+    for name, dtype, shape in (listed(row, 3) for row in listed(rows)):
+        extents = None if shape is None else tuple(_extent(n) for n in listed(shape))
+        found.append(OpenTensor(text(name), text(dtype), extents))
+    return tuple(found)
+
+
+def _extent(plain: Any) -> int | str:
+    return plain if isinstance(plain, str) else integer(plain)
+
+
+@contextmanager
+def _forms_of(path: str | Path, name: str) -> Iterator[None]:
+    """InvalidModel where the document `name` does not have the form that is read here."""
+    try:
+        yield
+    except (
+        AttributeError,
+        IndexError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as e:
+        raise InvalidModel(
+            f"the saved model {path} is damaged: its document {name!r} has another form "
+            f"({e!r:.200}); compile the ONNX model and save it again"
+        ) from e
+
+
+def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec, ...]:
+    """The model's own inputs, behind which stand the scalars of poison mode."""
+    if count > len(inputs) or any(tensor.shape for tensor in inputs[count:]):
+        raise ValueError(f"{count} of {len(inputs)} inputs are the model's own")
+    return inputs[:count]
+
+
+def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
+    """What a file says of an input, which has to be one."""
+    found = Assumed.from_plain(mapping(plain))
+    tensors = {tensor.name: tensor for tensor in inputs}
+    tensor = tensors[text(found.tensor)]
+    if found.dtype != tensor.dtype or not all(
+        isinstance(end, int | float) for end in (found.lo, found.hi)
+    ):
+        raise ValueError(f"{found!r:.100} is nothing to assume of {tensor}")
+    if any(integer(k) >= prod(tensor.shape) for k in found.elements or ()):
+        raise ValueError(f"{tensor} has fewer elements than are spoken of")
+    boolean(found.exact)
+    return found

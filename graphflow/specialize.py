@@ -65,6 +65,11 @@ class Loaded:
         return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
 
     @property
+    def frozen(self) -> tuple[str, ...]:
+        """The graph inputs that are constants."""
+        return self.compiled.frozen
+
+    @property
     def assumed(self) -> tuple[Assumed, ...]:
         """What the plan has, and what kernels state."""
         return (*self.compiled.plan.assumed, *self.compiled.stated)
@@ -249,8 +254,10 @@ class Specializer:
                 raise InvalidModel(f"there is no input {name!r}; the inputs are {listed}")
             if name not in inputs:
                 raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
+            if not declared[name].is_number:
+                continue  # what no kernel takes is not looked at here
             dtype = np.asarray(inputs[name]).dtype.newbyteorder("=")
-            if declared[name].is_number and dtype.name != declared[name].dtype:
+            if dtype.name != declared[name].dtype:
                 raise InvalidModel(
                     f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
                 )

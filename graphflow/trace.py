@@ -163,8 +163,13 @@ class Trace:
         if self._folder is None:
             return
         path = self._folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise GraphflowError(
+                f"cannot write the dump {path}: {error.strerror}; make room, or give another folder"
+            ) from None
 
 
 def _dump_folder(name: str | None) -> Path | None:

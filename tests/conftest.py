@@ -35,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="LOW:HIGH",
         help="seeds of the slow runs of tests/test_fuzz.py and tests/test_native_fuzz.py",
     )
+    parser.addoption(
+        "--mutant-seeds",
+        metavar="LOW:HIGH",
+        help="seeds of the slow runs of tests/test_mutants.py",
+    )
 
 
 @pytest.fixture

@@ -73,8 +73,10 @@ def test_a_default_that_contradicts_is_an_error() -> None:
     build.constant(np.array([1, -2, 3], np.float32), "w")
     build.output(build.node("Mul", [x, w]))
     with pytest.raises(InvalidModel, match=r"w\[1\] is -2.0"):
-        gf.compile(build.model(), assume={"w": "nonnegative"})
-    gf.compile(build.model(), assume={"w": "finite"})
+        gf.compile(build.model(), assume={"w": "nonnegative"}, overridable=["w"])
+    gf.compile(build.model(), assume={"w": "finite"}, overridable=["w"])
+    with pytest.raises(InvalidModel, match="anything of w: it is no input"):
+        gf.compile(build.model(), assume={"w": "finite"})
 
 
 @pytest.mark.parametrize(

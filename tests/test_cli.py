@@ -256,3 +256,33 @@ def test_values_that_decide_shapes_come_from_an_option_or_from_an_input(
     assert "--value decides how" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["run", reshaping, "--value", "shape=[4,"])
+
+
+def test_an_input_that_has_an_initializer_is_given_where_it_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    build = Builder()
+    x = build.input("x", (2,))
+    build.input("w", (2,))
+    build.constant(np.float32([1, 2]), "w")
+    build.output(build.add(x, "w"))
+    model, value = str(tmp_path / "model.onnx"), str(tmp_path / "w.npy")
+    onnx.save(build.model(), model)
+    np.save(value, np.float32([5, 5]))
+    given = ["--input", f"w={value}", "--input", f"x={value}"]
+    assert main(["run", model, *given]) == 1
+    assert "overridable=['w']" in capsys.readouterr().err
+    assert main(["run", model, *given, "--overridable", "w"]) == 0
+    assert "from 10 to 10" in capsys.readouterr().out
+    assert main(["run", model, "--overridable", "x"]) == 1
+    assert "overridable names ['x']" in capsys.readouterr().err
+
+
+def test_outputs_that_cannot_be_written_are_an_error(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["run", model, "--save", str(tmp_path / "missing" / "out_")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+    assert main(["compile", model, "-o", "/dev/null"]) == 1
+    assert "no regular file" in capsys.readouterr().err
+    assert not Path("/dev/null").is_file()

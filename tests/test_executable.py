@@ -79,13 +79,32 @@ def test_a_call_needs_a_model_of_one_input() -> None:
         gf.compile(build.model(), threads=1)(np.float32([1, 2]))
 
 
-def test_inputs_with_a_default_may_be_left_out() -> None:
+def model_with_default() -> onnx.ModelProto:
     build = Builder()
     x = build.input("x", (2,))
     build.input("offset", (2,))
     build.constant(np.float32([10, 20]), "offset")
     build.output(build.add(x, "offset"))
-    exe = gf.compile(build.model(), threads=1)
+    return build.model()
+
+
+def test_a_constant_among_the_inputs_is_not_given(tmp_path: Path) -> None:
+    exe = gf.compile(model_with_default(), threads=1)
+    exe.save(tmp_path / "frozen.gfx")
+    ones = np.float32([1, 1])
+    for one in (exe, gf.load(tmp_path / "frozen.gfx")):
+        assert one(ones).tolist() == [11, 21]
+        for value in (ones, np.float32([10, 20])):
+            with pytest.raises(InvalidModel, match=r"constants; .*overridable=\['offset'\]"):
+                one.run({"x": ones, "offset": value})
+    with pytest.raises(InvalidModel, match=r"overridable names \['x'\]"):
+        gf.compile(model_with_default(), overridable=["x"])
+    (found,) = gf.backend.prepare(model_with_default()).run([ones])
+    assert found.tolist() == [11, 21]
+
+
+def test_inputs_with_a_default_may_be_left_out() -> None:
+    exe = gf.compile(model_with_default(), threads=1, overridable=["offset"])
     ones = np.float32([1, 1])
     assert exe(ones).tolist() == [11, 21]
     assert exe.run({"x": ones, "offset": ones})["add_1"].tolist() == [2, 2]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
 import random
 import signal
@@ -11,7 +13,7 @@ import sys
 import textwrap
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +142,8 @@ def test_inputs_with_a_default_keep_it(tmp_path: Path) -> None:
         build.input(name, (2,))
         build.constant(np.float32(value), name)
     build.output(build.add(build.add(x, "offset"), "other"))
-    gf.compile(build.model(), threads=1).save(tmp_path / "default.gfx")
+    exe = gf.compile(build.model(), threads=1, overridable=["offset", "other"])
+    exe.save(tmp_path / "default.gfx")
     loaded = gf.load(tmp_path / "default.gfx")
     ones = np.float32([1, 1])
     assert loaded(ones).tolist() == [12, 23]
@@ -410,6 +413,7 @@ def test_well_formed_files_that_describe_no_program_are_refused(tmp_path: Path) 
         ({**needs, "programs": 0}, {}, "has no program"),
         (needs, {}, "no section 'program'"),
         (needs, {"program": b"[]", "code": b""}, "does not describe a program"),
+        (needs, {"program": b"[" * 100_000, "code": b""}, "does not describe a program"),
         (needs, {"program": b"\xff{", "code": b""}, "does not describe a program"),
     ):
         write_container(path, header, sections)
@@ -544,6 +548,231 @@ def test_a_link_keeps_pointing_to_the_file(tmp_path: Path) -> None:
     small().save(tmp_path / "link.gfx")
     assert (tmp_path / "link.gfx").is_symlink() and (tmp_path / "real.gfx").is_file()
     assert_same_results(small(), gf.load(tmp_path / "link.gfx"))
+
+
+def test_only_files_and_new_names_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("pipe")
+    for path in (tmp_path / "pipe", tmp_path / "link", tmp_path / "folder", Path("/dev/null")):
+        before = os.lstat(path).st_ino
+        with pytest.raises(
+            GraphflowError, match=r"cannot write .* it is (no regular file|a folder)"
+        ):
+            small().save(path)
+        assert os.lstat(path).st_ino == before
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+HOLD_DRAFT = """
+import sys
+from graphflow.runtime.drafts import replace_file
+
+def write(file):
+    file.write(b"begun")
+    file.flush()
+    print("ready", flush=True)
+    sys.stdin.read()
+
+replace_file(sys.argv[1], write)
+"""
+
+
+def test_drafts_of_killed_processes_are_removed_and_those_of_others_kept(tmp_path: Path) -> None:
+    path = tmp_path / "small.gfx"
+    other = tmp_path / f".other.gfx.{'0' * 16}.tmp"
+    for name in (other, tmp_path / ".small.gfx.1234.tmp", tmp_path / ".small.gfx"):
+        name.touch()
+    strange = tmp_path / f".small.gfx.{'1' * 16}.tmp"
+    strange.mkdir()
+    expected = {*tmp_path.iterdir(), path}
+    (tmp_path / f".small.gfx.{'2' * 16}.tmp").write_bytes(b"from a killed process")
+    arguments = [sys.executable, "-c", HOLD_DRAFT, str(path)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        small().save(path)
+        drafts = set(tmp_path.iterdir()) - expected
+        assert len(drafts) == 1  # that of the live process
+        process.kill()
+    small().save(path)
+    assert set(tmp_path.iterdir()) == expected
+    assert_same_results(small(), gf.load(path))
+
+
+# Files that change ------------------------------------------------------------------------------
+
+
+def overwrite(path: Path, position: int, content: bytes) -> None:
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(position)
+        file.write(content)
+    status = path.stat()  # a later time, however coarse the clock of the file system is
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10_000_000))
+
+
+def test_a_file_that_is_overwritten_in_place_does_not_run_with_other_weights(saved: Path) -> None:
+    mapped, copied = gf.load(saved), gf.load(saved, mmap=False)
+    bound = mapped.program.bind(random_inputs(mapped.inputs))
+    content = saved.read_bytes()
+    overwrite(saved, len(content) - PAGE, bytes(PAGE))
+    with pytest.raises(InvalidModel, match=r"overwritten in place .* mmap=False"):
+        mapped.run(random_inputs(mapped.inputs))
+    with pytest.raises(InvalidModel, match="overwritten in place"):
+        bound.run()
+    assert_same_results(small(), copied)
+    overwrite(saved, 0, content)  # what was checked is there again
+    assert_same_results(small(), mapped)
+
+
+def test_a_file_that_is_cut_off_is_not_touched(saved: Path) -> None:
+    mapped = gf.load(saved)
+    os.truncate(saved, 100)
+    with pytest.raises(InvalidModel, match="overwritten in place"):
+        mapped.run(random_inputs(mapped.inputs))
+
+
+def test_touching_and_replacing_a_file_changes_nothing(saved: Path) -> None:
+    mapped = gf.load(saved)
+    os.utime(saved)
+    assert_same_results(small(), mapped)
+    demo().save(saved)
+    assert_same_results(small(), mapped)
+
+
+def test_a_file_that_changes_while_it_is_loaded_is_refused(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Container.read
+
+    def disturbed(file: Container, name: str) -> bytes:
+        os.utime(saved, ns=(1, 1))
+        return read(file, name)
+
+    monkeypatch.setattr(Container, "read", disturbed)
+    with pytest.raises(InvalidModel, match="changed while it was loaded"):
+        gf.load(saved)
+
+
+def test_a_copy_is_aligned_and_cannot_be_written(saved: Path) -> None:
+    loaded = gf.load(saved, mmap=False)
+    assert_same_results(small(), loaded)
+    constants = loaded.program.prepared
+    assert len(constants) and address_of(constants) % ALIGNMENT == 0
+    with pytest.raises(ValueError, match="read-only"):
+        constants[0] = 1
+    loaded.save(saved)
+    assert_same_results(small(), gf.load(saved))
+
+
+def test_a_digest_says_which_file_is_wanted(saved: Path) -> None:
+    digest = hashlib.sha256(saved.read_bytes()).hexdigest()
+    for wanted in (digest, digest.upper()):
+        assert_same_results(small(), gf.load(saved, sha256=wanted))
+    with pytest.raises(InvalidModel, match=f"has the SHA-256 {digest}, not 000"):
+        gf.load(saved, sha256="0" * 64)
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        gf.load(saved, sha256="abc")
+
+
+def test_wrong_types_are_refused_at_once(saved: Path) -> None:
+    for arguments in ({"path": 3}, {"path": saved, "threads": "2"}, {"path": None}):
+        with pytest.raises(TypeError):
+            gf.load(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(InvalidModel, match="null byte"):
+        gf.load("a\0b")
+
+
+# Tables that disagree, under checksums that fit ---------------------------------------------------
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None], section: str) -> None:
+    """Change a JSON section of a saved model, and let all checksums fit."""
+    with Container(path) as file:
+        header = {name: value for name, value in file.header.items() if name != "sections"}
+        sections: dict[str, Any] = {name: file.read(name) for name in file.names}
+    table = json.loads(sections[section])
+    change(table)
+    sections[section] = json.dumps(table).encode()
+    write_container(path, header, sections)
+
+
+def first_step(table: dict[str, Any]) -> Any:
+    return table["run"][0]
+
+
+TABLES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda t: first_step(t)[3].pop(), "the kernel takes"),
+    (lambda t: first_step(t)[3].append(["input", 0, 0]), "the kernel takes"),
+    (lambda t: first_step(t).__setitem__(1, 1 << 40), "iterations"),
+    (lambda t: first_step(t).__setitem__(1, -1), "is not from 0"),
+    (lambda t: first_step(t).__setitem__(2, 1.5), "no integer"),
+    (lambda t: first_step(t)[3][0].__setitem__(1, 1 << 40), "outside"),
+    (lambda t: first_step(t)[3][0].__setitem__(1, True), "no integer"),
+    (lambda t: first_step(t)[3][0].__setitem__(0, "heap"), "outside"),
+    (lambda t: first_step(t)[3][0].__setitem__(0, ["input"]), "outside"),
+    (lambda t: first_step(t)[3][0].__setitem__(2, 64), "outside"),
+    (lambda t: first_step(t).__setitem__(0, "nothing"), "no object defines"),
+    (lambda t: t["signatures"].clear(), "have no signature"),
+    (lambda t: t["signatures"][0][2].__setitem__(0, 1 << 40), "outside"),
+    (lambda t: t["inputs"][0][2].__setitem__(0, 0), "outside"),
+    (lambda t: t["inputs"][0].__setitem__(1, "float16"), "outside"),
+    (lambda t: t["inputs"][0].__setitem__(1, "f4"), "no name of an element type"),
+    (lambda t: t["outputs"][0][2].__setitem__(1, 1), "outside"),
+    (lambda t: t["outputs"].clear(), "outside"),
+    (lambda t: t["outputs"][0][2].append(1 << 30), "from beginning to end"),
+    (lambda t: t.__setitem__("arena_bytes", 1 << 50), "bytes of an arena"),
+    (lambda t: t.__setitem__("constant_bytes", 64), "constant"),
+    (lambda t: t.__setitem__("constant_bytes", 10**30), "is not from 0"),
+    (lambda t: t["objects"][0].__setitem__(1, 1), "bytes of object code"),
+    (lambda t: t.__setitem__("flush_denormals", 1), "neither true nor false"),
+    (lambda t: t.__setitem__("arrays", [["x", "float32", [1, 5, 6, 6], 64]]), "buffer"),
+    (lambda t: t.__setitem__("arrays", [["w", "float32", [0], 0]]), "no input"),
+    (lambda t: t.pop("run"), "'run'"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), TABLES)
+def test_tables_that_disagree_are_refused(
+    change: Callable[[dict[str, Any]], None], reason: str, saved: Path
+) -> None:
+    rewritten(saved, change, "program")
+    with pytest.raises(InvalidModel, match="does not describe a program") as caught:
+        gf.load(saved)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("inputs", -1), ("inputs", "all"), ("inputs", 0), ("inputs", 2),
+        ("threads", 0), ("threads", "two"), ("poisoned", None),
+        ("assumed", {}), ("assumed", [{"tensor": "x"}]), ("check_assumes", 0), ("frozen", "x"),
+        (
+            "assumed",
+            [{"tensor": "x", "dtype": "float32", "lo": 0, "hi": 1, "exact": False,
+              "elements": [10**6]}],
+        ),
+    ],
+)  # fmt: skip
+def test_documents_of_another_form_are_refused(name: str, value: object, saved: Path) -> None:
+    rewritten(saved, lambda table: table.__setitem__(name, value), "document:model")
+    with pytest.raises(InvalidModel, match="its document 'model' has another form"):
+        gf.load(saved)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"3", b'{"edges": [{}]}', b"\xff", b"", b"[" * 100_000])
+def test_answers_of_another_form_are_refused(content: bytes, saved: Path) -> None:
+    with Container(saved) as file:
+        header = {name: value for name, value in file.header.items() if name != "sections"}
+        sections: dict[str, Any] = {name: file.read(name) for name in file.names}
+    for name in ("report", "explanations", "labels", "decisions"):
+        sections[f"document:{name}"] = content
+    write_container(saved, header, sections)
+    loaded = gf.load(saved)
+    assert_same_results(small(), loaded)
+    for question in (lambda: loaded.layouts, loaded.decisions):
+        with pytest.raises(InvalidModel, match="has another form"):
+            question()
 
 
 # The container alone ----------------------------------------------------------------------------

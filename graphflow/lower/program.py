@@ -18,6 +18,7 @@ from graphflow.runtime import (
     GuardedOutput,
     ProgramSpec,
     SectionSpec,
+    Signature,
     Step,
     TensorSpec,
     TrimmedOutput,
@@ -146,7 +147,13 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
             TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
             for t in graph.trims
         ),
+        signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
     )
+
+
+def _signature(kernel: LoweredKernel) -> Signature:
+    """The kernel's own buffers, within which its accesses are proven to lie."""
+    return Signature(kernel.extent, tuple(param.buffer.bytes for param in kernel.func.params))
 
 
 def _section_tensors(graph: OperatorGraph, node: Node) -> tuple[TensorSpec, ...]:

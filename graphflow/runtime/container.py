@@ -13,30 +13,32 @@ The checksums are against damage.  They say nothing about who wrote the file.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import mmap
 import os
-import secrets
 import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.errors import GraphflowError, InvalidModel
+from graphflow.plain import integer, listed, mapping, text
 from graphflow.runtime.cpus import default_threads
+from graphflow.runtime.drafts import replace_file
+from graphflow.runtime.memory import zeroed_block
+from graphflow.runtime.watch import Watch, state_of
 
 MAGIC = b"\x89GFX\r\n\x1a\n"
 """No text, and changed by whatever converts line ends."""
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Of the sections' meaning as well; the first 72 bytes mean the same in every version."""
 
 PAGE = 4096
@@ -84,40 +86,19 @@ def write_container(
     fields = (MAGIC, FORMAT_VERSION, 0, len(text), total, hashlib.sha256(block).digest())
     start = PREAMBLE.pack(*fields, 0)
     start = PREAMBLE.pack(*fields, zlib.crc32(start[:-8]))
+
+    def write(file: BinaryIO) -> None:
+        file.writelines([start, block])
+        for content in sections.values():
+            file.write(content)
+            file.write(bytes(_padding(len(content))))
+
     try:
-        _replace(os.path.realpath(path), [start, block], sections)
-    except OSError as error:
+        replace_file(os.fspath(path), write)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise GraphflowError(
             f"cannot write {path}: {error}; what was there before is unchanged"
         ) from error
-
-
-def _replace(path: str, start: list[bytes], sections: Mapping[str, Bytes]) -> None:
-    """A new file beside the old one, then its name: renaming within a folder is atomic."""
-    folder, name = os.path.split(path)
-    draft = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(draft, "xb") as file:
-            file.writelines(start)
-            for content in sections.values():
-                file.write(content)
-                file.write(bytes(_padding(len(content))))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # Reading ----------------------------------------------------------------------------------------
@@ -132,17 +113,19 @@ class Container:
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
+        self._mapped: list[tuple[str, NDArray[np.uint8], list[int]]] = []
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
             raise InvalidModel(f"cannot read the saved model {path}: {error}") from error
         try:
             self._size = self._regular_size()
+            self._state = state_of(self._descriptor)
             self.header = self._header()
-            self._places = dict(self._sections())
-        except (KeyError, TypeError, ValueError) as error:
+            self._places = self._sections()
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             self.close()
-            raise self.refuse(f"its header has another form ({error!r})") from error
+            raise self.refuse(f"its header has another form ({error!r:.200})") from error
         except BaseException:
             self.close()
             raise
@@ -173,21 +156,58 @@ class Container:
         """A section as memory that is shared with the file and cannot be written; checked.
 
         It starts at a multiple of 4096.  Files are replaced and never rewritten by this module;
-        who writes into one in place changes this memory too.
+        who writes into one in place changes this memory too, which `watch` notices.
         """
         offset, size, sums = self._place(name)
         if not size:
             return np.empty(0, np.uint8)
-        mapping = mmap.mmap(
-            self._descriptor,
-            _padded(size),
-            flags=mmap.MAP_PRIVATE,
-            prot=mmap.PROT_READ,
-            offset=offset,
-        )
-        memory = np.frombuffer(mapping, np.uint8)
+        try:
+            shared = mmap.mmap(
+                self._descriptor,
+                _padded(size),
+                flags=mmap.MAP_PRIVATE,
+                prot=mmap.PROT_READ,
+                offset=offset,
+            )
+        except OSError as error:
+            raise InvalidModel(f"cannot map the saved model {self.path}: {error}") from error
+        memory = np.frombuffer(shared, np.uint8)
         self._check(name, memory, sums)
+        self._mapped.append((name, memory, sums))
         return memory[:size]
+
+    def copy(self, name: str) -> NDArray[np.uint8]:
+        """A section as private memory at a multiple of 64 that cannot be written; checked."""
+        offset, size, sums = self._place(name)
+        memory = zeroed_block(_padded(size))
+        self._fill(memory.data, offset)
+        self._check(name, memory, sums)
+        memory.flags.writeable = False
+        return memory[:size]
+
+    def sha256(self) -> str:
+        """Of the whole file, in hexadecimal digits."""
+        digest = hashlib.sha256()
+        for offset in range(0, self._size, CHUNK):
+            digest.update(self._read(offset, min(CHUNK, self._size - offset)))
+        return digest.hexdigest()
+
+    def watch(self) -> Watch:
+        """What notices, when it is called, that somebody wrote into what was mapped so far."""
+        mapped = tuple(self._mapped)
+
+        def verify() -> None:
+            for name, memory, sums in mapped:
+                self._check(name, memory, sums)
+
+        return Watch(self.path, self._descriptor, verify)
+
+    def require_unchanged(self) -> None:
+        """InvalidModel where the file was written to since it was opened."""
+        if state_of(self._descriptor) != self._state:
+            raise InvalidModel(
+                f"the saved model {self.path} changed while it was loaded; load it again"
+            )
 
     def refuse(self, what: str) -> InvalidModel:
         """The error that says the file is damaged."""
@@ -225,17 +245,19 @@ class Container:
         if hashlib.sha256(block).digest() != digest:
             raise self.refuse("the checksum of its header does not fit")
         self._first = end
-        header: dict[str, Any] = json.loads(block[:length])
-        return header
+        return mapping(json.loads(block[:length]))
 
-    def _sections(self) -> Iterator[tuple[str, tuple[int, int, list[int]]]]:
-        offset = self._first
-        for section in self.header["sections"]:
-            size = section["bytes"]
-            yield section["name"], (offset, size, section["sums"])
+    def _sections(self) -> dict[str, tuple[int, int, list[int]]]:
+        offset, found = self._first, dict[str, tuple[int, int, list[int]]]()
+        for section in listed(self.header["sections"]):
+            name, size = text(section["name"]), integer(section["bytes"])
+            if name in found:
+                raise ValueError(f"two sections are called {name!r}")
+            found[name] = offset, size, [integer(sum) for sum in listed(section["sums"])]
             offset += _padded(size)
         if offset != self._size:
             raise self.refuse(f"its sections end at byte {offset} of {self._size}")
+        return found
 
     def _place(self, name: str) -> tuple[int, int, list[int]]:
         if name not in self._places:
@@ -243,14 +265,20 @@ class Container:
         return self._places[name]
 
     def _read(self, offset: int, size: int) -> bytes:
-        parts = []
-        while size:
-            part = os.pread(self._descriptor, size, offset)
-            if not part:
-                raise self.refuse(f"it ends at byte {offset}")
-            parts.append(part)
-            offset, size = offset + len(part), size - len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        memory = bytearray(size)
+        self._fill(memoryview(memory), offset)
+        return bytes(memory)
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(view):
+            try:
+                count = os.preadv(self._descriptor, [view[done:]], offset + done)
+            except OSError as error:
+                raise InvalidModel(f"cannot read the saved model {self.path}: {error}") from error
+            if not count:
+                raise self.refuse(f"it ends at byte {offset + done}")
+            done += count
 
     def _check(self, name: str, content: NDArray[np.uint8], sums: list[int]) -> None:
         found = _checksums(content[k : k + CHUNK] for k in range(0, len(content), CHUNK))

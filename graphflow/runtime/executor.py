@@ -7,7 +7,7 @@ thread and in forked children, and with the same bits for any number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -43,9 +43,11 @@ class Program:
 
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory; `values` are inputs by name that it was made
-    for, and other values are refused.  Raises CodegenError for unusable object code,
-    GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
+    without `prepare`, which may be read-only memory; `watch` is called before each run and raises
+    where that memory cannot be relied on any more.  `values` are inputs by name that the program
+    was made for, and other values are refused.  Raises CodegenError for unusable object code,
+    GraphflowError if the threads cannot be started or memory runs out, VerifyError for a block that
+    does not fit.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Program:
         flush_denormals: bool = False,
         prepared: NDArray[np.uint8] | None = None,
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        watch: Callable[[], None] | None = None,
     ) -> None:
         self.spec = spec
         self._values = dict(values)
@@ -62,17 +65,25 @@ class Program:
         if not 1 <= self.threads <= _MOST_THREADS:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
         self._flush_denormals = flush_denormals
+        self._watch = watch
         self._run = driver().run
         self._code = link(spec.objects)
         sessions = {s.name: open_section(s.section, self.threads) for s in spec.sections}
-        self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
-        self._tables = [self._step_table(steps, self._constants) for steps in native_steps(spec)]
+        try:
+            self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
+            self._tables = [self._step_table(part, self._constants) for part in native_steps(spec)]
+            # Pop and append are atomic, so no lock can be held by another thread during a fork.
+            self._idle = [self._new_arena()]
+        except MemoryError as error:
+            raise GraphflowError(
+                f"memory ran out for a program with {spec.constant_bytes} bytes of constants and "
+                f"{spec.arena_bytes} bytes of intermediate results ({error}); it needs a machine "
+                "with more, or smaller input_shapes"
+            ) from error
         self._stretches = tuple(stretches(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = set(spec.input_names)
-        # Pop and append are atomic, so no lock can be held by another thread during a fork.
-        self._idle = [self._new_arena()]
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
@@ -101,6 +112,8 @@ class Program:
 
     def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
         """Run all stretches on an arena; `objects` has those that go in, and gets all others."""
+        if self._watch is not None:
+            self._watch()
         for stretch in self._stretches:
             match stretch:
                 case Native():

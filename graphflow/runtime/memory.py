@@ -26,17 +26,18 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
-    """Fresh zeroed memory; pages that nobody touches cost nothing.
+    """Fresh zeroed memory; pages that nobody touches cost nothing.  MemoryError where the system
+    has none.
 
     From two huge pages on it is aligned to them and asks for them: reading weights through 4 KiB
     pages spends its time in address translation.
     """
     huge = nbytes >= 2 * _HUGE_PAGE
-    mapping = mmap.mmap(
-        -1,
-        max(nbytes, ALIGNMENT) + (_HUGE_PAGE if huge else 0),
-        flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
-    )
+    size = max(nbytes, ALIGNMENT) + (_HUGE_PAGE if huge else 0)
+    try:
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{size} bytes: {error}") from error
     memory = np.frombuffer(mapping, np.uint8)
     if not huge:
         return memory[:nbytes]

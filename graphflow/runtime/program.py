@@ -9,7 +9,8 @@ block and on its alignment, tensor names are unique, constants fit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -65,6 +66,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """What a kernel may be called with: at most `extent` iterations of its parallel loop, and for
+    each parameter how many bytes it may touch behind the address that it is given."""
+
+    extent: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A graph input or output: numpy's name of the element type, logical row-major shape."""
 
@@ -109,9 +119,9 @@ class OpenTensor:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a tensor of a dtype that kernels may have."""
+        """Whether it is a tensor of a dtype that kernels may have; `?` stands for no tensor."""
         try:
-            return np.dtype(self.dtype).kind in _KINDS
+            return self.dtype != "?" and np.dtype(self.dtype).kind in _KINDS
         except TypeError:
             return False
 
@@ -174,6 +184,7 @@ class ProgramSpec:
     `sections` are what runs in onnxruntime, and `objects_in` and `objects_out` what a run takes and
     gives for them alone.
     The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
+    Steps of kernels that `signatures` has stay within their memory, as far as a signature says.
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -192,6 +203,7 @@ class ProgramSpec:
     sections: tuple[SectionSpec, ...] = ()
     objects_in: tuple[ObjectSpec, ...] = ()
     objects_out: tuple[ObjectSpec, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
 
     @property
     def input_names(self) -> list[str]:
@@ -274,35 +286,46 @@ class ProgramSpec:
         for ref in step.buffers:
             if phase == "prepare" and ref.space in ("input", "output"):
                 raise VerifyError(f"{where}: there are no graph {ref.space}s when loading")
-            self._check_ref(where, phase, ref)
+            self._check_ref(where, phase, ref, 0)
+        if (signature := self.signatures.get(step.symbol)) is not None:
+            self._check_call(where, phase, step, signature)
 
     def _check_section(self, where: str, step: Step) -> None:
         (spec,) = (spec for spec in self.sections if spec.name == step.symbol)
-        if len(spec.tensors) != len(step.buffers):
-            raise VerifyError(f"{where}: {len(step.buffers)} buffers for {len(spec.tensors)}")
-        for ref, tensor in zip(step.buffers, spec.tensors, strict=True):
-            end = replace(ref, offset=ref.offset + tensor.nbytes) if ref.offset >= 0 else ref
-            self._check_ref(where, "run", end)
+        sizes = tuple(tensor.nbytes for tensor in spec.tensors)
+        self._check_call(where, "run", step, Signature(1, sizes))
 
-    def _check_ref(self, where: str, phase: str, ref: BufferRef) -> None:
+    def _check_call(self, where: str, phase: str, step: Step, signature: Signature) -> None:
+        if len(step.buffers) != len(signature.sizes) or step.extent > signature.extent:
+            raise VerifyError(
+                f"{where}: {len(step.buffers)} buffers and {step.extent} iterations, the kernel "
+                f"takes {len(signature.sizes)} and at most {signature.extent}"
+            )
+        for ref, size in zip(step.buffers, signature.sizes, strict=True):
+            if size < 0:
+                raise VerifyError(f"{where}: a parameter of {size} bytes")
+            self._check_ref(where, phase, ref, size)
+
+    def _check_ref(self, where: str, phase: str, ref: BufferRef, size: int) -> None:
         constants = self.constant_bytes if phase == "prepare" else self.run_constant_bytes
         match ref.space:
             case "arena" | "constant":
                 limit = self.arena_bytes if ref.space == "arena" else constants
                 # An empty buffer may sit right behind the last byte, hence "<=".
                 fits = ref.position % ALIGNMENT == 0 and ref.position >= 0
-                fits = fits and ref.position + ref.offset <= limit
+                fits = fits and ref.position + ref.offset + size <= limit
             case "input" | "output":
                 tensors = self.inputs if ref.space == "input" else self.outputs
                 limit = len(tensors)
-                fits = 0 <= ref.position < limit and ref.offset <= tensors[ref.position].nbytes
+                fits = 0 <= ref.position < limit
+                fits = fits and ref.offset + size <= tensors[ref.position].nbytes
             case _:
                 fits, limit = False, 0
         fits = fits and ref.offset >= 0
         if not fits:
             raise VerifyError(
                 f"{where}: {ref.space} {ref.position} + {ref.offset} is misaligned or outside "
-                f"(limit {limit})"
+                f"(limit {limit}, {size} bytes are touched)"
             )
 
 

@@ -3,17 +3,16 @@
 Comes in: programs that have run `prepare`, and documents about each that mean nothing here.  Goes
 out: one file, of which the constants are mapped and not read; programs with equal constants share
 them there.  The first program's sections are called `program`, `code`, `constants`…, those of the
-next `1:program`….  What always holds: of the constants
-only those that `run` reads are stored, in the form in which it reads them, so loading computes
-nothing; what is loaded passed the checksums, the checks of `ProgramSpec` and of the linker, and is
-for this processor.
+next `1:program`….  What always holds: of the constants only those that `run` reads are stored, in
+the form in which it reads them, so loading computes nothing; what is loaded passed the checksums,
+the checks of `ProgramSpec` and of the linker, and is for this processor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import VerifyError
+from graphflow.errors import InvalidModel, VerifyError
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
+from graphflow.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.runtime.container import Bytes, Container, write_container
 from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import reachable
@@ -34,6 +34,7 @@ from graphflow.runtime.program import (
     GuardedOutput,
     ProgramSpec,
     SectionSpec,
+    Signature,
     Step,
     TensorSpec,
     TrimmedOutput,
@@ -57,28 +58,40 @@ class SavedProgram:
     flush_denormals: bool
     arrays: Mapping[str, NDArray[Any]]
     documents: Mapping[str, bytes]
+    watch: Callable[[], None] | None = None
+    """Raises where `constants` or `arrays` are mapped and the file has changed since."""
 
     def load(
         self, threads: int | None, values: Mapping[str, NDArray[Any]] = MappingProxyType({})
     ) -> Program:
         """Link it, for these values of inputs; the errors are those of `Program`."""
         return Program(
-            self.spec, threads, self.flush_denormals, prepared=self.constants, values=values
+            self.spec,
+            threads,
+            self.flush_denormals,
+            prepared=self.constants,
+            values=values,
+            watch=self.watch,
         )
 
 
 def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
-    """The program without what only `prepare` needs."""
-    used = reachable(spec.objects, {step.symbol for step in spec.run})
+    """The program without what only `prepare` needs.
+
+    VerifyError where a kernel has no signature: what is stored says of each which memory it takes.
+    """
+    signatures = _signatures(spec)
+    used = reachable(spec.objects, set(signatures))
     return ProgramSpec(
         objects=tuple((symbol, code) for symbol, code in spec.objects if symbol in used),
         prepare=(),
         run=spec.run,
         constants=(),
         constant_bytes=spec.run_constant_bytes,
-        arena_bytes=spec.arena_bytes,
+        arena_bytes=_arena_bytes(spec),
         inputs=spec.inputs,
         outputs=spec.outputs,
+        signatures=signatures,
         sections=spec.sections,
         objects_in=spec.objects_in,
         objects_out=spec.objects_out,
@@ -86,6 +99,37 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
         guards=spec.guards,
         trimmed=spec.trimmed,
     )
+
+
+def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
+    """Those of the kernels that `run` calls; what is no kernel says itself what it takes."""
+    foreign = {section.name for section in spec.sections}
+    called = [s for s in dict.fromkeys(step.symbol for step in spec.run) if s not in foreign]
+    missing = [symbol for symbol in called if symbol not in spec.signatures]
+    if missing:
+        raise VerifyError(f"the kernels {missing} have no signature")
+    return {symbol: spec.signatures[symbol] for symbol in called}
+
+
+def _arena_bytes(spec: ProgramSpec) -> int:
+    """How much of the arena the steps of `run` touch, up to the alignment."""
+    ends = [ref.position + ref.offset + size for ref, size in _touched(spec, "arena")]
+    return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
+
+
+def _output_bytes(spec: ProgramSpec, place: int) -> int:
+    """How much of an output the steps of `run` touch."""
+    touched = _touched(spec, "output")
+    return max((ref.offset + size for ref, size in touched if ref.position == place), default=0)
+
+
+def _touched(spec: ProgramSpec, space: str) -> Iterator[tuple[BufferRef, int]]:
+    foreign = {s.name: tuple(tensor.nbytes for tensor in s.tensors) for s in spec.sections}
+    for step in spec.run:
+        sizes = foreign.get(step.symbol) or spec.signatures[step.symbol].sizes
+        for ref, size in zip(step.buffers, sizes, strict=True):
+            if ref.space == space:
+                yield ref, size
 
 
 def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by: str) -> None:
@@ -114,25 +158,51 @@ def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by
     write_container(path, header, sections)
 
 
-def load_programs(path: str | Path) -> tuple[SavedProgram, ...]:
+def load_programs(
+    path: str | Path, *, mmap: bool = True, sha256: str | None = None
+) -> tuple[SavedProgram, ...]:
     """Read and check a file: the programs in the order in which they were saved.
 
-    InvalidModel for one that is damaged or of another format, CodegenError for one that is for
-    another processor.
+    With `mmap` their constants are memory that is shared with the file.  InvalidModel for a file
+    that is damaged, of another format or of another SHA-256 than the one given, CodegenError for
+    one that is for another processor.
     """
     with Container(path) as file:
-        try:
-            header = file.header
-            needed = Processor(header["cpu"], tuple(header["features"]), header["exact"])
-            check_host(needed, f"the saved model {file.path}")
-            if header["programs"] < 1:
-                raise VerifyError("it has no program")
-            constants: dict[int, NDArray[np.uint8]] = {}
-            return tuple(
-                _load(file, number, needed, constants) for number in range(header["programs"])
+        if sha256 is not None and file.sha256() != sha256.lower():
+            raise InvalidModel(
+                f"the saved model {path} has the SHA-256 {file.sha256()}, not {sha256}; it is "
+                "another file than the one that is wanted"
             )
-        except (KeyError, TypeError, ValueError, VerifyError) as error:
-            raise file.refuse(f"it does not describe a program ({error!r})") from error
+        try:
+            found = _load_all(file, mmap)
+        except _WRONG_FORMS as error:
+            raise file.refuse(f"it does not describe a program ({error!r:.300})") from error
+        file.require_unchanged()
+        return found
+
+
+_WRONG_FORMS = (
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    OSError,
+    VerifyError,
+)
+"""What data of another form ends in, wherever it is read."""
+
+
+def _load_all(file: Container, mapped: bool) -> tuple[SavedProgram, ...]:
+    header = file.header
+    needed = Processor(text(header["cpu"]), texts(header["features"]), boolean(header["exact"]))
+    check_host(needed, f"the saved model {file.path}")
+    constants: dict[int, NDArray[np.uint8]] = {}
+    count = integer(header["programs"])
+    if count < 1:
+        raise VerifyError("it has no program")
+    return tuple(_load(file, number, needed, constants, mapped) for number in range(count))
 
 
 def _file_sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
@@ -161,25 +231,31 @@ def _prefix(number: int) -> str:
 
 
 def _load(
-    file: Container, number: int, needed: Processor, constants: dict[int, NDArray[np.uint8]]
+    file: Container,
+    number: int,
+    needed: Processor,
+    constants: dict[int, NDArray[np.uint8]],
+    mapped: bool,
 ) -> SavedProgram:
     """Program `number`; `constants` are those of earlier ones, which this one may share."""
     prefix = _prefix(number)
-    program = json.loads(file.read(f"{prefix}program"))
+    program = mapping(json.loads(file.read(f"{prefix}program")))
     models = _named_sections(file, f"{prefix}{_SECTION}")
     spec = _spec(program, file.read(f"{prefix}code"), models)
+    take = file.map if mapped else file.copy
     if program["constants_of"] == number:
-        constants[number] = file.map(f"{prefix}constants")
-    block = constants[program["constants_of"]]
+        constants[number] = take(f"{prefix}constants")
+    block = constants[integer(program["constants_of"])]
     if len(block) != spec.constant_bytes:
         raise VerifyError(f"{len(block)} bytes of constants instead of {spec.constant_bytes}")
     return SavedProgram(
         spec=spec,
         constants=block,
         processor=needed,
-        flush_denormals=program["flush_denormals"],
-        arrays=_unpacked(program["arrays"], file.map(f"{prefix}arrays")),
+        flush_denormals=boolean(program["flush_denormals"]),
+        arrays=_unpacked(program["arrays"], take(f"{prefix}arrays"), spec.inputs),
         documents=_named_sections(file, f"{prefix}{_DOCUMENT}"),
+        watch=file.watch() if mapped else None,
     )
 
 
@@ -194,6 +270,7 @@ def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
 def _program(spec: ProgramSpec) -> dict[str, Any]:
     return {
         "objects": [[symbol, len(code)] for symbol, code in spec.objects],
+        "signatures": [[symbol, s.extent, s.sizes] for symbol, s in spec.signatures.items()],
         "run": [
             [
                 step.symbol,
@@ -230,51 +307,97 @@ def _section(spec: SectionSpec) -> dict[str, Any]:
 _SECTION_NAMES = ("inputs", "outputs", "objects_in", "objects_out")
 
 
-def _section_spec(saved: Mapping[str, Any], model: bytes) -> SectionSpec:
+def _section_spec(row: Any, models: Mapping[str, bytes]) -> SectionSpec:
+    saved = mapping(row)
     section = Section(
-        saved["name"],
-        model,
-        tuple(ForeignNode(*node) for node in saved["nodes"]),
-        **{field: tuple(saved[field]) for field in _SECTION_NAMES},
+        text(saved["name"]),
+        models[saved["name"]],
+        tuple(ForeignNode(*texts(node)) for node in listed(saved["nodes"])),
+        **{field: texts(saved[field]) for field in _SECTION_NAMES},
     )
-    return SectionSpec(section, _tensors(saved["tensors"]))
+    tensors = _tensors(saved["tensors"])
+    if len(tensors) < len(section.inputs) + len(section.outputs):
+        raise ValueError(f"{section.name} names more tensors than it takes")
+    return SectionSpec(section, tensors)
+
+
+def _objects_known(rows: Any) -> tuple[ObjectSpec, ...]:
+    return tuple(ObjectSpec(*texts(row)) for row in listed(rows))
+
+
+def _guard(row: Any) -> GuardedOutput:
+    output, lo, hi, subject = listed(row, 4)
+    if isinstance(lo, bool) or isinstance(hi, bool) or not isinstance(lo + hi, int):
+        raise ValueError(f"{lo!r} to {hi!r} is no interval of integers")
+    return GuardedOutput(integer(output), lo, hi, text(subject))
 
 
 def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) -> ProgramSpec:
     """The program; `models` are those of its sections by name."""
-    return ProgramSpec(
+    spec = ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),
-        run=tuple(
-            Step(symbol, tuple(BufferRef(*buffer) for buffer in buffers), extent, threads)
-            for symbol, extent, threads, buffers in program["run"]
-        ),
+        run=tuple(map(_step, listed(program["run"]))),
         constants=(),
-        constant_bytes=program["constant_bytes"],
-        arena_bytes=program["arena_bytes"],
+        constant_bytes=integer(program["constant_bytes"]),
+        arena_bytes=integer(program["arena_bytes"]),
         inputs=_tensors(program["inputs"]),
         outputs=_tensors(program["outputs"]),
-        sections=tuple(_section_spec(s, models[s["name"]]) for s in program["sections"]),
-        objects_in=tuple(ObjectSpec(*known) for known in program["objects_in"]),
-        objects_out=tuple(ObjectSpec(*known) for known in program["objects_out"]),
-        hidden=program["hidden"],
-        guards=tuple(GuardedOutput(*guard) for guard in program["guards"]),
-        trimmed=tuple(TrimmedOutput(*trim) for trim in program["trimmed"]),
+        signatures=dict(map(_signature, listed(program["signatures"]))),
+        sections=tuple(_section_spec(row, models) for row in listed(program["sections"])),
+        objects_in=_objects_known(program["objects_in"]),
+        objects_out=_objects_known(program["objects_out"]),
+        hidden=integer(program["hidden"]),
+        guards=tuple(map(_guard, listed(program["guards"]))),
+        trimmed=tuple(
+            TrimmedOutput(*map(integer, listed(row, 4))) for row in listed(program["trimmed"])
+        ),
     )
+    _signatures(spec)
+    for place, tensor in enumerate(spec.outputs):
+        if _output_bytes(spec, place) != tensor.nbytes:
+            raise VerifyError(f"its steps do not write {tensor} from beginning to end")
+    if spec.arena_bytes != _arena_bytes(spec):
+        raise VerifyError(
+            f"its steps touch {_arena_bytes(spec)} bytes of an arena of {spec.arena_bytes}"
+        )
+    return spec
 
 
-def _objects(sizes: list[tuple[str, int]], code: bytes) -> tuple[tuple[str, bytes], ...]:
+def _step(row: Any) -> Step:
+    symbol, extent, threads, buffers = listed(row, 4)
+    refs = tuple(map(_reference, listed(buffers)))
+    return Step(text(symbol), refs, integer(extent), integer(threads))
+
+
+def _reference(row: Any) -> BufferRef:
+    space, position, offset = listed(row, 3)
+    return BufferRef(space, integer(position), integer(offset))
+
+
+def _signature(row: Any) -> tuple[str, Signature]:
+    symbol, extent, sizes = listed(row, 3)
+    return text(symbol), Signature(integer(extent), tuple(map(integer, listed(sizes))))
+
+
+def _objects(sizes: Any, code: bytes) -> tuple[tuple[str, bytes], ...]:
     found, offset = [], 0
-    for symbol, size in sizes:
-        found.append((symbol, code[offset : offset + size]))
+    for symbol, size in (listed(row, 2) for row in listed(sizes)):
+        found.append((text(symbol), code[offset : offset + integer(size)]))
         offset += size
     if offset != len(code):
         raise VerifyError(f"it has {len(code)} bytes of object code instead of {offset}")
     return tuple(found)
 
 
-def _tensors(listed: list[tuple[str, str, list[int]]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in listed)
+def _tensors(rows: Any) -> tuple[TensorSpec, ...]:
+    return tuple(_tensor(*listed(row, 3)) for row in listed(rows))
+
+
+def _tensor(name: Any, dtype: Any, shape: Any) -> TensorSpec:
+    if np.dtype(text(dtype)).name != dtype:
+        raise ValueError(f"{dtype!r} is no name of an element type")
+    return TensorSpec(text(name), dtype, tuple(map(integer, listed(shape))))
 
 
 def _json(value: Any) -> bytes:
@@ -296,8 +419,16 @@ def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[list[Any], bytes]:
     return table, bytes(content)
 
 
-def _unpacked(table: list[Any], content: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-    return {
-        name: np.ndarray(tuple(shape), np.dtype(dtype), buffer=content, offset=offset)
-        for name, dtype, shape, offset in table
-    }
+def _unpacked(
+    table: Any, content: NDArray[np.uint8], inputs: tuple[TensorSpec, ...]
+) -> dict[str, NDArray[Any]]:
+    """The arrays of the table, each the value of an input; numpy checks that they lie inside."""
+    known = {tensor.name: tensor for tensor in inputs}
+    found = {}
+    for name, dtype, shape, offset in (listed(row, 4) for row in listed(table)):
+        tensor = _tensor(name, dtype, shape)
+        if known.get(tensor.name) != tensor:
+            raise ValueError(f"{tensor} is no input of the program")
+        place = integer(offset)
+        found[tensor.name] = np.ndarray(tensor.shape, np.dtype(dtype), buffer=content, offset=place)
+    return found

@@ -79,19 +79,23 @@ class Window:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
     def output_shape(self, spatial: Sequence[int], ceil_mode: bool = False) -> Shape:
-        """Output extents; in ceil mode a last window that starts in the end padding is dropped."""
+        """Output extents; in ceil mode a last window that starts in the end padding is dropped.
+
+        A kernel may exceed the padded input in ceil mode, where that leaves a window: its taps
+        beyond the padding count for nothing.  `InvalidModel` where there is no window.
+        """
         if len(spatial) != self.rank:
             raise InvalidModel(f"kernel {self.kernel} does not fit spatial axes {tuple(spatial)}")
         out: list[int] = []
         for axis, extent in enumerate(spatial):
             begin, stride = self.pads_begin[axis], self.strides[axis]
             room = extent + begin + self.pads_end[axis] - self.reach[axis]
-            if room < 0:
+            count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+            if count < 1:
                 raise InvalidModel(
                     f"kernel {self.kernel} with dilations {self.dilations} is larger than the "
                     f"padded input {tuple(spatial)} on spatial axis {axis}"
                 )
-            count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
             if ceil_mode and (count - 1) * stride >= extent + begin:
                 count -= 1
             out.append(count)

@@ -1,0 +1,223 @@
+"""Reading ONNX models: a path, bytes or a proto becomes a proto with its weights.
+
+In: a model as a user gives it.  Out: a `ModelProto` that passed `check_proto`, so that what comes
+behind may trust its names, types and sizes; external data is read into it.  A proto given is not
+edited.  What cannot be read raises `InvalidModel`, an object of another type a TypeError.
+
+A model may come from a stranger: only regular files are opened, and external data lies in the
+model's own folder or is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import parser, serialization
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.checked import check_proto, tensors_of
+from graphflow.frontends.payload import check_extents, tensor_bytes, text_of
+
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
+
+MOST_BYTES = (1 << 31) - 1
+"""Protobuf's limit for one message."""
+
+SAVED_MAGIC = b"\x89GFX"
+"""How files begin that `Executable.save` wrote."""
+
+EXTERNAL = onnx.TensorProto.EXTERNAL
+
+_PARSE_ERRORS = (
+    DecodeError,
+    ValueError,
+    json_format.ParseError,
+    text_format.ParseError,
+    parser.ParseError,
+)
+
+
+def read_model(model: Model) -> onnx.ModelProto:
+    """The checked proto; the very one that was given where it is a proto.
+
+    Raises `InvalidModel` for a file that cannot be read or is not ONNX, for external data that is
+    missing, too short or outside of the model's folder, and for whatever `check_proto` refuses.
+    """
+    match model:
+        case onnx.ModelProto():
+            proto = model
+        case bytes() | bytearray() | memoryview():
+            proto = _parsed(bytes(model), None, "the given bytes")
+        case str() | os.PathLike():
+            proto = _from_path(os.fspath(model))
+        case _:
+            raise TypeError(
+                f"a model is a path, the bytes of an ONNX file or an onnx.ModelProto, not "
+                f"{type(model).__name__}"
+            )
+    check_proto(proto)
+    return proto
+
+
+def _from_path(path: str | bytes) -> onnx.ModelProto:
+    name = os.fsdecode(path)
+    try:
+        content = _content(name)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        raise InvalidModel(f"cannot read the model: {error}; check the path") from None
+    except MemoryError:
+        raise InvalidModel(f"cannot read the model {name}: it does not fit in memory") from None
+    if content.startswith(SAVED_MAGIC):
+        raise InvalidModel(
+            f"{name} is a saved model, not an ONNX file; load it with graphflow.load"
+        )
+    suffix = os.path.splitext(name)[1]
+    proto = _parsed(content, serialization.registry.get_format_from_file_extension(suffix), name)
+    _read_external(proto, name)
+    return proto
+
+
+def _content(path: str) -> bytes:
+    with _RegularFile(path) as file:
+        size = os.fstat(file.number).st_size
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"{path} has {size} bytes, and an ONNX file at most {MOST_BYTES}; store the "
+                "weights as external data"
+            )
+        return file.read(0, size)
+
+
+def _parsed(content: bytes, format: str | None, what: str) -> onnx.ModelProto:
+    try:
+        proto = onnx.load_model_from_string(content, format or "protobuf")
+    except _PARSE_ERRORS as error:
+        raise InvalidModel(f"{what}: this is not an ONNX file: {error}") from None
+    except MemoryError:
+        raise InvalidModel(f"{what}: the model does not fit in memory") from None
+    if not proto.HasField("graph"):
+        raise InvalidModel(
+            f"{what}: this is not an ONNX file: it holds no graph ({len(content)} bytes); check "
+            "that the download or the export was complete"
+        )
+    return proto
+
+
+# External data ----------------------------------------------------------------------------------
+
+
+def _read_external(proto: onnx.ModelProto, path: str) -> None:
+    """Put the external data of all tensors into the proto that was read from `path`."""
+    folder = os.path.dirname(os.path.abspath(path))
+    # A cache may keep links to a folder of its own, in which model and data lie side by side.
+    homes = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
+    with ExitStack() as stack:
+        files: dict[str, _RegularFile] = {}
+        for tensor in _external_tensors(proto):
+            place = _Place(tensor)
+            target = os.path.realpath(os.path.join(folder, place.location))
+            if not any(os.path.commonpath([home, target]) == home for home in homes):
+                raise InvalidModel(
+                    f"{place.what} lies in {place.location!r}, which leads out of the model's "
+                    f"folder {folder}; put the file beside the model"
+                )
+            try:
+                if target not in files:
+                    files[target] = stack.enter_context(_RegularFile(target))
+                tensor.raw_data = files[target].read(place.offset, place.size)
+            except (OSError, ValueError) as error:
+                raise InvalidModel(
+                    f"cannot read {place.what} from {place.location!r}: {error}; the file belongs "
+                    f"beside the model, in {folder}"
+                ) from None
+            except MemoryError:
+                raise InvalidModel(
+                    f"cannot read {place.what}: its {place.size} bytes do not fit in memory"
+                ) from None
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+
+
+def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    return (t for t in tensors_of(proto) if t.data_location == EXTERNAL)
+
+
+class _Place:
+    """Where the external data of a tensor lies: a relative path, a byte offset, a size."""
+
+    def __init__(self, tensor: onnx.TensorProto) -> None:
+        name = text_of(tensor.name, "the name of a tensor")
+        self.what = f"the external data of tensor {name}"
+        entries = {
+            text_of(entry.key, self.what): text_of(entry.value, self.what)
+            for entry in tensor.external_data
+        }
+        self.location = entries.get("location", "")
+        parts = self.location.replace("\\", "/").split("/")
+        if not self.location or "\0" in self.location or ".." in parts or not parts[0]:
+            raise InvalidModel(
+                f"{self.what} lies in {self.location!r}; only a path relative to the model's "
+                "folder and inside of it is read"
+            )
+        self.size = tensor_bytes(tensor.data_type, check_extents(tensor, f"tensor {name}"))
+        self.offset = self._number(entries.get("offset", "0"))
+        length = entries.get("length")
+        if length is not None and self._number(length) != self.size:
+            raise InvalidModel(
+                f"{self.what} has {length} bytes, its dims {list(tensor.dims)} need {self.size}"
+            )
+
+    def _number(self, text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text[:20]) >= 1 << 62:
+            raise InvalidModel(f"{self.what}: {text[:40]!r} is no offset or length in bytes")
+        return int(text)
+
+
+class _RegularFile:
+    """A regular file, open for reading; nothing is ever waited for, as opening a pipe would."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        # Opening a device can have effects, so its kind is asked for before.
+        self._require_regular(os.stat(path))
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._require_regular(os.fstat(self.number))
+        except BaseException:
+            os.close(self.number)
+            raise
+
+    def _require_regular(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            raise ValueError(f"{self._path} is {kind}")
+
+    def __enter__(self) -> _RegularFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.number)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes; ValueError where the file ends before."""
+        available = os.fstat(self.number).st_size
+        if offset + size > available:
+            raise ValueError(
+                f"{size} bytes from byte {offset} on are needed, and {self._path} has {available}"
+            )
+        parts = []
+        while size:
+            part = os.pread(self.number, size, offset)
+            if not part:
+                raise ValueError(f"{self._path} ends at byte {offset}")
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,143 @@
+"""Freedoms that exporters take and onnxruntime grants, removed before onnx's checker sees them.
+
+In: a proto that passed `check_proto` and belongs to this module's caller.  Out: the same model as
+the ONNX standard has it.  Nothing is guessed: what the model computes is what it computed before.
+
+    nodes in any order                     sorted; a cycle is `InvalidModel`
+    an output listed twice                 listed once
+    a negative extent in a type            an unknown one
+    no opset of the standard domain        the newest one, where no node needs to know
+    no name of the graph                   "graph"
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import onnx
+
+from graphflow.errors import InvalidModel
+from graphflow.frontends.checked import subgraphs
+
+STANDARD = ("", "ai.onnx")
+
+
+def repair(proto: onnx.ModelProto) -> None:
+    """Edit `proto` as the module's text says."""
+    graph = proto.graph
+    graph.name = graph.name or "graph"
+    outputs = {info.name: info for info in graph.output}
+    if len(outputs) < len(graph.output):
+        kept = onnx.GraphProto(output=outputs.values())
+        del graph.output[:]
+        graph.output.extend(kept.output)
+    _repair_graph(graph)
+    for function in proto.functions:
+        _sort(function)
+        for info in function.value_info:
+            _free_negative_extents(info.type)
+    named = any(entry.domain in STANDARD for entry in proto.opset_import)
+    if not named and not _uses_standard(proto.graph.node):
+        proto.opset_import.add(domain="", version=onnx.defs.onnx_opset_version())
+
+
+def _repair_graph(graph: onnx.GraphProto) -> None:
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _free_negative_extents(info.type)
+    _sort(graph)
+    for inner in _inner_graphs(graph.node):
+        _repair_graph(inner)
+
+
+def _inner_graphs(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from subgraphs(attribute)
+
+
+def _uses_standard(nodes: Sequence[onnx.NodeProto]) -> bool:
+    return any(
+        node.domain in STANDARD or any(_uses_standard(g.node) for g in _inner_graphs([node]))
+        for node in nodes
+    )
+
+
+def _free_negative_extents(kind: onnx.TypeProto) -> None:
+    match kind.WhichOneof("value"):
+        case "tensor_type" | "sparse_tensor_type" as which:
+            for dim in getattr(kind, which).shape.dim:
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
+        case "sequence_type" | "optional_type" as which:
+            _free_negative_extents(getattr(kind, which).elem_type)
+        case "map_type":
+            _free_negative_extents(kind.map_type.value_type)
+
+
+# The order of nodes -----------------------------------------------------------------------------
+
+
+def _sort(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Producers before readers; nodes keep their order as far as that allows."""
+    nodes = list(graph.node)
+    producers: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in node.output:
+            producers.setdefault(name, index)
+    producers.pop("", None)
+    needs = [{producers[name] for name in _read(node) if name in producers} for node in nodes]
+    if all(max(need, default=-1) < index for index, need in enumerate(needs)):
+        return
+    order = _order(nodes, needs)
+    kept = onnx.GraphProto(node=[nodes[index] for index in order])
+    del graph.node[:]
+    graph.node.extend(kept.node)
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    """What a node reads, and what its subgraphs take from outside of themselves."""
+    found = {name for name in node.input if name}
+    for graph in _inner_graphs([node]):
+        made = {info.name for info in graph.input} | {t.name for t in graph.initializer}
+        for inner in graph.node:
+            made.update(inner.output)
+        read = {info.name for info in graph.output}.union(*map(_read, graph.node))
+        found |= read - made
+    return found
+
+
+def _order(nodes: Sequence[onnx.NodeProto], needs: Sequence[set[int]]) -> list[int]:
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, need in enumerate(needs):
+        for producer in need:
+            readers[producer].append(index)
+    missing = [len(need) for need in needs]
+    ready = [index for index, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(nodes):
+        _refuse_cycle(nodes, needs, {k for k, count in enumerate(missing) if count})
+    return order
+
+
+def _refuse_cycle(
+    nodes: Sequence[onnx.NodeProto], needs: Sequence[set[int]], stuck: set[int]
+) -> None:
+    """Each stuck node needs another one, so following them comes back to one that was met."""
+    path = [min(stuck)]
+    while (following := min(needs[path[-1]] & stuck)) not in path:
+        path.append(following)
+    cycle = path[path.index(following) :]
+    named = " reads ".join(
+        f"{nodes[k].op_type} {nodes[k].name or k} ({', '.join(nodes[k].output)})"
+        for k in (*cycle, cycle[0])
+    )
+    raise InvalidModel(f"the graph has a cycle: {named}; a model must be without cycles")

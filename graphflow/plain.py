@@ -1,0 +1,53 @@
+"""Values that came out of JSON, as the types they have to be.
+
+In: any JSON value.  Out: the same value with its type known, or a TypeError or ValueError that says
+what it is instead; readers of files turn that into their refusal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def integer(value: Any, low: int = 0) -> int:
+    """An integer from `low` on that fits 63 bits; a bool or a float is none."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.60} is no integer")
+    if not low <= value < 1 << 63:
+        raise ValueError(f"{value} is not from {low} to 2**63")
+    return value
+
+
+def text(value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is no text")
+    return value
+
+
+def boolean(value: Any) -> bool:
+    """A truth value."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.60} is neither true nor false")
+    return value
+
+
+def listed(value: Any, length: int | None = None) -> list[Any]:
+    """A list, of this length if one is given."""
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.60} is no list")
+    if length is not None and len(value) != length:
+        raise ValueError(f"{len(value)} values stand where {length} belong")
+    return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """A list of texts."""
+    return tuple(map(text, listed(value)))
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """An object; JSON has texts for all names."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.60} is no object")
+    return value

@@ -1,0 +1,101 @@
+"""Replacing a file: a draft beside it, complete on disk, takes its name.
+
+In: a path and what writes the content.  Out: the new file under that name, or the old one as it
+was.  What always holds: only a regular file or a name that nobody has is replaced; a draft is
+locked by the process that writes it, so what a killed one left behind is known by being unlocked,
+and the next one that saves under the name removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable
+from typing import BinaryIO
+
+_LONGEST = 200
+"""Bytes of the name that a draft repeats; file systems allow 255."""
+
+_TRIES = 8
+
+
+def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
+    """Let `path` have what `write` writes; OSError where the system, or what is there, refuses."""
+    target = os.path.realpath(path)
+    _require_replaceable(target)
+    folder, name = os.path.split(target)
+    prefix = f".{os.fsdecode(os.fsencode(name)[:_LONGEST])}."
+    _remove_leftovers(folder, prefix)
+    draft, file = _new_draft(folder, prefix)
+    try:
+        with file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            _require_replaceable(target)
+            os.replace(draft, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+    _sync_folder(folder)
+
+
+def _require_replaceable(path: str) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        raise OSError(f"it is {kind}; give the name of a new file or of one to replace")
+
+
+def _new_draft(folder: str, prefix: str) -> tuple[str, BinaryIO]:
+    """A new locked file, which stays locked until it is closed, however the process ends."""
+    for _ in range(_TRIES):
+        draft = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
+        file = open(draft, "xb")  # noqa: SIM115 (the caller closes it)
+        try:
+            with contextlib.suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # Another process may have taken it for a leftover before it was locked.
+            if os.fstat(file.fileno()).st_nlink:
+                return draft, file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+    raise OSError(f"other processes keep removing drafts from {folder}")
+
+
+def _remove_leftovers(folder: str, prefix: str) -> None:
+    """Remove drafts that no live process writes; one that cannot be told is left alone."""
+    leftover = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.tmp")
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if leftover.fullmatch(name):
+                with contextlib.suppress(OSError):
+                    _remove_unlocked(os.path.join(folder, name))
+
+
+def _remove_unlocked(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
