@@ -2,6 +2,7 @@
 
 from graphflow.frontends.importer import OPERATORS, check_supported, import_model
 from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
+from graphflow.frontends.operator_table import operator_document
 from graphflow.frontends.read import read_model
 from graphflow.frontends.signature import input_defaults, signature
 from graphflow.frontends.values import fixed_values
@@ -13,6 +14,7 @@ __all__ = [
     "frozen_inputs",
     "import_model",
     "input_defaults",
+    "operator_document",
     "read_model",
     "signature",
     "symbolic_inputs",

@@ -414,11 +414,22 @@ class Call:
         part: str,
         open_axis: int | None = None,
     ) -> None:
+        self._require_dtypes(func, names)
         for result, buffer in zip(outputs, func.outputs, strict=True):
             self.expect(result, buffer.dtype, buffer.shape, open_axis)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
         self.context.graph.add(Node(name, op, func, names, tuple(outputs), (self.name,)))
+
+    def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
+        """Refuse inputs of other element types than the kernel has; ONNX lets some differ."""
+        values = self.context.graph.values
+        for buffer, name in zip(func.inputs, names, strict=True):
+            if name in values and values[name].dtype != buffer.dtype:
+                self.refuse(
+                    f"input {name} is {values[name].dtype} beside others of {buffer.dtype}",
+                    f"cast it to {buffer.dtype}",
+                )
 
     def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""

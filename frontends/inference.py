@@ -44,12 +44,17 @@ def defaults_of(schema: defs.OpSchema) -> dict[str, onnx.AttributeProto]:
     }
 
 
-def write_defaults(schema: defs.OpSchema, node: onnx.NodeProto) -> None:
-    """State, in place, the default attributes of a node whose types ONNX infers from a body.
+_OTHER_DEFAULTS = frozenset({"STFT"})
+"""Operators for which ONNX's inference takes another default than their schemas state."""
 
-    That inference knows only the attributes that a node has.
+
+def write_defaults(schema: defs.OpSchema, node: onnx.NodeProto) -> None:
+    """State, in place, the default attributes of a node where ONNX's inference needs them.
+
+    Inference from a body knows only the attributes that a node has.
     """
-    if schema.has_function and not schema.has_type_and_shape_inference_function:
+    from_body = schema.has_function and not schema.has_type_and_shape_inference_function
+    if from_body or (schema.domain == "" and schema.name in _OTHER_DEFAULTS):
         given = {attribute.name for attribute in node.attribute}
         defaults = defaults_of(schema).items()
         node.attribute.extend(default for name, default in defaults if name not in given)

@@ -26,6 +26,7 @@ from graphflow.kernels.definitions import (
     variadic,
     where,
 )
+from graphflow.tir import FLOATS, Expr
 
 
 def _unary(op: str, call: Call) -> None:
@@ -106,7 +107,8 @@ def _dropout(call: Call) -> None:
 
 
 def _activation(op: str, defaults: dict[str, float], call: Call) -> None:
-    attributes = {name: float(call.attribute(name, n)) for name, n in defaults.items()}
+    # Attributes are float32, and so are their defaults: 0.2 left out is 0.2 stated.
+    attributes = {name: float(np.float32(call.attribute(name, n))) for name, n in defaults.items()}
     call.emit(unary(op, call.shape(0), call.dtype(), attributes))
 
 
@@ -142,13 +144,22 @@ def _bit_shift(call: Call) -> None:
 
 
 def _is_nan(call: Call) -> None:
-    call.emit(predicate("is_nan", call.shape(0), call.dtype(), is_nan))
+    _emit_predicate(call, "is_nan", is_nan)
 
 
 def _is_infinite(call: Call) -> None:
     negative, positive = (bool(call.attribute(f"detect_{s}", 1)) for s in ("negative", "positive"))
     holds = partial(is_infinite, negative=negative, positive=positive)
-    call.emit(predicate("is_inf", call.shape(0), call.dtype(), holds))
+    _emit_predicate(call, "is_inf", holds)
+
+
+def _emit_predicate(call: Call, name: str, holds: Callable[[Expr], Expr]) -> None:
+    """Floats of 8 bits, which nothing is computed in, are asked as float32, which has them all."""
+    shape, dtype, source = call.shape(0), call.dtype(), call.inputs[0]
+    if dtype not in FLOATS:
+        source = call.emit_part(cast(shape, dtype, "float32"), (source,), "float32")
+        dtype = "float32"
+    call.emit(predicate(name, shape, dtype, holds), (source,))
 
 
 def _where(call: Call) -> None:

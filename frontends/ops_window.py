@@ -35,8 +35,6 @@ class WindowAttributes:
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
-    explicit: bool
-    """Whether the pads are the model's, not computed by `auto_pad`."""
 
 
 def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
@@ -58,7 +56,7 @@ def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
         pads = (0,) * (2 * rank)
     elif mode != "NOTSET":
         pads = _same_pads(spatial, kernel, strides, dilations, mode == "SAME_UPPER")
-    return WindowAttributes(strides, pads, dilations, mode == "NOTSET")
+    return WindowAttributes(strides, pads, dilations)
 
 
 def _same_pads(
@@ -154,7 +152,7 @@ def _max_pool(call: Call) -> None:
         "strides": window.strides,
         "pads": window.pads,
         "dilations": window.dilations,
-        "ceil_mode": bool(call.attribute("ceil_mode", 0)) and window.explicit,
+        "ceil_mode": bool(call.attribute("ceil_mode", 0)),
         "dtype": call.dtype(),
     }
     places = call.outputs[1] if len(call.outputs) > 1 else ""
@@ -211,7 +209,7 @@ def _average_pool(call: Call) -> None:
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,
-        ceil_mode=bool(call.attribute("ceil_mode", 0)) and window.explicit,
+        ceil_mode=bool(call.attribute("ceil_mode", 0)),
         count_include_pad=bool(call.attribute("count_include_pad", 0)),
         dtype=call.dtype(),
     )
@@ -228,7 +226,7 @@ def _lp_pool(call: Call) -> None:
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,
-        ceil_mode=bool(call.attribute("ceil_mode", 0)) and window.explicit,
+        ceil_mode=bool(call.attribute("ceil_mode", 0)),
         dtype=call.dtype(),
     )
     call.emit(func)

@@ -1,8 +1,9 @@
 """Operators that graphflow itself writes as simpler ones of the standard domain.
 
 They come before the bodies that ONNX defines, which for variances subtract large numbers from each
-other: the mean of squares less the square of the mean.  A rewrite is a function that adds steps to
-a `Rewrite`; it reads every attribute and input of the node, or refuses the node.
+other: the mean of squares less the square of the mean; or which are wrong for some shapes.  A
+rewrite is a function that adds steps to a `Rewrite`; it reads every attribute and input of the
+node, or refuses the node.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from graphflow.errors import UnsupportedOp
 from graphflow.frontends.call import Context
 from graphflow.frontends.steps import Step, derived
+from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array
 
 
@@ -151,7 +153,35 @@ def _mean_variance_normalization(body: Rewrite) -> None:
     body.add("Div", difference, deviation, result=body.step.node.output[0])
 
 
+def _affine_grid(body: Rewrite) -> None:
+    """Each matrix of `theta` times the centres of pixels, or their outermost corners.
+
+    The body that ONNX defines drops the batch axis of a single image.
+    """
+    body.require_attributes("align_corners")
+    step, theta = body.step, body.step.input(0)
+    corners = bool(step.attribute("align_corners", 0))
+    size = body.context.constant(step.input(1))
+    if size is None:
+        asked = f"{step}: input {step.input(1)} (size)"
+        raise contents_missing(body.context.graph, body.context.known, step.input(1), asked)
+    batch, _, *extents = (int(n) for n in size)
+    if corners and 1 in extents:
+        body.refuse("align_corners=1 and an extent of 1, which divides by zero")
+    places = [np.linspace(-1, 1, n) if corners else (2 * np.arange(n) + 1) / n - 1 for n in extents]
+    rank = len(extents)
+    axes = np.meshgrid(*places, indexing="ij")[::-1]  # the last axis is x
+    points = np.stack([*axes, np.ones(extents)], -1).reshape(-1, rank + 1)
+    product = body.add(
+        "MatMul",
+        body.constant(points.astype(body.dtype(theta))),
+        body.transpose(theta, (0, 2, 1)),
+    )
+    body.reshape(product, (batch, *extents, rank), step.node.output[0])
+
+
 REWRITES: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+    ("", "AffineGrid"): _affine_grid,
     ("", "LayerNormalization"): _layer_normalization,
     ("", "MeanVarianceNormalization"): _mean_variance_normalization,
 }

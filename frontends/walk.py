@@ -132,6 +132,8 @@ class Walk:
     def _imported(self, step: Step) -> Sequence[Item]:
         """What is to be imported in place of `step`; nothing where it became kernels."""
         context, operators = self.context, self.operators
+        if not step.outputs:
+            return ()  # all outputs are optional, and the node names none
         if step.is_standard and step.op in RANDOM:
             raise UnsupportedOp(
                 f"{step} draws random numbers, so two runs differ and nothing can be compared, "

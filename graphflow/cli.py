@@ -1,4 +1,4 @@
-"""The command line: demo, compile, run, check, inspect, explain, diff, bench, tune.
+"""The command line: demo, compile, run, check, operators, inspect, explain, diff, bench, tune.
 
 In: arguments.  Out: text or JSON on stdout, progress and errors on stderr, an exit code: 0, 1 where
 graphflow refuses (one message that says why and what to do) or reports differ, 2 for wrong
@@ -30,6 +30,7 @@ from graphflow.compiler import Model
 from graphflow.demo import demo
 from graphflow.errors import GraphflowError, InvalidModel, Remedy
 from graphflow.executable import Executable, load
+from graphflow.frontends import operator_document
 from graphflow.inspect import change_table, changes, draw_table, read_report
 from graphflow.models import LIGHT, ZOO_PREFIX, named
 from graphflow.options import Options, default_timings
@@ -117,6 +118,12 @@ def run_check(wanted: argparse.Namespace) -> int:
     found = check(model, input_shapes=dict(wanted.shape), input_values=dict(wanted.value))
     print("\n".join(found.lines()))
     return 0 if found.runs else 1
+
+
+def run_operators(wanted: argparse.Namespace) -> int:
+    """`graphflow operators`."""
+    print(operator_document(), end="")
+    return 0
 
 
 def run_inspect(wanted: argparse.Namespace) -> int:
@@ -428,6 +435,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     _add_common(command)
+
+    _command(commands, "operators", run_operators, "print what becomes of each ONNX operator")
 
     command = _command(commands, "inspect", run_inspect, "show the decision about every tensor")
     _add_model(command)

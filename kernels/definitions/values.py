@@ -133,7 +133,8 @@ def _softsign(x: Expr) -> Expr:
 
 
 def _thresholded_relu(x: Expr, alpha: float) -> Expr:
-    return Select(compared("le", x, alpha), literal(0, x.dtype), x)
+    """0 for a NaN too, as ONNX's body has it: that is not larger than alpha."""
+    return Select(compared("gt", x, alpha), x, literal(0, x.dtype))
 
 
 def _gelu(x: Expr) -> Expr:

@@ -155,7 +155,8 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
             for store, load, domain in moves
         )
         shape = definition.outputs[0].shape
-        work = Work(0.0, cycles, prod(shape) // shape[1], *touched(definition.params, placed))
+        rows = prod((*shape[:1], *shape[2:]))
+        work = Work(0.0, cycles, rows, *touched(definition.params, placed))
         output = placed[definition.outputs[0].name]
         padding = Padding.UNDEF if output.is_padded else Padding.NONE
         given = placed[definition.inputs[0].name].describe()

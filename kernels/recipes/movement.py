@@ -339,7 +339,8 @@ def _joined(layout: Layout) -> Layout:
     for e, extent in zip(layout.simplified, layout.physical_shape, strict=True):
         if outputs:
             both = simplify(outputs[-1] * extent + e, ranges)
-            if extent == 1 or box[-1] == 1 or len(terms_of(both)[0]) == 1:
+            joins = extent == 1 or box[-1] == 1 or len(terms_of(both)[0]) == 1
+            if joins and extent > 0:  # an axis without elements would swallow the one before it
                 outputs[-1], box[-1] = both, box[-1] * extent
                 continue
         outputs.append(e)

@@ -1,0 +1,203 @@
+"""What becomes of each ONNX operator: how it runs, in which opsets, with which element types.
+
+In: the schemas of the installed onnx, up to opset `LATEST`.  Out: one `Coverage` for each operator,
+found out by asking import: a model of one node (`frontends/probes.py`) is imported without a
+fallback for each version of the operator's definition and for each element type that a type
+variable of the newest one allows, the other variables at their usual types.  Nothing is compiled or
+run, and nothing depends on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto, defs
+
+from graphflow.errors import GraphflowError
+from graphflow.frontends.folding import RANDOM
+from graphflow.frontends.importer import OPERATORS, RESOLVED, REWRITTEN, import_model
+from graphflow.frontends.probes import (
+    PROBES,
+    ElementType,
+    Filling,
+    contrib_model,
+    schema_model,
+    tensor_element,
+)
+from graphflow.frontends.upgrade import OLDEST_OPSET
+from graphflow.graph import OperatorGraph
+
+LATEST = 28
+"""The newest opset that the table knows; what a later onnx adds is left out of it."""
+
+CONTRIB = "com.microsoft"
+
+NATIVE = "kernels"
+REWRITE = "other operators"
+FUNCTION = "the body in its schema"
+FIXED = "a constant"
+GONE = "resolved at import"
+FOREIGN = "onnxruntime; a constant where all inputs are"
+DRAWN = "onnxruntime; refused without it (random numbers)"
+
+_USUAL = ("FLOAT", "INT64", "INT32", "BOOL", "UINT8", "INT8")
+"""The types of variables that are not the one in question, the first that is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What becomes of an operator."""
+
+    operator: str
+    way: str
+    versions: tuple[int, ...] = ()
+    """The opsets of its definitions that import takes."""
+    refused_versions: tuple[int, ...] = ()
+    types: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """For each type variable the element types that import takes."""
+    refused_types: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The same for those that the schema allows and import refuses."""
+
+
+def operator_coverage() -> tuple[Coverage, ...]:
+    """The operators of ONNX's standard domain, by name."""
+    schemas: dict[str, list[defs.OpSchema]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if schema.domain == "" and schema.since_version <= LATEST:
+            schemas.setdefault(schema.name, []).append(schema)
+    return tuple(_coverage(name, schemas[name]) for name in sorted(schemas))
+
+
+def contrib_coverage() -> tuple[Coverage, ...]:
+    """The operators of onnxruntime that are written as standard ones, by name."""
+    names = sorted(name for domain, name in REWRITTEN if domain == CONTRIB)
+    found = []
+    for name in names:
+        elements = ("FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE")
+        kinds = {e: TensorProto.DataType.Value(e) for e in elements}
+        taken = [e for e, kind in kinds.items() if _imports(contrib_model(name, 17, kind))]
+        refused = [e for e in elements if e not in taken]
+        found.append(
+            Coverage(
+                name, REWRITE, (1,), (), _of_variables({"T": taken}), _of_variables({"T": refused})
+            )
+        )
+    return tuple(found)
+
+
+def way_of(name: str, schemas: Sequence[defs.OpSchema]) -> str:
+    """How an operator of the standard domain runs."""
+    if name in RANDOM:
+        return DRAWN
+    if name in OPERATORS:
+        return NATIVE
+    if name in RESOLVED:
+        return GONE
+    if ("", name) in REWRITTEN:
+        return REWRITE
+    if any(s.has_function or s.has_context_dependent_function for s in schemas):
+        return FUNCTION
+    return FOREIGN
+
+
+def _coverage(name: str, schemas: Sequence[defs.OpSchema]) -> Coverage:
+    way = way_of(name, schemas)
+    spans = list(_spans(schemas))
+    versions = tuple(schema.since_version for schema, _ in spans)
+    if way not in (NATIVE, REWRITE, FUNCTION) or not _reads_tensors(spans[-1][0]):
+        return Coverage(name, way, versions)
+    graphs = {s.since_version: _imported(_usual_model(s, opset)) for s, opset in spans}
+    taken = tuple(version for version, graph in graphs.items() if graph is not None)
+    newest = graphs[versions[-1]]
+    if newest is not None and not newest.nodes:
+        way = FIXED
+    refused = tuple(version for version in versions if version not in taken)
+    types, missing = _types(*spans[-1])
+    return Coverage(name, way, taken, refused, _of_variables(types), _of_variables(missing))
+
+
+def _spans(schemas: Iterable[defs.OpSchema]) -> Iterable[tuple[defs.OpSchema, int]]:
+    """The definitions that some opset from 7 on has, the last such opset of each."""
+    ordered = sorted(schemas, key=lambda schema: schema.since_version)
+    following = [schema.since_version - 1 for schema in ordered[1:]]
+    for schema, opset in zip(ordered, [*following, LATEST], strict=True):
+        if opset >= OLDEST_OPSET and not schema.deprecated:
+            yield schema, opset
+
+
+def _reads_tensors(schema: defs.OpSchema) -> bool:
+    """Whether every input may be a tensor; operators on sequences have no probe."""
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    kinds = [allowed.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
+    return all(any(tensor_element(text) for text in texts) for texts in kinds)
+
+
+def _types(schema: defs.OpSchema, opset: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """For each type variable what import takes and what it refuses of what is allowed."""
+    taken: dict[str, list[str]] = {}
+    refused: dict[str, list[str]] = {}
+    allowed = _allowed(schema)
+    for variable in sorted(_bound(schema).intersection(allowed)):
+        for element in allowed[variable]:
+            takes = any(
+                _imports(schema_model(schema, opset, types))
+                for types in _assignments(allowed, variable, element)
+            )
+            name = TensorProto.DataType.Name(element)
+            (taken if takes else refused).setdefault(variable, []).append(name)
+    return taken, refused
+
+
+def _allowed(schema: defs.OpSchema) -> dict[str, list[int]]:
+    """The element types that each type variable may have."""
+    return {
+        constraint.type_param_str: sorted(
+            filter(None, (tensor_element(text) for text in constraint.allowed_type_strs))
+        )
+        for constraint in schema.type_constraints
+    }
+
+
+def _assignments(
+    allowed: Mapping[str, Sequence[int]], variable: str, element: int
+) -> Iterator[dict[str, int]]:
+    """Types for all variables: the others at their usual types, then alike where they may be."""
+    usual = {name: _usual(elements) for name, elements in allowed.items() if elements}
+    yield {**usual, variable: element}
+    alike = {name: element for name, elements in allowed.items() if element in elements}
+    if len(alike) > 1:
+        yield {**usual, **alike}
+
+
+def _bound(schema: defs.OpSchema) -> set[str]:
+    """The type variables that the probe of an operator decides."""
+    bound = {formal.type_str for formal in schema.inputs}
+    given = PROBES[schema.name].named.values() if schema.name in PROBES else ()
+    return bound | {v.variable for v in given if isinstance(v, ElementType | Filling)}
+
+
+def _usual(elements: Sequence[int]) -> int:
+    wanted = [TensorProto.DataType.Value(name) for name in _USUAL]
+    return next((element for element in wanted if element in elements), elements[0])
+
+
+def _usual_model(schema: defs.OpSchema, opset: int) -> onnx.ModelProto:
+    usual = {name: _usual(elements) for name, elements in _allowed(schema).items() if elements}
+    return schema_model(schema, opset, usual)
+
+
+def _imports(model: onnx.ModelProto) -> bool:
+    return _imported(model) is not None
+
+
+def _imported(model: onnx.ModelProto) -> OperatorGraph | None:
+    try:
+        return import_model(model)
+    except GraphflowError:
+        return None
+
+
+def _of_variables(types: Mapping[str, Sequence[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((variable, tuple(names)) for variable, names in types.items() if names)
