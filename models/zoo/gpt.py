@@ -15,7 +15,6 @@ from onnx import numpy_helper
 
 from graphflow.models.build import Builder
 from graphflow.models.zoo.exporting import (
-    LOWEST,
     dense,
     embedding,
     gelu_tanh,
@@ -81,18 +80,18 @@ def _positions(b: Builder, ids: str, mask: str) -> str:
 
 
 def _bias(b: Builder, ids: str, mask: str, keys: str) -> str:
-    """(batch, 1, sequence, total): the lowest float32 where a token may not look, elsewhere 0."""
+    """(batch, 1, sequence, total): minus infinity where a token may not look, elsewhere 0."""
     length, past = size(b, ids, 1), size(b, keys, 2)
     total = b.add(length, past)
-    lowest = numpy_helper.from_array(np.array([LOWEST], np.float32))
-    full = b.node("ConstantOfShape", [shape(b, length, total)], value=lowest)
+    never = numpy_helper.from_array(np.array([-np.inf], np.float32))
+    full = b.node("ConstantOfShape", [shape(b, length, total)], value=never)
     causal = b.node("Trilu", [full, b.add(past, integer(b, 1))], upper=1)
     causal = unsqueeze(b, causal, 0, 1)
     wanted = shape(b, size(b, ids, 0), 1, length, total)
     causal = b.node("Expand", [causal, wanted])
     seen = b.node("Cast", [unsqueeze(b, mask, 1, 2)], to=onnx.TensorProto.BOOL)
     hidden = b.node("Not", [seen])
-    return b.node("Where", [hidden, number(b, LOWEST), causal])
+    return b.node("Where", [hidden, number(b, -np.inf), causal])
 
 
 def _attention(
@@ -117,4 +116,6 @@ def _attention(
     turned = b.node("Transpose", [keys], perm=[0, 1, 3, 2])
     scores = b.node("Div", [b.node("MatMul", [query, turned]), number(b, sqrt(head))])
     weights = b.node("Softmax", [b.add(scores, bias)], axis=-1)
+    # A token of padding in front sees nothing: 0 / 0, which `scaled_dot_product_attention` makes 0.
+    weights = b.node("Where", [b.node("IsNaN", [weights]), number(b, 0.0), weights])
     return dense(b, join_heads(b, b.node("MatMul", [weights, values]), width), width, width)
