@@ -15,13 +15,16 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.zoo import bert as of_bert
-from graphflow.models.zoo import gpt as of_gpt
-from graphflow.models.zoo import tagger as of_tagger
+from graphflow.models.zoo.bert import TYPES, bert
+from graphflow.models.zoo.bert import VOCABULARY as WORD_PIECES
 from graphflow.models.zoo.detector import detector
 from graphflow.models.zoo.efficientnet import efficientnet
+from graphflow.models.zoo.gpt import HEADS, LAYERS, WIDTH, gpt
+from graphflow.models.zoo.gpt import VOCABULARY as TOKENS
 from graphflow.models.zoo.half import half
 from graphflow.models.zoo.qdq import qdq
+from graphflow.models.zoo.tagger import VOCABULARY as WORDS
+from graphflow.models.zoo.tagger import tagger
 from graphflow.models.zoo.vit import vit
 
 Feeds = dict[str, NDArray[Any]]
@@ -44,25 +47,25 @@ def bert_feeds(seed: int, batch: int = 2, length: int = 13) -> Feeds:
     mask = np.ones((batch, length), np.int64)
     mask[0, -3:] = 0
     return {
-        "input_ids": rng.integers(0, of_bert.VOCABULARY, (batch, length)),
+        "input_ids": rng.integers(0, WORD_PIECES, (batch, length)),
         "attention_mask": mask,
-        "token_type_ids": rng.integers(0, of_bert.TYPES, (batch, length)),
+        "token_type_ids": rng.integers(0, TYPES, (batch, length)),
     }
 
 
 def gpt_feeds(seed: int, batch: int = 1, length: int = 1, past: int = 6) -> Feeds:
     """Token ids, and a cache of random keys and values, all of which count."""
     rng = np.random.default_rng(seed)
-    heads, head = of_gpt.HEADS, of_gpt.WIDTH // of_gpt.HEADS
+    heads, head = HEADS, WIDTH // HEADS
     cache = {
         f"past_key_values.{layer}.{part}": rng.standard_normal((batch, heads, past, head)).astype(
             np.float32
         )
-        for layer in range(of_gpt.LAYERS)
+        for layer in range(LAYERS)
         for part in ("key", "value")
     }
     return {
-        "input_ids": rng.integers(0, of_gpt.VOCABULARY, (batch, length)),
+        "input_ids": rng.integers(0, TOKENS, (batch, length)),
         "attention_mask": np.ones((batch, past + length), np.int64),
         **cache,
     }
@@ -71,7 +74,7 @@ def gpt_feeds(seed: int, batch: int = 1, length: int = 1, past: int = 6) -> Feed
 def tagger_feeds(seed: int, batch: int = 2, length: int = 9) -> Feeds:
     """Word ids."""
     rng = np.random.default_rng(seed)
-    return {"word_ids": rng.integers(0, of_tagger.VOCABULARY, (batch, length))}
+    return {"word_ids": rng.integers(0, WORDS, (batch, length))}
 
 
 def _noise(name: str, *shape: int) -> Callable[[int], Feeds]:
@@ -94,15 +97,15 @@ def _pixels(name: str, *shape: int) -> Callable[[int], Feeds]:
 
 
 EXPORTED: dict[str, Exported] = {
-    "bert": Exported(of_bert.bert, "an encoder of text with a mask", bert_feeds),
+    "bert": Exported(bert, "an encoder of text with a mask", bert_feeds),
     "vit": Exported(
         vit, "an encoder of 197 patches of an image", _noise("pixel_values", 1, 3, 224, 224)
     ),
-    "gpt": Exported(of_gpt.gpt, "a decoder with a cache that grows by each token", gpt_feeds),
+    "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
     "efficientnet": Exported(
         efficientnet, "gated inverted residuals, channels last", _pixels("input_1", 1, 96, 96, 3)
     ),
-    "tagger": Exported(of_tagger.tagger, "a bidirectional LSTM over words", tagger_feeds),
+    "tagger": Exported(tagger, "a bidirectional LSTM over words", tagger_feeds),
     "detector": Exported(
         detector, "boxes by TopK and NonMaxSuppression", _noise("images", 1, 3, 96, 96)
     ),
