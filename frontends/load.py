@@ -24,6 +24,7 @@ from onnx import checker, helper, shape_inference
 from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.steps import Step, subgraphs
+from graphflow.frontends.vendor import move_added
 
 OLDEST_OPSET = 7
 """The first opset with today's broadcasting."""
@@ -58,6 +59,7 @@ def load_model(
     """`model`, checked and with static shapes; see the module's text."""
     given = read_model(model)
     proto = _without_large_initializers(given)
+    move_added(proto)
     try:
         checker.check_model(proto)
     except (checker.ValidationError, ValueError) as error:
