@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from graphflow.frontends.rewrites import Rewrite
-
-DOMAIN = "com.microsoft"
+from graphflow.frontends.rewrites import Rewrite, layer_normalization
+from graphflow.frontends.vendor import DOMAIN
 
 _ACTIVATIONS = {
     "Relu": (),
@@ -203,8 +202,10 @@ CONTRIB: dict[tuple[str, str], Callable[[Rewrite], None]] = {
     (DOMAIN, "FusedMatMul"): _fused_matmul,
     (DOMAIN, "TransposeMatMul"): _fused_matmul,
     (DOMAIN, "SkipLayerNormalization"): _skip_layer_normalization,
+    # onnxruntime has these two in the standard domain; see `vendor`.
+    (DOMAIN, "LayerNormalization"): layer_normalization,
     (DOMAIN, "SimplifiedLayerNormalization"): _simplified_layer_normalization,
-    # onnxruntime has it in the standard domain, where ONNX does not know it.
+    # What asks for ways before a model is loaded sees it where it is.
     ("", "SimplifiedLayerNormalization"): _simplified_layer_normalization,
     (DOMAIN, "SkipSimplifiedLayerNormalization"): _skip_simplified_layer_normalization,
     (DOMAIN, "EmbedLayerNormalization"): _embed_layer_normalization,

@@ -13,8 +13,7 @@ import numpy as np
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.rewrites import Rewrite
-
-DOMAIN = "com.microsoft"
+from graphflow.frontends.vendor import DOMAIN
 
 
 def _heads(body: Rewrite, name: str, shape: tuple[int, ...], heads: int) -> str:

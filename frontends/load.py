@@ -27,6 +27,7 @@ from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.repair import STANDARD, repair
 from graphflow.frontends.steps import Step, subgraphs
 from graphflow.frontends.upgrade import upgraded
+from graphflow.frontends.vendor import move_added
 
 LARGE = 1024
 """Elements from which on an initializer is taken not to decide shapes."""
@@ -66,6 +67,7 @@ def load_model(
     settable = settable_inputs(given, overridable)
     proto = _without_large_initializers(given, settable)
     repair(proto)
+    move_added(proto)
     inputs = {info.name: info for info in proto.graph.input}
     extents = {tensor.name: tuple(tensor.dims) for tensor in given.graph.initializer}
     wanted = dict(input_shapes or {})

@@ -131,7 +131,7 @@ def add_statistics(
         body.add("Reciprocal", body.add("Sqrt", shifted), result=inverse)
 
 
-def _layer_normalization(body: Rewrite) -> None:
+def layer_normalization(body: Rewrite) -> None:
     """The kernel has the first output only; the others are computed beside it."""
     step = body.step
     axis = step.attribute("axis", -1)
@@ -182,7 +182,7 @@ def _affine_grid(body: Rewrite) -> None:
 
 REWRITES: dict[tuple[str, str], Callable[[Rewrite], None]] = {
     ("", "AffineGrid"): _affine_grid,
-    ("", "LayerNormalization"): _layer_normalization,
+    ("", "LayerNormalization"): layer_normalization,
     ("", "MeanVarianceNormalization"): _mean_variance_normalization,
 }
 """What an operator, by domain and name, is written as."""

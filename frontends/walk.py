@@ -27,6 +27,7 @@ from graphflow.frontends.rewrites import Rewrite
 from graphflow.frontends.sections import Member
 from graphflow.frontends.sequences import Resolver
 from graphflow.frontends.steps import After, Item, Step, names_read
+from graphflow.frontends.vendor import for_onnxruntime
 from graphflow.graph import Array, Removed, Value
 from graphflow.tir import DTYPES
 
@@ -274,7 +275,9 @@ class Walk:
                 open_shape = "a tensor whose shape is not known before a run"
                 context.objects[output] = open_shape if dtype in DTYPES else of_type(dtype)
         self.foreign[len(self.placed)] = Member(
-            step.node, ForeignNode(name, step.node.op_type, reason.removeprefix(f"{step}: ")), reads
+            for_onnxruntime(step.node),
+            ForeignNode(name, step.node.op_type, reason.removeprefix(f"{step}: ")),
+            reads,
         )
         self.placed.append(step)
 

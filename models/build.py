@@ -50,10 +50,14 @@ class Builder:
         self._initializers.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
-    def weight(self, *shape: int, scale: float = 1.0) -> str:
-        """A float32 initializer of normally distributed numbers with this standard deviation."""
+    def weight(self, *shape: int, scale: float = 1.0, dtype: str = "float32") -> str:
+        """An initializer of normally distributed numbers with this standard deviation."""
         values = scale * self._rng.standard_normal(shape)
-        return self.constant(values.astype(np.float32), self._fresh("weight"))
+        return self.constant(values.astype(dtype), self._fresh("weight"))
+
+    def literal(self, value: ArrayLike) -> str:
+        """A Constant node: how exporters write numbers that a program, not its weights, holds."""
+        return self.node("Constant", [], value=numpy_helper.from_array(np.asarray(value)))
 
     def node(
         self,

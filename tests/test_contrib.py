@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from single import noise
 from texts import assert_agrees
 
-from graphflow.errors import UnsupportedOp
+from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
+from graphflow.frontends.vendor import for_onnxruntime, move_added
 
 
 def contrib(op, arrays, constants=(), outputs=(0,), domain="com.microsoft", **attributes):
@@ -155,6 +156,55 @@ def test_rotations_at_known_positions_match_onnxruntime(shape, width, attributes
         arrays = [noise(*shape), positions, *caches]
         attributes = {**attributes, "interleaved": interleaved}
         assert_agrees(*contrib("RotaryEmbedding", arrays, (1,), **attributes))
+
+
+def standard(op, opset, branch=False):
+    """A model of a normalization in the standard domain, or in a branch that a run decides."""
+    scale, square = noise(8, seed=1), noise(8, 8, seed=2)
+    tensors = [numpy_helper.from_array(scale, "scale"), numpy_helper.from_array(square, "square")]
+    normal = helper.make_node(op, ["x", "scale"], ["z"], name="normal", axis=-1, epsilon=1e-3)
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, X)]
+    if branch:
+        infos.append(helper.make_tensor_value_info("chosen", TensorProto.BOOL, ()))
+        other = helper.make_node("MatMul", ["x", "square"], ["z"], name="product")
+        made = [helper.make_tensor_value_info("z", TensorProto.FLOAT, X)]
+        bodies = [helper.make_graph([node], node.name, [], made) for node in (normal, other)]
+        normal = helper.make_node(
+            "If", ["chosen"], ["z"], name="if", then_branch=bodies[0], else_branch=bodies[1]
+        )
+    result = [helper.make_tensor_value_info("z", TensorProto.FLOAT, ("a", "b", "c"))]
+    graph = helper.make_graph([normal], "g", infos, result, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("op", "opset"),
+    [("LayerNormalization", 14), ("LayerNormalization", 17), ("SimplifiedLayerNormalization", 17)],
+)
+def test_normalizations_that_onnxruntime_adds_to_the_standard_domain(op, opset):
+    assert_agrees(standard(op, opset), {"x": noise(*X)})
+    for chosen in (False, True):
+        feeds = {"x": noise(*X), "chosen": np.array(chosen)}
+        assert_agrees(standard(op, opset, branch=True), feeds)
+
+
+def test_onnxruntime_finds_such_a_normalization_where_it_has_it():
+    model = standard("LayerNormalization", 14)
+    moved = onnx.ModelProto.FromString(model.SerializeToString())
+    move_added(moved)
+    assert [node.domain for node in moved.graph.node] == ["com.microsoft"]
+    assert {entry.domain for entry in moved.opset_import} == {"", "com.microsoft"}
+    assert for_onnxruntime(moved.graph.node[0]).domain == ""
+    assert moved.graph.node[0].domain == "com.microsoft", "the node given was edited"
+
+
+def test_an_operator_that_onnx_has_stays_where_it_is_and_one_that_nobody_has_is_refused():
+    model = standard("LayerNormalization", 17)
+    before = model.SerializeToString()
+    move_added(model)
+    assert model.SerializeToString() == before
+    with pytest.raises(InvalidModel, match="No Op registered for UnheardNormalization"):
+        import_model(standard("UnheardNormalization", 17))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The zoo: which models there are, and building one by its name.
 
-In: a name, a seed.  Out: a checked proto of batch 1 whose shapes are all known.  The
-same name and seed give the same bytes.
+In: a name, a seed.  Out: a checked proto; those of `ZOO` have batch 1 and shapes that are all
+known, those of `EXPORTED` may have symbolic ones.  The same name and seed give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import onnx
 
 from graphflow.errors import InvalidModel
 from graphflow.models.zoo.densenet import densenet40, densenet121
+from graphflow.models.zoo.exported import EXPORTED
 from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small
 from graphflow.models.zoo.probes import EXTENT, PATTERNS, probe
 from graphflow.models.zoo.resnet import regnet_y_400mf, resnet18
@@ -89,8 +90,10 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     """
     if name in ZOO:
         return ZOO[name].build(seed)
+    if name in EXPORTED:
+        return EXPORTED[name].build(seed)
     if not name.startswith(PROBE):
-        networks = ", ".join(n for n in ZOO if not n.startswith(PROBE))
+        networks = ", ".join((*(n for n in ZOO if not n.startswith(PROBE)), *EXPORTED))
         raise InvalidModel(
             f"the zoo has no model {name}; it has {networks} and {PROBE}PATTERN:CHANNELS"
         )

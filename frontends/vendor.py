@@ -1,0 +1,58 @@
+"""Operators that onnxruntime adds to the standard domain, where ONNX's checker does not know them.
+
+Its optimizer writes LayerNormalization into models older than opset 17, which has it first, and
+SimplifiedLayerNormalization into any model.  While a model is imported these nodes are in
+onnxruntime's own domain; sections that onnxruntime runs have them where it looks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import defs, helper
+
+from graphflow.frontends.steps import subgraphs
+
+DOMAIN = "com.microsoft"
+_STANDARD = ("", "ai.onnx")
+_ADDED = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""onnxruntime registers nothing by these names in its own domain."""
+
+
+def move_added(proto: onnx.ModelProto) -> None:
+    """Give, in place, the operators that onnxruntime adds to the standard opset its own domain."""
+    version = next((e.version for e in proto.opset_import if e.domain in _STANDARD), 0)
+    added = {name for name in _ADDED if not _is_defined(name, version)}
+    moved = _move(proto.graph.node, added, _STANDARD, DOMAIN)
+    if moved and all(entry.domain != DOMAIN for entry in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+
+
+def for_onnxruntime(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A copy of `node` with the operators of `move_added` back in the standard domain."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    _move([copy], _ADDED, (DOMAIN,), "")
+    return copy
+
+
+def _is_defined(op: str, version: int) -> bool:
+    try:
+        defs.get_schema(op, version, "")
+    except defs.SchemaError:
+        return False
+    return True
+
+
+def _move(
+    nodes: Iterable[onnx.NodeProto], ops: Iterable[str], sources: Iterable[str], domain: str
+) -> int:
+    """How many nodes, those of subgraphs included, got another domain."""
+    moved = 0
+    for node in nodes:
+        if node.domain in sources and node.op_type in ops:
+            node.domain = domain
+            moved += 1
+        moved += sum(_move(graph.node, ops, sources, domain) for graph in subgraphs(node))
+    return moved

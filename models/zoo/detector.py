@@ -1,0 +1,102 @@
+"""A detector in the manner of YOLO and RetinaNet, up to the boxes that suppression leaves.
+
+In: an image.  Out: boxes, scores and classes of what is detected; how many that is depends on the
+image.  Candidates are the best by TopK, then non-maximum suppression for each class.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from graphflow.models.build import Builder
+from graphflow.models.zoo.exporting import integer, integers, number, reshape, silu, size, unsqueeze
+from graphflow.models.zoo.layers import pads
+
+CLASSES = 5
+CANDIDATES = 60
+KEPT = 20
+"""Most boxes that suppression keeps for each class."""
+
+
+def detector(seed: int, image: int = 96) -> onnx.ModelProto:
+    """Heads on maps of 1/8 and 1/16 of the image; `image` is a multiple of 16."""
+    b = Builder(seed, opset=17, name="detector")
+    x = b.input("images", (1, 3, image, image))
+    for channels in (16, 32):
+        x = silu(b, b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
+    maps = []
+    for channels in (48, 64):
+        x = silu(b, b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
+        maps.append(x)
+    logits = b.node("Concat", [_head(b, x, CLASSES, 4.0) for x in maps], axis=1)
+    offsets = b.node("Concat", [_head(b, x, 4, 0.5) for x in maps], axis=1)
+    boxes = _boxes(b, offsets, image)
+    scores = b.node("Sigmoid", [logits])
+    boxes, scores = _best(b, boxes, scores)
+    _suppress(b, boxes, scores)
+    b.output("boxes", shape=("detections", 4))
+    b.output("scores", shape=("detections",))
+    b.output("classes", shape=("detections",), dtype="int64")
+    return b.model()
+
+
+def _head(b: Builder, x: str, values: int, gain: float) -> str:
+    """(1, cells, values) from a 1x1 convolution."""
+    y = b.conv(silu(b, b.conv(x, 32, 3, pads=pads(3))), values, 1, gain=gain)
+    y = b.node("Transpose", [y], perm=[0, 2, 3, 1])
+    return reshape(b, y, size(b, y, 0), -1, values)
+
+
+def _cells(image: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Centres (1, cells, 2) and strides (1, cells, 1) of the cells of both maps, in pixels."""
+    centres, strides = [], []
+    for stride in (8, 16):
+        extent = image // stride
+        for row in range(extent):
+            for column in range(extent):
+                centres.append(((column + 0.5) * stride, (row + 0.5) * stride))
+                strides.append((stride,))
+    return np.array([centres], np.float32), np.array([strides], np.float32)
+
+
+def _boxes(b: Builder, offsets: str, image: int) -> str:
+    """(1, cells, 4) corners: centres move by half a cell, sides are about four cells long."""
+    centres, strides = _cells(image)
+    shift, growth = (f"{offsets}.{part}" for part in ("shift", "growth"))
+    b.node("Split", [offsets, integers(b, 2, 2)], [shift, growth], axis=2)
+    moved = b.node("Mul", [shift, b.constant(strides / 2)])
+    centre = b.add(moved, b.constant(centres))
+    half = b.node("Mul", [b.node("Exp", [growth]), b.constant(strides * 2)])
+    corners = [b.node("Sub", [centre, half]), b.add(centre, half)]
+    together = b.node("Concat", corners, axis=2)
+    return b.node("Clip", [together, number(b, 0.0), number(b, float(image))])
+
+
+def _best(b: Builder, boxes: str, scores: str) -> tuple[str, str]:
+    """The boxes and scores of the candidates whose best class scores highest.
+
+    Boxes are gathered by GatherND, scores by GatherElements, as different exporters do.
+    """
+    best = b.node("ReduceMax", [scores], axes=[2], keepdims=0)
+    index = f"{best}.index"
+    b.node("TopK", [best, integers(b, CANDIDATES)], [f"{best}.top", index], axis=1)
+    column = unsqueeze(b, index, 2)
+    chosen = b.node("GatherND", [boxes, column], batch_dims=1)
+    spread = b.node("Expand", [column, integers(b, 1, CANDIDATES, CLASSES)])
+    return chosen, b.node("GatherElements", [scores, spread], axis=1)
+
+
+def _suppress(b: Builder, boxes: str, scores: str) -> None:
+    """Non-maximum suppression for each class, and what it selects as the outputs."""
+    turned = b.node("Transpose", [scores], perm=[0, 2, 1])
+    limits = [integers(b, KEPT), b.literal(np.array([0.5], np.float32))]
+    limits.append(b.literal(np.array([0.7], np.float32)))
+    selected = b.node("NonMaxSuppression", [boxes, turned, *limits])
+    classes = b.node("Gather", [selected, integer(b, 1)], ["classes"], axis=1)
+    position = b.node("Gather", [selected, integer(b, 2)], axis=1)
+    flat = b.node("Squeeze", [boxes, integers(b, 0)])
+    b.node("Gather", [flat, position], ["boxes"], axis=0)
+    pairs = b.node("Concat", [unsqueeze(b, position, 1), unsqueeze(b, classes, 1)], axis=1)
+    b.node("GatherND", [b.node("Squeeze", [scores, integers(b, 0)]), pairs], ["scores"])

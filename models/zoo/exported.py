@@ -1,0 +1,115 @@
+"""Networks as exporters write them: which there are, and inputs that they can be run with.
+
+In: a name, a seed.  Out: a checked proto, or arrays for its inputs.  Inputs may be integers and
+have symbolic shapes, so these networks are not among those of `catalog.ZOO`, whose shapes are all
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from graphflow.models.zoo.bert import TYPES, bert
+from graphflow.models.zoo.bert import VOCABULARY as WORD_PIECES
+from graphflow.models.zoo.detector import detector
+from graphflow.models.zoo.efficientnet import efficientnet
+from graphflow.models.zoo.gpt import HEADS, LAYERS, WIDTH, gpt
+from graphflow.models.zoo.gpt import VOCABULARY as TOKENS
+from graphflow.models.zoo.half import half
+from graphflow.models.zoo.qdq import qdq
+from graphflow.models.zoo.tagger import VOCABULARY as WORDS
+from graphflow.models.zoo.tagger import tagger
+from graphflow.models.zoo.vit import vit
+
+Feeds = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A network and what it is run with."""
+
+    build: Callable[[int], onnx.ModelProto]
+    """From a seed."""
+    description: str
+    feeds: Callable[[int], Feeds]
+    """Inputs from a seed, of one choice of the symbolic extents."""
+
+
+def bert_feeds(seed: int, batch: int = 2, length: int = 13) -> Feeds:
+    """Token ids; the mask hides three tokens at the end of the first sequence."""
+    rng = np.random.default_rng(seed)
+    mask = np.ones((batch, length), np.int64)
+    mask[0, -3:] = 0
+    return {
+        "input_ids": rng.integers(0, WORD_PIECES, (batch, length)),
+        "attention_mask": mask,
+        "token_type_ids": rng.integers(0, TYPES, (batch, length)),
+    }
+
+
+def gpt_feeds(seed: int, batch: int = 1, length: int = 1, past: int = 6) -> Feeds:
+    """Token ids, and a cache of random keys and values, all of which count."""
+    rng = np.random.default_rng(seed)
+    heads, head = HEADS, WIDTH // HEADS
+    cache = {
+        f"past_key_values.{layer}.{part}": rng.standard_normal((batch, heads, past, head)).astype(
+            np.float32
+        )
+        for layer in range(LAYERS)
+        for part in ("key", "value")
+    }
+    return {
+        "input_ids": rng.integers(0, TOKENS, (batch, length)),
+        "attention_mask": np.ones((batch, past + length), np.int64),
+        **cache,
+    }
+
+
+def tagger_feeds(seed: int, batch: int = 2, length: int = 9) -> Feeds:
+    """Word ids."""
+    rng = np.random.default_rng(seed)
+    return {"word_ids": rng.integers(0, WORDS, (batch, length))}
+
+
+def _noise(name: str, *shape: int) -> Callable[[int], Feeds]:
+    """One float32 input of normally distributed numbers."""
+
+    def feeds(seed: int) -> Feeds:
+        values = np.random.default_rng(seed).standard_normal(shape)
+        return {name: values.astype(np.float32)}
+
+    return feeds
+
+
+def _pixels(name: str, *shape: int) -> Callable[[int], Feeds]:
+    """One float32 input of numbers from 0 to 255."""
+
+    def feeds(seed: int) -> Feeds:
+        return {name: np.random.default_rng(seed).uniform(0, 255, shape).astype(np.float32)}
+
+    return feeds
+
+
+EXPORTED: dict[str, Exported] = {
+    "bert": Exported(bert, "an encoder of text with a mask", bert_feeds),
+    "vit": Exported(
+        vit, "an encoder of 197 patches of an image", _noise("pixel_values", 1, 3, 224, 224)
+    ),
+    "gpt": Exported(gpt, "a decoder with a cache that grows by each token", gpt_feeds),
+    "efficientnet": Exported(
+        efficientnet, "gated inverted residuals, channels last", _pixels("input_1", 1, 96, 96, 3)
+    ),
+    "tagger": Exported(tagger, "a bidirectional LSTM over words", tagger_feeds),
+    "detector": Exported(
+        detector, "boxes by TopK and NonMaxSuppression", _noise("images", 1, 3, 96, 96)
+    ),
+    "half": Exported(half, "convolutions and attention in float16", _noise("image", 1, 3, 64, 64)),
+    "qdq": Exported(qdq, "int8 weights, uint8 activations", _noise("image", 1, 3, 32, 32)),
+}
+"""Every network that is written as an exporter writes it."""
