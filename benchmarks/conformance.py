@@ -1,12 +1,14 @@
 """onnx's own backend tests, by graphflow and by onnxruntime: how many pass, and why others do not.
 
-    python benchmarks/conformance.py [--strict] [--peer] [--only TEXT] [--jobs N] [--json FILE]
+    python benchmarks/conformance.py [--by NAME]… [--only TEXT] [--jobs N] [--json FILE]
 
 Each test compiles and runs a model and compares with the outputs that come with it, to the
 tolerances that onnx sets.  Tests run in processes of their own with a time limit, so that a test
-that hangs or dies is counted and the rest goes on.  With --strict no node may run in onnxruntime;
---peer runs onnxruntime alone.  Printed are the counts by outcome, the refusals by reason, and each
-test that is neither right nor refused.
+that hangs or dies is counted and the rest goes on.  They are run by graphflow alone (`strict`), by
+graphflow with the nodes that it has no kernel for in onnxruntime (`graphflow`), and by onnxruntime
+(`onnxruntime`), or by those that --by names.  Printed are the counts by outcome, the refusals by
+reason with how many of these tests onnxruntime passes, and each test that is neither right nor
+refused.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import threading
 import time
 import unittest
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from queue import Empty, Queue
 from typing import Any
@@ -104,7 +106,8 @@ class Strict(Compiled):
     options = Options(workers=0, fallback=None)
 
 
-BACKENDS: dict[str, type[Backend]] = {"graphflow": Compiled, "strict": Strict, "peer": Peer}
+PEER = "onnxruntime"
+BACKENDS: dict[str, type[Backend]] = {"strict": Strict, "graphflow": Compiled, PEER: Peer}
 
 
 def all_tests(backend: type[Backend]) -> dict[str, Callable[[], None]]:
@@ -129,7 +132,7 @@ def outcome_of(test: Callable[[], None], backend: str) -> tuple[str, str]:
         return WRONG, " ".join(str(error).split())[:300]
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return (REFUSED if backend == "peer" else ERROR), text
+        return (REFUSED if backend == PEER else ERROR), text
     return RIGHT, ""
 
 
@@ -235,27 +238,42 @@ def run_all(backend: str, only: str, jobs: int) -> list[Outcome]:
     return sorted(outcomes, key=lambda outcome: outcome.test)
 
 
-def show(outcomes: Sequence[Outcome], console: Console) -> None:
-    """Print the counts, the reasons and what is neither right nor refused."""
-    counts = Counter(outcome.outcome for outcome in outcomes)
-    reasons = Counter(o.reason for o in outcomes if o.outcome == REFUSED)
-    table = Table("tests", "refused because", title=f"{len(outcomes)} tests")
-    for reason, count in reasons.most_common():
-        table.add_row(str(count), reason)
+def show_counts(found: Mapping[str, Sequence[Outcome]], console: Console) -> None:
+    """Print how many tests had which outcome, a column for each backend."""
+    counts = {name: Counter(o.outcome for o in outcomes) for name, outcomes in found.items()}
+    table = Table("outcome", *found, title=f"{len(next(iter(found.values())))} tests")
+    for outcome in (RIGHT, REFUSED, WRONG, ERROR, HANGS, DIES):
+        table.add_row(outcome, *(str(counts[name][outcome]) for name in found))
+    slowest = {
+        name: max((o.seconds for o in outcomes), default=0.0) for name, outcomes in found.items()
+    }
+    table.add_row("slowest, s", *(f"{slowest[name]:.1f}" for name in found))
+    console.print(table)
+
+
+def show_reasons(
+    name: str, outcomes: Sequence[Outcome], peer: Mapping[str, Outcome], console: Console
+) -> None:
+    """Print why `name` refuses tests, and what is neither right nor refused."""
+    refused: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.outcome == REFUSED:
+            refused.setdefault(outcome.reason, []).append(outcome.test)
+    table = Table("tests", f"right by {PEER}", f"refused by {name} because")
+    for reason, tests in sorted(refused.items(), key=lambda item: -len(item[1])):
+        right = sum(test in peer and peer[test].outcome == RIGHT for test in tests)
+        table.add_row(str(len(tests)), str(right) if peer else "-", reason)
     console.print(table)
     for outcome in outcomes:
         if outcome.outcome not in (RIGHT, REFUSED):
-            console.print(f"{outcome.outcome}: {outcome.test}: {outcome.reason}", markup=False)
-    listed = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    slowest = max(outcomes, key=lambda outcome: outcome.seconds, default=None)
-    slow = f"; the slowest took {slowest.seconds:.1f} s ({slowest.test})" if slowest else ""
-    console.print(f"{listed}{slow}")
+            console.print(
+                f"{name}: {outcome.outcome}: {outcome.test}: {outcome.reason}", markup=False
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--strict", action="store_true", help="no node may run in onnxruntime")
-    parser.add_argument("--peer", action="store_true", help="onnxruntime instead of graphflow")
+    parser.add_argument("--by", action="append", choices=BACKENDS, help="only this one; repeatable")
     parser.add_argument("--only", default="", metavar="TEXT", help="tests whose names have TEXT")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     parser.add_argument("--json", metavar="FILE", help="write each test's outcome")
@@ -264,12 +282,17 @@ def main() -> None:
     if chosen.serve is not None:
         serve(chosen.serve)
         return
-    backend = "peer" if chosen.peer else "strict" if chosen.strict else "graphflow"
-    outcomes = run_all(backend, chosen.only, chosen.jobs)
+    found = {name: run_all(name, chosen.only, chosen.jobs) for name in chosen.by or BACKENDS}
     if chosen.json:
+        plain = {name: [asdict(o) for o in outcomes] for name, outcomes in found.items()}
         with open(chosen.json, "w", encoding="utf-8") as file:
-            json.dump([asdict(outcome) for outcome in outcomes], file, indent=1)
-    show(outcomes, Console(width=140))
+            json.dump(plain, file, indent=1)
+    console = Console(width=140)
+    peer = {outcome.test: outcome for outcome in found.get(PEER, ())}
+    for name, outcomes in found.items():
+        if name != PEER:
+            show_reasons(name, outcomes, peer, console)
+    show_counts(found, console)
 
 
 if __name__ == "__main__":
