@@ -50,7 +50,7 @@ ELSEWHERE = {
 
 PEER = frozenset(STRUCTURES) - {"NonZero"} | {
     "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LRN",
-    "LayerNormalization", "Mean", "Sum", "ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd",
+    "LayerNormalization", "ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd",
     "ReduceSum", "ReduceSumSquare", "ReduceLogSum",
 }  # fmt: skip
 """Operators compared with onnxruntime where it has the kernel.
