@@ -165,11 +165,13 @@ def divided(op: str) -> Strategy:
     def case(c: Choices) -> Case:
         dtype = c.one(*FLOATS, *INTEGERS)
         a, b = (c.array(shape, dtype) for shape in c.broadcast(2))
-        given = {}
-        if op == "Mod":
-            # A quotient that is not representable makes the two conventions hard to compare.
-            given = {"fmod": 1 if np.dtype(dtype).kind == "f" else c.whole(0, 1)}
+        given = {"fmod": c.whole(0, 1)} if op == "Mod" else {}
         want = None
+        if dtype in ("float32", "float64") and op == "Mod":
+            with np.errstate(all="ignore"):
+                want = np.fmod(a, b) if given["fmod"] else np.mod(a, b)
+        elif dtype == "float16":
+            given = {"fmod": 1} if op == "Mod" else {}
         if np.dtype(dtype).kind != "f":
             b = np.where((b == 0) | (b == np.asarray(-1).astype(dtype)), 3, b).astype(dtype)
             if op == "Div":
@@ -186,8 +188,13 @@ def variadic(op: str, dtypes: Sequence[str], exact: bool) -> Strategy:
     def case(c: Choices) -> Case:
         dtype = c.one(*dtypes)
         arrays = [c.array(shape, dtype) for shape in c.broadcast(c.whole(1, 4))]
-        # Sums of float16 are rounded once here and at each step elsewhere.
-        return Case(op, 13, arrays, {}, exact, 8 * EPSILONS.get(dtype, 0.0))
+        want = None
+        if op in ("Mean", "Sum"):
+            # The evaluator adds in place, which broadcasts nothing, and rounds at each step.
+            with np.errstate(all="ignore"):
+                total = sum((x.astype("float64") for x in arrays), np.float64(0))
+                want = np.asarray(total / (len(arrays) if op == "Mean" else 1)).astype(dtype)
+        return Case(op, 13, arrays, {}, exact, EPSILONS.get(dtype, 0.0), want=want)
 
     return case
 

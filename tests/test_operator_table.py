@@ -202,3 +202,18 @@ def test_ceil_mode_counts_with_automatic_pads_too(op: str, opset: int, auto_pad:
     x = noise(1, 2, 5, 8)
     given = {"kernel_shape": [2, 3], "strides": [3, 3], "ceil_mode": 1, "auto_pad": auto_pad}
     assert_same_as_peer(single(op, [x], opset, **given), {"i0": x})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_remainder_of_zero_has_the_sign_of_the_divisor(dtype: str) -> None:
+    """So opset 28 has it; before, ONNX did not say what remainders of floats round to."""
+    odd = [0.0, -0.0, 4.0, -4.0, 3.0, -3.0, np.inf, -np.inf, np.nan]
+    a = np.array(odd, dtype)[:, None]
+    b = np.array([2.0, -2.0, 0.0, -0.0, np.inf, -np.inf, np.nan], dtype)
+    exe = gf.compile(single("Mod", [a, b], 13), options=gf.Options(workers=0, fallback=None))
+    got = exe.run({"i0": a, "i1": b})["o0"]
+    with np.errstate(all="ignore"):
+        want = np.mod(a, b)
+    np.testing.assert_array_equal(got, want)
+    zeros = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(want[zeros]))

@@ -219,7 +219,7 @@ def root(x: Expr, p: int) -> Expr:
 def remainder(a: Expr, b: Expr, truncated: bool) -> Expr:
     """What is left of `a / b`: with the sign of a if the quotient is `truncated`, else of b.
 
-    Of integers a divisor of zero leaves the dividend.
+    That holds for zeros among floats too.  Of integers a divisor of zero leaves the dividend.
     """
     if a.dtype in FLOATS:
         left: Expr = Binary("fmod", a, b)
@@ -227,10 +227,13 @@ def remainder(a: Expr, b: Expr, truncated: bool) -> Expr:
         left = subtract(a, multiply(divide(a, b), b))
     if truncated or a.dtype in UNSIGNED:
         return left
-    # Zero stays, though IEEE would like it to have the sign of the divisor.
     other_sign = Comparison("ne", compared("lt", left, 0), compared("lt", b, 0))
     moved = Binary("and", compared("ne", left, 0), other_sign)
-    return Select(moved, add(left, b), left)
+    result = Select(moved, add(left, b), left)
+    if a.dtype not in FLOATS:
+        return result
+    zero = Select(compared("lt", b, 0), Literal(-0.0, a.dtype), Literal(0.0, a.dtype))
+    return Select(compared("eq", left, 0), zero, result)
 
 
 def _of_floats(op: str, make: Callable[..., Expr]) -> Callable[..., Expr]:
