@@ -43,8 +43,9 @@ class Program:
 
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory; `values` are inputs by name that it was made
-    for, and other values are refused.  Raises CodegenError for unusable object code,
+    without `prepare`, which may be read-only memory; `alike` is a program of the same process that
+    prepares the same constants, whose block serves this one too.  `values` are inputs by name that
+    it was made for, and other values are refused.  Raises CodegenError for unusable object code,
     GraphflowError if the threads cannot be started, VerifyError for a block that does not fit.
     """
 
@@ -55,6 +56,7 @@ class Program:
         flush_denormals: bool = False,
         prepared: NDArray[np.uint8] | None = None,
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        alike: Program | None = None,
     ) -> None:
         self.spec = spec
         self._values = dict(values)
@@ -65,7 +67,10 @@ class Program:
         self._run = driver().run
         self._code = link(spec.objects)
         sessions = {s.name: open_section(s.section, self.threads) for s in spec.sections}
-        self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
+        if alike is not None:
+            self._constants = _shared(spec, alike)
+        else:
+            self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
         self._tables = [self._step_table(steps, self._constants) for steps in native_steps(spec)]
         self._stretches = tuple(stretches(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
@@ -252,6 +257,18 @@ def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8
     if len(prepared) and address_of(prepared) % ALIGNMENT:
         raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
     return prepared
+
+
+def _shared(spec: ProgramSpec, alike: Program) -> NDArray[np.uint8]:
+    """The constant block of another program; runs only read it."""
+    other = alike.spec
+    sizes = (other.constant_bytes, other.run_constant_bytes)
+    if sizes != (spec.constant_bytes, spec.run_constant_bytes):
+        raise VerifyError(
+            f"a program with {spec.constant_bytes} bytes of constants, of which runs read "
+            f"{spec.run_constant_bytes}, cannot share those of one with {sizes[0]} and {sizes[1]}"
+        )
+    return alike._constants
 
 
 def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
