@@ -12,8 +12,8 @@ then a property of the model: from there on every program is looked up by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,13 +116,59 @@ class Loaded:
         return decisions(self.compiled)
 
 
-def loaded(compiled: Compiled) -> Loaded:
-    """A compiled model, ready to run in this process."""
+def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
+    """A compiled model, ready to run in this process.
+
+    It shares the packed constants of the first `earlier` program that prepares the same.
+    """
     options = compiled.options
+    alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
     program = Program(
-        compiled.spec, options.threads, options.flush_denormals, values=compiled.values
+        compiled.spec,
+        options.threads,
+        options.flush_denormals,
+        values=compiled.values,
+        alike=alike,
     )
     return Loaded(compiled, program)
+
+
+def prepares_alike(one: Compiled, other: Compiled) -> bool:
+    """Whether two programs have the same constant block once it is prepared.
+
+    That is so where the same kernels run on the same places of a block that begins with the same
+    constants, bit by bit; kernels may have other symbols.
+    """
+    a, b = one.spec, other.spec
+    return (
+        (a.constant_bytes, a.run_constant_bytes) == (b.constant_bytes, b.run_constant_bytes)
+        and one.options.flush_denormals == other.options.flush_denormals
+        and _prepare_calls(one) is not None
+        and _prepare_calls(one) == _prepare_calls(other)
+        and len(a.constants) == len(b.constants)
+        and all(
+            here == there and _same_bits(array, again)
+            for (here, array), (there, again) in zip(a.constants, b.constants, strict=True)
+        )
+    )
+
+
+def _prepare_calls(compiled: Compiled) -> list[tuple[object, ...]] | None:
+    """The kernel and the places of each step that prepares constants; None where one is foreign."""
+    kernels, found = compiled.lowered.kernels, list[tuple[object, ...]]()
+    for step in compiled.spec.prepare:
+        if step.symbol not in kernels:
+            return None
+        task = replace(kernels[step.symbol].task, symbol="", claimed=None)
+        found.append((task, step.buffers, step.extent))
+    return found
+
+
+def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
+    if (array.dtype, array.shape) != (other.dtype, other.shape):
+        return False
+    bits, others = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (array, other))
+    return np.array_equal(bits, others)
 
 
 class Specializer:
@@ -232,7 +278,8 @@ class Specializer:
 
             def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
                 check()
-                return loaded(self._build({**self._shapes, **shapes}, {**self._values, **values}))
+                compiled = self._build({**self._shapes, **shapes}, {**self._values, **values})
+                return loaded(compiled, self.made)
 
             try:
                 return self._programs.get(key, make)

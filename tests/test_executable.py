@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,23 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import graphflow as gf
 from graphflow.compiler import STAGES
 from graphflow.demo import demo_model
-from graphflow.errors import GraphflowError, InvalidModel, LayoutConflict, UnsupportedOp
+from graphflow.errors import (
+    GraphflowError,
+    InvalidModel,
+    LayoutConflict,
+    UnsupportedOp,
+    VerifyError,
+)
+from graphflow.layout import channels_last, row_major
 from graphflow.models import Builder
+from graphflow.runtime import Program
 from graphflow.samples import random_inputs
+from graphflow.specialize import prepares_alike
 
 
 def small_model(batch: int | str = 1) -> onnx.ModelProto:
@@ -136,6 +146,48 @@ def test_a_symbolic_batch_compiles_at_the_first_run_and_is_kept() -> None:
         (expected,) = peer(small_model("N"), x=x)
         np.testing.assert_allclose(exe(x), expected, atol=1e-5)
     assert len(stages) == 2 * len(STAGES)
+
+
+def test_programs_for_several_shapes_share_packed_constants() -> None:
+    exe = gf.compile(small_model("N"), threads=1)
+    for batch in (2, 3, 5):
+        x = image(batch, 5, 6, 6)
+        (expected,) = peer(small_model("N"), x=x)
+        np.testing.assert_allclose(exe(x), expected, atol=1e-5)
+    made = [one.program.prepared for one in exe.specializations]
+    assert made[0].nbytes > 0
+    assert len({block.ctypes.data for block in made}) == 1
+
+
+@pytest.mark.parametrize("change", [lambda w: w + 1, lambda w: np.where(w == 0, -0.0, w)])
+def test_other_constants_are_not_shared(change: Callable[[Any], Any]) -> None:
+    model, other = small_model(), small_model()
+    for proto in (model, other):
+        tensor = next(t for t in proto.graph.initializer if len(t.dims) == 4)
+        weight = numpy_helper.to_array(tensor).copy()
+        weight[0] = 0
+        changed = change(weight).astype(np.float32) if proto is other else weight
+        tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+    one, same, another = (gf.compile(m, threads=1).compiled for m in (model, model, other))
+    assert prepares_alike(one, same)
+    assert not prepares_alike(one, another)
+
+
+def test_constants_in_another_layout_are_not_shared() -> None:
+    model = small_model()
+    one, other = (
+        gf.compile(model, threads=1, layouts={"weight_1": layout})
+        for layout in (row_major((7, 5, 3, 3)), channels_last((7, 5, 3, 3)))
+    )
+    assert one.program.prepared.tobytes() != other.program.prepared.tobytes()
+    assert not prepares_alike(one.compiled, other.compiled)
+
+
+def test_a_program_refuses_constants_of_another_size() -> None:
+    build = Builder(seed=1, name="larger")
+    build.output(build.conv(build.input("x", (1, 5, 6, 6)), 70, 3))
+    with pytest.raises(VerifyError, match="cannot share"):
+        Program(gf.compile(build.model()).compiled.spec, 1, alike=small().program)
 
 
 def test_before_the_shapes_are_known_questions_ask_for_them() -> None:

@@ -44,10 +44,11 @@ class Program:
     `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
     treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
     without `prepare`, which may be read-only memory; `watch` is called before each run and raises
-    where that memory cannot be relied on any more.  `values` are inputs by name that the program
-    was made for, and other values are refused.  Raises CodegenError for unusable object code,
-    GraphflowError if the threads cannot be started or memory runs out, VerifyError for a block that
-    does not fit.
+    where that memory cannot be relied on any more.  `alike` is a program of the same process that
+    prepares the same constants, whose block serves this one too.  `values` are inputs by name that
+    the program was made for, and other values are refused.  Raises CodegenError for unusable object
+    code, GraphflowError if the threads cannot be started or memory runs out, VerifyError for a
+    block that does not fit.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Program:
         prepared: NDArray[np.uint8] | None = None,
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         watch: Callable[[], None] | None = None,
+        alike: Program | None = None,
     ) -> None:
         self.spec = spec
         self._values = dict(values)
@@ -70,7 +72,10 @@ class Program:
         self._code = link(spec.objects)
         sessions = {s.name: open_section(s.section, self.threads) for s in spec.sections}
         try:
-            self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
+            if alike is not None:
+                self._constants = _shared(spec, alike)
+            else:
+                self._constants = self._prepare() if prepared is None else _fitting(spec, prepared)
             self._tables = [self._step_table(part, self._constants) for part in native_steps(spec)]
             # Pop and append are atomic, so no lock can be held by another thread during a fork.
             self._idle = [self._new_arena()]
@@ -265,6 +270,18 @@ def _fitting(spec: ProgramSpec, prepared: NDArray[np.uint8]) -> NDArray[np.uint8
     if len(prepared) and address_of(prepared) % ALIGNMENT:
         raise VerifyError(f"prepared constants must begin at a multiple of {ALIGNMENT} bytes")
     return prepared
+
+
+def _shared(spec: ProgramSpec, alike: Program) -> NDArray[np.uint8]:
+    """The constant block of another program; runs only read it."""
+    other = alike.spec
+    sizes = (other.constant_bytes, other.run_constant_bytes)
+    if sizes != (spec.constant_bytes, spec.run_constant_bytes):
+        raise VerifyError(
+            f"a program with {spec.constant_bytes} bytes of constants, of which runs read "
+            f"{spec.run_constant_bytes}, cannot share those of one with {sizes[0]} and {sizes[1]}"
+        )
+    return alike._constants
 
 
 def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
