@@ -30,6 +30,7 @@ from graphflow.model import (
     Shapes,
     Values,
     deciding_input,
+    given_array,
     only_made,
 )
 from graphflow.once import Once
@@ -254,8 +255,10 @@ class Specializer:
                 raise InvalidModel(f"there is no input {name!r}; the inputs are {listed}")
             if name not in inputs:
                 raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
-            dtype = np.asarray(inputs[name]).dtype.newbyteorder("=")
-            if declared[name].is_number and dtype.name != declared[name].dtype:
+            if not declared[name].is_number:
+                continue  # a section takes it as it is
+            dtype = given_array(name, inputs[name]).dtype.newbyteorder("=")
+            if dtype.name != declared[name].dtype:
                 raise InvalidModel(
                     f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
                 )
