@@ -31,11 +31,21 @@ _LARGEST = (1 << 31) - 1
 _WINDOW = (1, _LARGEST)
 _SIGNED = (-_LARGEST, _LARGEST)
 
+FLAGS = (
+    "allowzero", "antialias", "ceil_mode", "center_point_box", "count_include_pad",
+    "exclude_outside", "exclusive", "input_forget", "interleaved", "inverse", "is_causal",
+    "keepdims", "largest", "layout", "linear_before_reset", "new_axis", "noop_with_empty_axes",
+    "onesided", "reverse", "saturate", "select_last_index", "sorted", "transA", "transB", "upper",
+)  # fmt: skip
+"""Integer attributes that say yes or no.  Runtimes disagree about other numbers: what is not 0 is a
+yes to some, what is not 1 a no to others, as for the `keepdims` of onnxruntime."""
+
 RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("kernel_shape", "strides", "dilations", "group", "num_groups"), _WINDOW),
     **dict.fromkeys(("blocksize", "num_outputs", "hidden_size", "num_heads", "size"), _WINDOW),
     **dict.fromkeys(("pads", "axis", "axes", "batch_axis", "time_axis", "perm"), _SIGNED),
     **dict.fromkeys(("start_axis", "end_axis", "batch_dims"), _SIGNED),
+    **dict.fromkeys(FLAGS, (0, 1)),
     **dict.fromkeys(("output_padding", "output_shape", "split"), (0, _LARGEST)),
 }
 """Integer attributes of the standard domain that count or choose, and what they can be."""

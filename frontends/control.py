@@ -71,9 +71,17 @@ def expand_if(step: Step, context: Context) -> Sequence[Item]:
     taken = "then_branch" if condition.reshape(-1).any() else "else_branch"
     body = body_of(step, taken, context)
     steps, results = inlined(body, step, (), context, outputs=step.node.output)
-    if len(results) != len(step.node.output):
-        raise InvalidModel(f"{step}: {taken} gives {len(results)} tensors")
+    _require_outputs(step, taken, results)
     return [*body.steps, *steps, *copies(step, _named(step.node.output, results))]
+
+
+def _require_outputs(step: Step, branch: str, results: Sequence[str]) -> None:
+    """InvalidModel where a branch of an `If` does not give a tensor for each output."""
+    if len(results) != len(step.node.output):
+        raise InvalidModel(
+            f"{step}: {branch} gives {len(results)} tensors, and the node has "
+            f"{len(step.node.output)} outputs; both branches have to give all of them"
+        )
 
 
 def _named(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
@@ -89,6 +97,7 @@ def _select(step: Step, context: Context) -> Sequence[Item]:
     for taken in ("then_branch", "else_branch"):
         body = body_of(guarded, taken, context)
         steps, names = inlined(body, guarded, (), context, f".{taken}")
+        _require_outputs(step, taken, names)
         items += [*body.steps, *steps]
         results.append(names)
     then, other = results

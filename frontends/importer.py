@@ -197,10 +197,14 @@ def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:
     context, graph, foreign = walk.context, loaded.graph, walk.foreign
     objects = context.objects
     context.graph.objects_in = tuple(
-        ObjectSpec(info.name, objects[info.name]) for info in loaded.inputs if info.name in objects
+        ObjectSpec(info.name, objects[info.name], place)
+        for place, info in enumerate(loaded.inputs)
+        if info.name in objects
     )
     context.graph.objects_out = tuple(
-        ObjectSpec(info.name, objects[info.name]) for info in graph.output if info.name in objects
+        ObjectSpec(info.name, objects[info.name], place)
+        for place, info in enumerate(graph.output)
+        if info.name in objects
     )
     if not foreign:
         return

@@ -183,7 +183,11 @@ def deciding_input(
         raise InvalidModel(
             f"input {name!r} is missing, and its shape or value decides which program runs"
         )
-    value = inputs.get(name, interface.defaults.get(name))
+    return given_array(name, inputs[name] if name in inputs else interface.defaults[name])
+
+
+def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """What a run gives for an input, as an array; InvalidModel where it is none."""
     try:
         return np.asarray(value)
     except ValueError as error:

@@ -101,6 +101,7 @@ def _saved(model: Model) -> SavedProgram:
         "model": {
             "threads": model.threads,
             "inputs": len(model.inputs),
+            "outputs": len(program.spec.results),
             "poisoned": model.poisoned,
             "frozen": model.frozen,
             "assumed": [assumed.plain() for assumed in model.assumed],
@@ -140,6 +141,8 @@ class SavedModel:
             self.inputs: tuple[TensorSpec, ...] = _own_inputs(
                 saved.spec.inputs, integer(about["inputs"])
             )
+            if integer(about["outputs"]) != len(saved.spec.results):
+                raise ValueError(f"the program has {len(saved.spec.results)} outputs")
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
         self.program: Program = saved.load(self.threads, self.values)
 

@@ -30,6 +30,7 @@ from graphflow.model import (
     Shapes,
     Values,
     deciding_input,
+    given_array,
     only_made,
 )
 from graphflow.once import Once
@@ -302,8 +303,8 @@ class Specializer:
             if name not in inputs:
                 raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
             if not declared[name].is_number:
-                continue  # what no kernel takes is not looked at here
-            dtype = np.asarray(inputs[name]).dtype.newbyteorder("=")
+                continue  # a section takes it as it is
+            dtype = given_array(name, inputs[name]).dtype.newbyteorder("=")
             if dtype.name != declared[name].dtype:
                 raise InvalidModel(
                     f"input {name!r} is {dtype.name}, the model expects {declared[name]}"

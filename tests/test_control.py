@@ -48,6 +48,16 @@ def test_a_condition_of_a_run_selects(flag):
     assert_agrees(model, {**X, "c": np.array(flag)})
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_branch_without_one_of_the_outputs_is_refused(is_known):
+    text = """g (float[2,3] x, bool c) => (float[2,3] y) { y = If (c) <
+        then_branch = t () => () { a = Neg(x) }, else_branch = e () => (float[2,3] b) { b = Neg(x) }
+    > }"""
+    constants = {"c": np.array(True)} if is_known else {}
+    with pytest.raises(InvalidModel):
+        import_model(parsed(text.replace(", bool c", "") if is_known else text, **constants))
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_branches_inside_branches_see_outer_names(flag):
     text = """g (float[2,3] x, bool[1] c) => (float[2,3] y, float[2,3] z) {

@@ -151,6 +151,7 @@ def test_names_that_are_no_text_are_refused() -> None:
         ("MaxPool", {"kernel_shape": [2**62, 2]}, "kernel_shape has"),
         ("Softmax", {"axis": 2**40}, "axis has 1099511627776"),
         ("SpaceToDepth", {"blocksize": 0}, "blocksize has 0"),
+        ("ReduceMax", {"keepdims": 2}, "keepdims has 2, which is not from 0 to 1"),
     ],
 )
 def test_attributes_out_of_range_are_refused(op: str, attributes: Any, reason: str) -> None:
@@ -400,6 +401,17 @@ def test_layouts_and_assumptions_of_wrong_kinds_are_refused() -> None:
     for arguments in ({"layouts": {"x": 3}}, {"assume": {"x": ["finite"]}}):
         with pytest.raises((GraphflowError, TypeError)):
             gf.compile(small(), threads=1, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_input_that_is_no_array_is_refused_before_its_shape_decides() -> None:
+    build = Builder()
+    build.output(build.relu(build.input("x", ("n", 2))), build.relu(build.input("y", (2, 2))))
+    ragged: Any = [[1.0], [1.0, 2.0]]
+    x, y = noise(3, 2), noise(2, 2)
+    exe = gf.compile(build.model())
+    for inputs in ({"x": ragged, "y": y}, {"x": x, "y": ragged}):
+        with pytest.raises(InvalidModel, match="is no array"):
+            exe.run(inputs)
 
 
 def test_runs_of_wrong_types_are_type_errors() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import graphflow as gf
 from graphflow.checking import check
@@ -170,6 +170,28 @@ def test_what_no_kernel_takes_passes_from_node_to_node() -> None:
     agree(model, {"x": x, "words": np.array(["a", "d", "c"], object)}, exe)
     with pytest.raises(gf.errors.InvalidModel, match="'words' is missing"):
         exe.run({"x": x})
+
+
+def test_outputs_come_in_the_order_of_the_model() -> None:
+    nodes = [
+        helper.make_node("StringConcat", ["words", "words"], ["kept"]),
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Identity", ["words"], ["same"]),
+        helper.make_node("Neg", ["x"], ["b"]),
+    ]
+    floats, words = (FLOAT, [2]), (STRING, [2])
+    outputs = {"kept": words, "a": floats, "same": words, "b": floats}
+    model = model_of(nodes, {"x": floats, "words": words}, outputs)
+    inputs = {"x": np.ones(2, np.float32), "words": np.array(["a", "b"], object)}
+    assert list(agree(model, inputs).run(inputs)) == list(outputs)
+
+
+def test_a_sequence_beside_a_shape_that_a_run_decides() -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (seq(float[N]) s, float[M] x, int64 k) => (float[K] y, float[M] z)
+        { y = SequenceAt(s, k) z = Relu(x) }""")
+    parts = [np.ones(2, np.float32), np.zeros(3, np.float32)]
+    agree(model, {"s": parts, "x": np.ones(4, np.float32), "k": np.array(1)})
 
 
 def test_a_section_waits_for_the_objects_of_another() -> None:

@@ -728,6 +728,7 @@ TABLES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda t: t.__setitem__("arrays", [["x", "float32", [1, 5, 6, 6], 64]]), "buffer"),
     (lambda t: t.__setitem__("arrays", [["w", "float32", [0], 0]]), "no input"),
     (lambda t: t.pop("run"), "'run'"),
+    (lambda t: t.__setitem__("objects_out", [["z", "a string", 0]]), "nothing gives the output z"),
 ]
 
 
@@ -745,6 +746,7 @@ def test_tables_that_disagree_are_refused(
     ("name", "value"),
     [
         ("inputs", -1), ("inputs", "all"), ("inputs", 0), ("inputs", 2),
+        ("outputs", 0), ("outputs", 2), ("outputs", None),
         ("threads", 0), ("threads", "two"), ("poisoned", None),
         ("assumed", {}), ("assumed", [{"tensor": "x"}]), ("check_assumes", 0), ("frozen", "x"),
         (

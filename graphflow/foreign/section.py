@@ -49,10 +49,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSpec:
-    """An input or output of the model that is no tensor of known shape: its name and ONNX type."""
+    """An input or output of the model that is no tensor of known shape: its name and ONNX type.
+
+    `place` is its place among all inputs, or all outputs, of the model.
+    """
 
     name: str
     type: str
+    place: int
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type}"

@@ -38,7 +38,7 @@ from graphflow.runtime.watch import Watch, state_of
 MAGIC = b"\x89GFX\r\n\x1a\n"
 """No text, and changed by whatever converts line ends."""
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Of the sections' meaning as well; the first 72 bytes mean the same in every version."""
 
 PAGE = 4096

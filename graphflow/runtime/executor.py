@@ -28,6 +28,7 @@ from graphflow.runtime.results import (
     named_results,
     require_guards,
     trimmed_views,
+    with_objects,
 )
 from graphflow.runtime.table import Arena, StepTable, step_table
 from graphflow.runtime.values import require_value
@@ -93,10 +94,10 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs are new arrays, also where they are trimmed; those of `spec.objects_out` are as
-        onnxruntime gives them.  Raises InvalidModel, before anything runs, if the inputs are not
-        exactly the ones of `spec.inputs` and `spec.objects_in`, and RunError, after it, if a guard
-        does not hold.
+        The outputs, in the model's order, are new arrays, also where they are trimmed; those of
+        `spec.objects_out` are as onnxruntime gives them.  Raises InvalidModel, before anything
+        runs, if the inputs are not exactly the ones of `spec.inputs` and `spec.objects_in`, and
+        RunError, after it, if a guard does not hold.
         """
         arrays = self._accept(inputs)
         objects = self._objects(inputs)
@@ -108,8 +109,8 @@ class Program:
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
-        results = checked_results(self.spec, outputs)
-        return {**results, **{known.name: objects[known.name] for known in self.spec.objects_out}}
+        results: dict[str, Any] = checked_results(self.spec, outputs)
+        return with_objects(self.spec, results, objects)
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""

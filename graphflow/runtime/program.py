@@ -121,7 +121,9 @@ class OpenTensor:
     def is_number(self) -> bool:
         """Whether it is a tensor of a dtype that kernels may have; `?` stands for no tensor."""
         try:
-            return self.dtype != "?" and np.dtype(self.dtype).kind in _KINDS
+            dtype = np.dtype(self.dtype)
+            # "?" says that the type is not known, and is numpy's letter for bool.
+            return dtype.kind in _KINDS and dtype.name == self.dtype
         except TypeError:
             return False
 
@@ -232,6 +234,7 @@ class ProgramSpec:
             )
         self._check_constants()
         self._check_hidden()
+        self._check_objects()
         symbols = {symbol for symbol, _ in self.objects}
         for phase, steps in (("prepare", self.prepare), ("run", self.run)):
             for index, step in enumerate(steps):
@@ -239,6 +242,19 @@ class ProgramSpec:
                     self._check_section(f"{phase} step {index} ({step.symbol})", step)
                     continue
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
+
+    def _check_objects(self) -> None:
+        """Whether each object that a section takes or that a run gives is there by then."""
+        there = {known.name for known in self.objects_in}
+        sections = {spec.name: spec.section for spec in self.sections}
+        for index, step in enumerate(self.run):
+            if (section := sections.get(step.symbol)) is not None:
+                if not there.issuperset(section.objects_in):
+                    raise VerifyError(f"run step {index} ({step.symbol}) takes what nothing gives")
+                there.update(section.objects_out)
+        for known in self.objects_out:
+            if known.name not in there:
+                raise VerifyError(f"nothing gives the output {known}")
 
     def _check_constants(self) -> None:
         for offset, array in self.constants:

@@ -7,7 +7,7 @@ returned, and no element beyond a trimmed extent reaches the caller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -35,6 +35,16 @@ def checked_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[An
 def named_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
     """The buffers of the model's own outputs, by name and in order."""
     return {tensor.name: array for tensor, array in zip(spec.results, buffers, strict=False)}
+
+
+def with_objects(
+    spec: ProgramSpec, results: Mapping[str, Any], objects: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The model's outputs in its order: the arrays that kernels wrote, and what sections gave."""
+    found = list(results.items())
+    for known in sorted(spec.objects_out, key=lambda known: known.place):
+        found.insert(known.place, (known.name, objects[known.name]))
+    return dict(found)
 
 
 def require_guards(spec: ProgramSpec, buffers: Buffers) -> None:

@@ -285,8 +285,8 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
         "inputs": [[t.name, t.dtype, t.shape] for t in spec.inputs],
         "outputs": [[t.name, t.dtype, t.shape] for t in spec.outputs],
         "sections": [_section(section) for section in spec.sections],
-        "objects_in": [[known.name, known.type] for known in spec.objects_in],
-        "objects_out": [[known.name, known.type] for known in spec.objects_out],
+        "objects_in": [[o.name, o.type, o.place] for o in spec.objects_in],
+        "objects_out": [[o.name, o.type, o.place] for o in spec.objects_out],
         "hidden": spec.hidden,
         "guards": [[g.output, g.lo, g.hi, g.subject] for g in spec.guards],
         "trimmed": [[t.output, t.axis, t.extents, t.element] for t in spec.trimmed],
@@ -322,7 +322,10 @@ def _section_spec(row: Any, models: Mapping[str, bytes]) -> SectionSpec:
 
 
 def _objects_known(rows: Any) -> tuple[ObjectSpec, ...]:
-    return tuple(ObjectSpec(*texts(row)) for row in listed(rows))
+    return tuple(
+        ObjectSpec(text(name), text(kind), integer(place))
+        for name, kind, place in (listed(row, 3) for row in listed(rows))
+    )
 
 
 def _guard(row: Any) -> GuardedOutput:
