@@ -49,8 +49,6 @@ def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
     step = 1 / axis.scale
     at_start = Coordinates(Fraction(0), Fraction(0))
     last, steps = axis.before - 1, axis.after - 1
-    # Of scales that do not fit, ONNX aligns the last element that a fraction more would give.
-    span = axis.scale * axis.before - 1
     match mode:
         case "asymmetric":
             return Coordinates(step, Fraction(0))
@@ -66,7 +64,8 @@ def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
         case "tf_half_pixel_for_nn":
             return Coordinates(step, HALF * step)
         case "align_corners":
-            return Coordinates(last / span, Fraction(0)) if steps > 0 else at_start
+            # As onnxruntime; ONNX's own data divides by the extent before it is rounded down.
+            return Coordinates(Fraction(last, steps), Fraction(0)) if steps > 0 else at_start
         case "tf_crop_and_resize":
             start, end = axis.region
             if steps > 0:
