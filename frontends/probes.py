@@ -168,6 +168,7 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "FusedGemm": Probe((2, 3), (3, 2), (2,), activation="Relu"),
     "FusedMatMul": Probe((2, 3), (3, 2)),
     "Gelu": Probe(_X),
+    "LayerNormalization": Probe(_X, _ROW),
     "MultiHeadAttention": Probe(_X, _X, _X, num_heads=2),
     "QuickGelu": Probe(_X),
     "RotaryEmbedding": Probe(_X, [[0, 1]], (5, 1), (5, 1), num_heads=2),
