@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.assumed import Assumption
-from graphflow.compiler import Compiled, Model, compile_graph, model_name
+from graphflow.compiler import WORKER_MODULES, Compiled, Model, compile_graph, model_name
 from graphflow.errors import UnsupportedOp, ValuesNeeded
 from graphflow.executable import Executable
 from graphflow.foreign import ForeignNode, Section, open_section
@@ -36,6 +37,7 @@ from graphflow.options import Options
 from graphflow.runtime import OpenTensor
 from graphflow.specialize import Specializer, loaded
 from graphflow.target import Target
+from graphflow.workers import Crew
 
 MOST_OPENED = 1 << 30
 """Bytes of the largest model that onnxruntime opens whole, to see whether it can."""
@@ -78,7 +80,7 @@ def compile(
 
     values = fixed_values(proto, {} if input_values is None else input_values)
 
-    def build(shapes: Shapes, known: Values) -> Compiled:
+    def build(shapes: Shapes, known: Values, crew: Crew | None = None) -> Compiled:
         return compile_graph(
             proto,
             name=name,
@@ -91,6 +93,7 @@ def compile(
             options=chosen,
             progress=progress,
             counting=counting,
+            crew=crew,
         )
 
     given = {} if input_shapes is None else dict(input_shapes)
@@ -103,8 +106,9 @@ def compile(
             needed = error.inputs
     _require_runnable(proto, chosen)
     interface = _interface(proto, model_name(model) if name is None else name, given, values)
+    made = partial(build, crew=Crew(*WORKER_MODULES))
     return Executable(
-        Specializer(build, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
+        Specializer(made, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )
 
 
