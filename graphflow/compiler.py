@@ -42,7 +42,7 @@ from graphflow.target import Target
 from graphflow.tir import to_text
 from graphflow.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
 from graphflow.validation import Validation, validate
-from graphflow.workers import Workers
+from graphflow.workers import Crew, Workers
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 Source: TypeAlias = "Model | OperatorGraph"
@@ -273,6 +273,7 @@ def compile_graph(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
+    crew: Crew | None = None,
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
@@ -285,7 +286,8 @@ def compile_graph(
     called with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress`
     is called with the name of each stage as it begins, `counting` with how many kernels of how many
     the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
-    happened in.  Whatever ends this function, no worker process is left.
+    happened in.  Whatever ends this function, no worker process is left, except those of a `crew`,
+    which serves several compilations of one model.
     """
     check_arguments(
         input_shapes=input_shapes,
@@ -319,7 +321,8 @@ def compile_graph(
         known["imported"], found = take_assumptions(model)
         known["assume"], stated = _promised(found, {} if assume is None else assume)
         stages = STAGES[[stage.name for stage in STAGES].index("canonicalize") :]
-    with Workers(*WORKER_MODULES) as known["workers"]:
+    staff = Workers(*WORKER_MODULES) if crew is None else crew.borrowed()
+    with staff as known["workers"]:
         for stage in stages:
             _run(stage, known, trace)
     cache.keep(known["lowered"].kernels, known["objects"])

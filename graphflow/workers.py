@@ -2,8 +2,8 @@
 
 In: a function of a module and a task for each kernel, by symbol.  Out: its results, by symbol.
 What always holds: results and their order are those of calling the function here; whatever a worker
-cannot do is done in this process, and the trace is told why.  No process outlives `close`, nor its
-parent: a worker whose stdin ends is gone at once.
+cannot do is done in this process, and the trace is told why.  No process outlives `close` (or, in a
+`Crew`, the seconds that it may be idle), nor its parent: a worker whose stdin ends is gone at once.
 
 A worker is `sys.executable` with this process's `sys.path`, and imports graphflow: the user's
 `__main__` is never touched, and nothing is forked, so threads and notebooks do not matter.  It has
@@ -16,6 +16,7 @@ a session of its own, so that Ctrl-C at a terminal reaches only its parent.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import selectors
@@ -25,9 +26,12 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
@@ -43,6 +47,9 @@ Result = TypeVar("Result")
 
 IDENTITY = f"graphflow {VERSION} in {Path(__file__).resolve()}, Python {sys.version}"
 """Pickles are exchanged only between processes that agree on this."""
+
+IDLE_SECONDS = 10.0
+"""How long workers wait for a further compilation of their model."""
 
 _HEADER = struct.Struct("<4sQ")
 _MAGIC = b"gfwk"
@@ -92,10 +99,13 @@ class Workers:
         self._workers: list[_Worker] = []
 
     def start(self, count: int, trace: Trace) -> None:
-        """Start `count` processes; what stops that is told to the trace, and there are none."""
+        """See that there are `count` processes.
+
+        What stops that is told to the trace, and there are none.
+        """
         try:
             command = [*_interpreter(), " ".join(self._modules), *filter(_is_text, sys.path)]
-            for _ in range(count):
+            for _ in range(count - len(self._workers)):
                 self._workers.append(_Worker(command))
         except OSError as error:
             self.close()
@@ -128,10 +138,20 @@ class Workers:
                 share.do_next()
         return share.results()
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether there are processes, and none of them is doing a task."""
+        return self.started and all(worker.call is None for worker in self._workers)
+
     def close(self) -> None:
         """End all processes, whatever they are doing."""
         while self._workers:
             self._workers.pop().end()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget the processes, which serve the parent and end with it."""
+        while self._workers:
+            self._workers.pop().leave_to_parent()
 
     def __enter__(self) -> Workers:
         return self
@@ -156,6 +176,87 @@ class Workers:
             for worker in self._workers:
                 selector.register(worker.answers, selectors.EVENT_READ, worker)
             return [key.data for key, _ in selector.select(timeout)]
+
+
+class Crew:
+    """Workers that a compilation leaves to the next one of its model; idle ones end by themselves.
+
+    Starting a worker takes half a second of processor time, as much as making a dozen kernels.
+    `modules` are as for `Workers`; idle workers end after `seconds`.
+    """
+
+    def __init__(self, *modules: str, seconds: float = IDLE_SECONDS) -> None:
+        self._modules, self._seconds = modules, seconds
+        self._lock = threading.Lock()
+        self._idle: Workers | None = None
+        self._timer: threading.Timer | None = None
+        _CREWS.add(self)
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Workers]:
+        """Workers for one compilation: the idle ones, or others where somebody has these.
+
+        If the compilation fails, its workers are ended.
+        """
+        workers = self._take()
+        if workers is None:
+            workers = Workers(*self._modules)
+        try:
+            yield workers
+        except BaseException:
+            workers.close()
+            raise
+        self._leave(workers)
+
+    def close(self) -> None:
+        """End the idle workers."""
+        workers = self._take()
+        if workers is not None:
+            workers.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget what the parent has; the lock is free, and no timer runs."""
+        self._lock = threading.Lock()
+        workers, self._idle, self._timer = self._idle, None, None
+        if workers is not None:
+            workers.leave_to_parent()
+
+    def _take(self) -> Workers | None:
+        with self._lock:
+            workers, self._idle = self._idle, None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        return workers
+
+    def _leave(self, workers: Workers) -> None:
+        with self._lock:
+            if self._idle is None and workers.at_rest:
+                self._idle = workers
+                self._timer = threading.Timer(self._seconds, self._expire, (workers,))
+                self._timer.daemon = True
+                self._timer.start()
+                return
+        workers.close()
+
+    def _expire(self, workers: Workers) -> None:
+        with self._lock:
+            if self._idle is not workers:
+                return  # they were taken just now
+            self._idle = self._timer = None
+        workers.close()
+
+
+_CREWS: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+
+def _for_each_crew(do: Callable[[Crew], None]) -> None:
+    for crew in tuple(_CREWS):
+        do(crew)
+
+
+atexit.register(_for_each_crew, Crew.close)
+os.register_at_fork(after_in_child=partial(_for_each_crew, Crew.leave_to_parent))
 
 
 class _Share(Generic[Task, Result]):
@@ -303,6 +404,13 @@ class _Worker:
         self.alive = False
         self._process.kill()
         self._process.wait()
+        self._calls.close()
+        self.answers.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of the pipes, so that the parent's end ends the process."""
+        self.alive = False
+        self._process.returncode = 0  # it is no child of this process, which must not wait for it
         self._calls.close()
         self.answers.close()
 

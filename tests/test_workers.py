@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from graphflow.lower import LoweredKernel, kernel_task
 from graphflow.models import Builder
 from graphflow.options import Options
 from graphflow.trace import Trace
-from graphflow.workers import Workers, WorkerTraceback, _Share
+from graphflow.workers import Crew, Workers, WorkerTraceback, _Share
 
 PATIENCE = 60.0
 """Seconds after which something that should happen by itself counts as not happening."""
@@ -344,7 +344,7 @@ import test_workers as t
 from graphflow.compiler import compile_graph
 from graphflow.options import Options
 from graphflow.trace import Trace
-from graphflow.workers import Workers
+from graphflow.workers import Crew, Workers
 
 pids = []
 start = Workers.start
@@ -460,6 +460,107 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# Crews ------------------------------------------------------------------------------------------
+
+
+def pids_of(workers: Workers) -> list[int]:
+    return [worker._process.pid for worker in workers._workers]
+
+
+def doubled(crew: Crew, count: int = 2) -> list[int]:
+    """The processes that did some work for a crew."""
+    trace = Trace(Options())
+    with crew.borrowed() as workers:
+        workers.start(count, trace)
+        found = workers.map(double, dict(zip("abcd", range(4), strict=True)), trace)
+        assert [value for value, _ in found.values()] == [0, 2, 4, 6]
+        return pids_of(workers)
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    made = Crew(seconds=PATIENCE)
+    yield made
+    made.close()
+
+
+def test_a_crew_serves_one_compilation_after_another(ready: None, crew: Crew) -> None:
+    first = doubled(crew)
+    assert doubled(crew) == first
+    assert doubled(crew, 3)[:2] == first
+    crew.close()
+    assert not any(map(alive, first))
+    assert set(doubled(crew)).isdisjoint(first)
+
+
+def test_an_idle_crew_ends_by_itself(ready: None) -> None:
+    pids = doubled(Crew(seconds=0.05))
+    wait_for(lambda: not any(map(alive, pids)))
+
+
+def test_a_crew_ends_with_a_compilation_that_fails(ready: None, crew: Crew) -> None:
+    pids: list[int] = []
+    with pytest.raises(ZeroDivisionError), crew.borrowed() as workers:
+        workers.start(2, Trace(Options()))
+        pids += pids_of(workers)
+        raise ZeroDivisionError
+    assert len(pids) == 2 and not any(map(alive, pids))
+
+
+def test_two_compilations_at_once_have_workers_of_their_own(ready: None, crew: Crew) -> None:
+    with crew.borrowed() as workers:
+        workers.start(1, Trace(Options()))
+        (mine,) = pids_of(workers)
+        (other,) = doubled(crew, 1)
+        assert mine != other
+    assert doubled(crew, 1) == [other]
+    assert not alive(mine)
+
+
+def test_a_forked_child_leaves_the_crew_to_its_parent(ready: None, crew: Crew) -> None:
+    pids = doubled(crew)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if crew._idle is None and crew._timer is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert all(map(alive, pids))
+    assert doubled(crew) == pids
+
+
+def test_no_crew_outlives_its_process() -> None:
+    text = """
+    crew = Crew(seconds=600)
+    with crew.borrowed() as workers:
+        workers.start(2, Trace(Options()))
+        print(*(worker._process.pid for worker in workers._workers), flush=True)
+    """
+    done = python(text)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    assert not done.stderr
+    wait_for(lambda: not any(map(alive, pids)))
+
+
+def test_shapes_of_one_model_are_compiled_by_one_crew(
+    ready: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[list[int]] = []
+    used = Workers.map
+
+    def noted(self: Workers, *arguments: Any) -> Any:
+        served.append(pids_of(self))
+        return used(self, *arguments)
+
+    monkeypatch.setattr(Workers, "map", noted)
+    build = Builder(seed=1, name="open")
+    build.output(build.relu(build.conv(build.input("x", ("N", 3, 9, 9)), 5, 3)))
+    exe = gf.compile(build.model(), options=Options(workers=1, cache=""))
+    for batch in (1, 2):
+        exe.precompile({"x": (batch, 3, 9, 9)})
+    assert len(served[0]) == 1
+    assert all(pids == served[0] for pids in served)
 
 
 # Ctrl-C -----------------------------------------------------------------------------------------
