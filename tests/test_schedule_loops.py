@@ -590,7 +590,9 @@ def test_loops_at_once(primitive: Callable[..., Rewrite]) -> None:
     "body",
     [
         "y[i] = y[max(0, i - 1)] + x[i]",  # carried
-        "y[0] += x[i]",  # a reduction into one element: iterations of it commute, lanes do not
+        "y[0] += x[i]\n    reduce_max(y[0], x[i])",  # two operators do not commute
+        "y[0] += x[i]\n    y[i] = x[i]",  # a reduction meets a store
+        "y[0] += y[i]",  # a reduction meets what it reads
         "y[i // 2] = x[i]",  # two lanes in one element
         "y[i % 8] = x[i]",
         "y[(3*i) % 12] = x[i]",
@@ -603,12 +605,30 @@ def test_loops_at_once_refuse_lanes_that_meet(primitive: Callable[..., Rewrite],
         primitive(func, "i")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[0] += x[i]",
+        "reduce_max(y[i // 8], x[i])",
+        "y[0] += x[i]\n    y[i % 4] += x[15 - i]",
+        "if data(x[i] < i32(3)):\n        y[0] += x[i]",
+    ],
+)
+def test_reductions_meet_in_lanes_but_not_in_threads(body: str) -> None:
+    """The emitter folds lanes that meet in one element; nothing folds threads."""
+    func = kernel(f"for i in serial(0, 16):\n    {body}")
+    assert "for i in vectorized(0, 16)" in same(func, vectorize_loop(func, "i"))
+    with pytest.raises(ScheduleError, match="the iterations of i are independent does not hold"):
+        parallelize_loop(func, "i")
+
+
 def test_vectorize_loop_is_for_innermost_loops() -> None:
     func = kernel(MATMUL, MATMUL_PARAMS)
     with pytest.raises(ScheduleError, match="i holds a loop or an allocation"):
         vectorize_loop(func, "i")
     with pytest.raises(ScheduleError, match="the iterations of k are independent does not hold"):
-        vectorize_loop(func, "k")
+        parallelize_loop(func, "k")
+    assert "for k in vectorized" in same(func, vectorize_loop(func, "k"))
     alloc = kernel(
         "for i in serial(0, 16):\n    t = alloc(i32[()])\n    t[()] = x[i]\n    y[i] = t[()]"
     )

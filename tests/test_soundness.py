@@ -3,6 +3,7 @@ padding; and names decide nothing."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -139,8 +140,14 @@ def graph_of(func: PrimFunc) -> OperatorGraph:
     return graph
 
 
-@pytest.mark.parametrize("kind", ["parallel", "vectorized"])
-@pytest.mark.parametrize("body", [CARRIED, RACING, SUM, GUARDED, STAGES])
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        *product([CARRIED, RACING, GUARDED, STAGES], ["parallel", "vectorized"]),
+        (SUM, "parallel"),
+        (SUM + "\n    y[i] = x[i]", "vectorized"),
+    ],
+)
 def test_written_loop_kinds_are_proven(body: str, kind: str) -> None:
     wrong = kernel(body.format(kind=kind))
     for trusting in (Schedule.of, graph_of, require_sound):
@@ -154,6 +161,12 @@ def test_written_loop_kinds_are_proven(body: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["parallel", "vectorized"])
 def test_written_loop_kinds_that_hold_are_accepted(kind: str) -> None:
     func = kernel(f"for i in {kind}(0, 16):\n    y[15 - i] = x[i] + x[(i + 1) % 16]")
+    assert Schedule.of(func).func is func
+    graph_of(func).validate()
+
+
+def test_lanes_may_meet_in_a_reduction() -> None:
+    func = kernel(SUM.format(kind="vectorized"))
     assert Schedule.of(func).func is func
     graph_of(func).validate()
 

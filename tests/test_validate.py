@@ -320,11 +320,11 @@ MUTANTS: dict[str, tuple[PrimFunc, Placements, Callable[[str], str], str]] = {
         swap("x[0, i2_i3 // 4, i2_i3 % 4, r0]", "x[0, i2_i3 // 4, 0, r0]"),
         r"y\[0, 0, 0, 1\] \(place \[0, 0, 0, 1\] of NCHW\) must be \S+ and is \S+; 8 of the 12 ",
     ),
-    "one term too few": (SUM, SUMMED, swap("serial(0, 6)", "serial(0, 5)"), "must be"),
+    "one term too few": (SUM, SUMMED, swap("vectorized(0, 6)", "vectorized(0, 5)"), "must be"),
     "undefined padding": (
         SUM,
         SUMMED,
-        swap("serial(0, 6)", "serial(0, 7)"),
+        swap("vectorized(0, 6)", "vectorized(0, 7)"),
         "depends on padding that is undefined",
     ),
     "no beginning": (
@@ -428,7 +428,7 @@ def test_a_constant_that_may_be_assumed_is_there() -> None:
     """A maximum over the whole box is right where the padding is −∞, and wrong elsewhere."""
     largest = reduce("max", SHAPE, [1])
     output = ("y", row_major((1, 1, 3, 4)), None)
-    boxed = swap("serial(0, 6)", "serial(0, 8)")
+    boxed = swap("vectorized(0, 6)", "vectorized(0, 8)")
     assert (
         checked(lowered(largest, (("x", PADDED, float("-inf")), output), boxed)).difference is None
     )

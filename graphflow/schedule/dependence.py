@@ -149,13 +149,15 @@ def _pair_commutes(
 def independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
     """Refuses unless the iterations of a loop may run at once; `domain` is the one around it.
 
-    Reductions into one element must not meet either: threads and lanes do not commute.
+    Reductions into one element must not meet in two threads.  Lanes of a loop of that kind may: the
+    emitter folds them, or takes one after another.
     """
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     primed = Var(stmt.var.name + "'")
     order = disjunction((less_than(stmt.var, primed), less_than(primed, stmt.var)))
     condition = f"the iterations of {stmt.var} are independent"
-    return ordered_commute(stmt.body, stmt.body, inner, (stmt.var,), order, condition, at_once=True)
+    at_once = stmt.kind is not LoopKind.VECTORIZED
+    return ordered_commute(stmt.body, stmt.body, inner, (stmt.var,), order, condition, at_once)
 
 
 def still_independent(func: PrimFunc, place: str) -> tuple[Proof, ...]:

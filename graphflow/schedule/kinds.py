@@ -49,8 +49,9 @@ def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
     if any(isinstance(s, For | Allocate) for s in walk(stmt.body)):
         raise ScheduleError(f"{loop} holds a loop or an allocation, so it cannot become lanes")
     _not_in_lanes(func, domain, loop)
-    proofs = independent(stmt, domain)
-    new = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, kind=LoopKind.VECTORIZED),))
+    lanes = replace(stmt, kind=LoopKind.VECTORIZED)
+    proofs = independent(lanes, domain)
+    new = rewrite_at(func, loop, lambda _s, _d: (lanes,))
     return Rewrite(new, proofs)
 
 

@@ -282,8 +282,18 @@ def _in_lanes(s: Schedule, loop: For, lanes: int) -> Schedule:
         if extent % lanes:
             divided = divided.apply(vectorize_loop, name + "v_tail")
     except ScheduleError:
-        return s  # a reduction into one element, or a carried value: it stays scalar
+        return s  # a carried value: it stays scalar
     return divided
+
+
+def _is_row(loop: For) -> bool:
+    """Whether each lane of a loop writes an element of its own, unlike those of a reduction."""
+    return loop.kind is LoopKind.VECTORIZED and any(
+        loop.var in variables(index)
+        for access in accesses(loop.body)
+        if access.kind != "read"
+        for index in access.indices
+    )
 
 
 def _contiguous(loop: For) -> bool:
@@ -318,9 +328,7 @@ def _threaded(s: Schedule) -> Schedule:
                 break
             if matched_value(inner) is not None:
                 break
-            if any(
-                stmt.kind is LoopKind.VECTORIZED for stmt in inner.body if isinstance(stmt, For)
-            ):
+            if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, For)):
                 break
             name = f"{outer.var.name}_{inner.var.name}"
             s = s.apply(mult_loops, outer.var.name, inner.var.name, name)
