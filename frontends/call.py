@@ -486,7 +486,12 @@ class Call:
 
 
 def dtype_name(elem_type: int) -> str:
-    """numpy's name of an ONNX element type."""
+    """numpy's name of an ONNX element type; InvalidModel for a number that stands for none."""
+    if elem_type not in onnx.helper.get_all_tensor_dtypes():
+        raise InvalidModel(
+            f"a tensor has the element type {elem_type}, which ONNX {onnx.__version__} does not "
+            "know; state its type in the model"
+        )
     name: str = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type)).name
     return name
 

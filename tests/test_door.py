@@ -69,6 +69,28 @@ def test_shapes_that_inference_finds_are_bounded_too() -> None:
     refused(model, "more than .* elements")
 
 
+def test_onnx_is_not_asked_to_follow_the_elements_of_a_long_vector() -> None:
+    """Its data propagation makes an object for each, known or not: 2^36 of them take hours."""
+    long = info("x", TensorProto.FLOAT, [2**36])
+    nodes = [helper.make_node("Mul", ["x", "x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [long], [info("y", TensorProto.FLOAT, [2**36])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert import_model(model).values["y"].shape == (2**36,)
+
+
+def test_a_type_that_onnx_does_not_know_is_refused() -> None:
+    node = helper.make_node("Own", ["x"], ["y"], domain="own")
+    for number in (0, 77):
+        given, made = info("x", number, [2]), info("y", TensorProto.FLOAT, [2])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+        model = helper.make_model(
+            helper.make_graph([node], "g", [given], [made]), opset_imports=opsets
+        )
+        refused(model, "type")
+        with pytest.raises(InvalidModel):
+            gf.compile(model)
+
+
 def test_given_input_shapes_are_bounded_too() -> None:
     model = small()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
