@@ -478,6 +478,16 @@ class Call:
                 f"attributes, but the model says {declared_dtype}{declared}"
             )
 
+    def single(self, array: Array, role: str) -> Any:
+        """The one element of an array; InvalidModel, with `role` for what it is, where it has
+        none or several."""
+        if array.size != 1:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: {role} has the extents {list(array.shape)}; it has "
+                "to be one number"
+            )
+        return array.reshape(()).item()
+
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""
         if self._unread:

@@ -132,6 +132,19 @@ control (bool flag, float[2,3] x) => (float[2,3] y, float[8,3] z, float[2,3] fir
     first = SequenceAt (kept, one)
 }"""
 
+SCANS = """<ir_version: 8, opset_import: ["" : 17]>
+scans (float[3,2] x, float[2] start, float[4,2] parts)
+    => (float[2] last, float[2,3] y, float[2,2] z)
+    <int64[2] sizes = {2, 2}, int64 one = {1}, bool yes = {1}> {
+    last, y = Scan <num_scan_inputs = 1, scan_input_axes = [0], scan_output_axes = [1],
+        scan_input_directions = [1], body = step (float[2] s, float[2] row)
+            => (float[2] t, float[2] out) { t = Add (s, row) out = Mul (s, row) }> (start, x)
+    split = SplitToSequence <axis = 0> (parts, sizes)
+    part = SequenceAt (split, one)
+    z = If (yes) <then_branch = a () => (float[2,2] p) { p = Neg (part) },
+        else_branch = b () => (float[2,2] q) { q = Relu (part) }>
+}"""
+
 FUNCTIONS = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
 functions (float[2,4] x, float[4,3] w) => (float[2,3] y, float[2,3] z) {
     y = own.Layer <alpha = 0.5> (x, w)
@@ -266,6 +279,7 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "recurrent": recurrent,
     "indices": of_text(INDICES),
     "control": of_text(CONTROL),
+    "scans": of_text(SCANS),
     "functions": of_text(FUNCTIONS),
     "quantized": of_text(QUANTIZED),
     "half": of_text(HALF),

@@ -135,6 +135,33 @@ def test_typed_fields_count_elements(dtype: Any) -> None:
     refused(model, "needs 8 elements of .*_data and has 6")
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"), [(TensorProto.BOOL, 65536), (TensorProto.INT8, 128), (TensorProto.UINT8, -1)]
+)
+def test_stored_numbers_fit_their_type(kind: int, value: int) -> None:
+    model = small()
+    model.graph.initializer.append(TensorProto(name="n", data_type=kind, int32_data=[value]))
+    refused(model, "n of type .* has an element that is not from")
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "constants", "attributes", "role"),
+    [
+        ("CumSum", [noise(2, 3)], {1: np.array([0, 1])}, {}, "axis"),
+        ("Trilu", [noise(2, 3)], {1: np.array([0, 1])}, {}, "diagonal"),
+        ("Pad", [noise(2)], {1: np.array([1, 1]), 2: noise(2)}, {}, "value"),
+        ("ConstantOfShape", [], {0: np.array([2])}, {"value": np.float32([1, 2])}, "value"),
+    ],
+)
+def test_numbers_are_single(
+    op: str, arrays: Any, constants: Any, attributes: Any, role: str
+) -> None:
+    stated = {name: numpy_helper.from_array(array) for name, array in attributes.items()}
+    model = single(op, arrays, 17, constants, **stated)
+    with pytest.raises(GraphflowError, match=role):
+        import_model(model)
+
+
 def test_tensors_in_attributes_and_subgraphs_are_checked() -> None:
     broken = numpy_helper.from_array(np.zeros(2**10, np.float32), "c")
     broken.dims[0] = 2**39
