@@ -151,7 +151,7 @@ def _may_differ(place: tuple[Any, ...]) -> bool:
     one of another model.  What tells it from the file that somebody wrote is that
     file's own digest, `load(sha256=…)`; a digest inside could be recomputed like the checksums.
     """
-    is_extent = place[1] == "trimmed" and len(place) == 4 and place[3] in (2, 3)
     if "section:" in place[0]:
         return True
-    return place[0].endswith("program") and (place[1] == "run" or is_extent)
+    is_extent = place[1:2] == ("trimmed",) and len(place) == 4 and place[3] in (2, 3)
+    return place[0].endswith("program") and (place[1:2] == ("run",) or is_extent)
