@@ -494,6 +494,16 @@ class Call:
                 f"attributes, but the model says {declared_dtype}{declared}"
             )
 
+    def single(self, array: Array, role: str) -> Any:
+        """The one element of an array; InvalidModel, with `role` for what it is, where it has
+        none or several."""
+        if array.size != 1:
+            raise InvalidModel(
+                f"{self.op} node {self.name}: {role} has the extents {list(array.shape)}; it has "
+                "to be one number"
+            )
+        return array.reshape(()).item()
+
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""
         if self._unread:
@@ -502,7 +512,12 @@ class Call:
 
 
 def dtype_name(elem_type: int) -> str:
-    """numpy's name of an ONNX element type."""
+    """numpy's name of an ONNX element type; InvalidModel for a number that stands for none."""
+    if elem_type not in onnx.helper.get_all_tensor_dtypes():
+        raise InvalidModel(
+            f"a tensor has the element type {elem_type}, which ONNX {onnx.__version__} does not "
+            "know; state its type in the model"
+        )
     name: str = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type)).name
     return name
 

@@ -16,7 +16,7 @@ import numpy as np
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import Body, body_of, copies, inlined
 from graphflow.frontends.call import Context, dtype_name
-from graphflow.frontends.steps import After, Item, Step, derived
+from graphflow.frontends.steps import After, Item, Step, derived, only_element, require_only_element
 from graphflow.frontends.values import contents_missing
 from graphflow.tir import FLOATS
 
@@ -68,7 +68,8 @@ def expand_if(step: Step, context: Context) -> Sequence[Item]:
     condition = context.constant(step.input(0))
     if condition is None:
         return _select(step, context)
-    taken = "then_branch" if condition.reshape(-1).any() else "else_branch"
+    is_true = only_element(step, condition, "its condition", "b")
+    taken = "then_branch" if is_true else "else_branch"
     body = body_of(step, taken, context)
     steps, results = inlined(body, step, (), context, outputs=step.node.output)
     _require_outputs(step, taken, results)
@@ -91,6 +92,8 @@ def _named(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
 
 def _select(step: Step, context: Context) -> Sequence[Item]:
     """Both branches, guarded; what is behind them compares their results."""
+    dtype, shape = context.type_of(step.input(0))
+    require_only_element(step, dtype, shape, "its condition", "b")
     guarded = replace(step, guard=step.guard or str(step))
     items: list[Item] = []
     results: list[tuple[str, ...]] = []
@@ -139,6 +142,13 @@ class _Unrolled:
     scanned: list[list[str]]
     """For each scan output its tensors, one for each iteration."""
 
+    def __post_init__(self) -> None:
+        made, given = len(self.states) + len(self.scanned), len(self.step.node.output)
+        if given > made:
+            raise InvalidModel(
+                f"{self.step}: it has {given} outputs, and its body makes {made}; remove the others"
+            )
+
     def iteration(self, number: int, inputs: Sequence[str]) -> tuple[list[Step], tuple[str, ...]]:
         """The steps of one iteration and what they give."""
         self.context.unrolled += len(self.body.nodes)
@@ -176,7 +186,7 @@ class _Unrolled:
 
     def _add_empty(self, name: str, axis: int, position: int) -> None:
         """No iteration, so the body's own types have to say what a row would be."""
-        extra = len(self.body.graph.output) - len(self.step.node.output)
+        extra = len(self.body.graph.output) - len(self.states) - len(self.scanned)
         tensor = self.body.graph.output[position + extra].type.tensor_type
         dims = tensor.shape.dim
         if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in dims):
@@ -193,10 +203,10 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
     """The iterations of a loop whose end is known when the model is compiled."""
     trips: int | None = None
     if step.input(0):
-        trips = int(_deciding(step, step.input(0), "its trip count", context).reshape(()).item())
+        trips = int(_deciding(step, step.input(0), "its trip count", context, "iu"))
     goes_on = True
     if step.input(1):
-        goes_on = bool(_deciding(step, step.input(1), "its condition", context).reshape(()).item())
+        goes_on = bool(_deciding(step, step.input(1), "its condition", context, "b"))
     body = body_of(step, "body", context)
     states = tuple(step.node.input[2:])
     outputs = len(body.graph.output) - 1 - len(states)
@@ -223,7 +233,7 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
         if trips is not None and number >= trips:
             return following(number)
         role = f"its condition after iteration {number - 1}"
-        if _deciding(step, condition, role, context).reshape(()).item():
+        if _deciding(step, condition, role, context, "b"):
             return following(number)
         return loop.finish([0] * outputs, [False] * outputs)
 
@@ -231,12 +241,12 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
     return [*body.steps, *first]
 
 
-def _deciding(step: Step, name: str, role: str, context: Context) -> np.ndarray:
+def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) -> int | bool:
     array = context.constant(name)
     if array is None:
         asked = f"{step}: {role} ({name})"
         raise contents_missing(context.graph, context.known, name, asked)
-    return array
+    return only_element(step, array, role, kinds)
 
 
 def expand_scan(step: Step, context: Context) -> Sequence[Item]:
@@ -251,9 +261,21 @@ def expand_scan(step: Step, context: Context) -> Sequence[Item]:
     states = tuple(step.node.input[: len(step.node.input) - count])
     sources = tuple(step.node.input[len(states) :])
     outputs = len(body.graph.output) - len(states)
-    axes = step.attribute("scan_input_axes") or [0] * count
-    backward = step.attribute("scan_input_directions") or [0] * count
+    if not 0 < count <= len(step.node.input) or outputs < 0:
+        raise InvalidModel(
+            f"{step}: {count} of its {len(step.node.input)} inputs are scanned, and its body gives "
+            f"{len(body.graph.output)} tensors; it has to give one for each other input"
+        )
+    axes = _listed(step, "scan_input_axes", count)
+    backward = _listed(step, "scan_input_directions", count)
+    out_axes = _listed(step, "scan_output_axes", outputs)
+    directions = _listed(step, "scan_output_directions", outputs)
     shapes = [context.type_of(name)[1] for name in sources]
+    for name, shape, axis in zip(sources, shapes, axes, strict=True):
+        if not -len(shape) <= axis < len(shape):
+            raise InvalidModel(
+                f"{step}: its input {name} of shape {list(shape)} has no axis {axis}"
+            )
     lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(lengths) != 1:
         raise InvalidModel(f"{step}: its scanned inputs have lengths {sorted(lengths)}")
@@ -270,9 +292,15 @@ def expand_scan(step: Step, context: Context) -> Sequence[Item]:
         loop.states = results[: len(states)]
         for rows, row in zip(loop.scanned, results[len(states) :], strict=True):
             rows.append(row)
-    out_axes = step.attribute("scan_output_axes") or [0] * outputs
-    directions = step.attribute("scan_output_directions") or [0] * outputs
     return [*items, *loop.finish(out_axes, [bool(way) for way in directions])]
+
+
+def _listed(step: Step, attribute: str, count: int) -> list[int]:
+    """A number for each of `count` tensors, zeros where the node does not state them."""
+    stated = list(step.attribute(attribute) or [0] * count)
+    if len(stated) != count:
+        raise InvalidModel(f"{step}: {attribute} has {len(stated)} numbers for {count} tensors")
+    return stated
 
 
 def _taken(

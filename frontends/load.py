@@ -32,6 +32,10 @@ from graphflow.frontends.vendor import move_added
 LARGE = 1024
 """Elements from which on an initializer is taken not to decide shapes."""
 
+LONG_VECTOR = 1 << 23
+"""Elements of a tensor of rank 1 beyond which ONNX's data propagation is not asked for: following
+2^23 takes 3 seconds and 1.3 GB."""
+
 _REFUSALS = (checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError)
 """What onnx's own code raises; a RuntimeError is an exception of its C++."""
 
@@ -188,17 +192,30 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         bodies = (node for function in proto.functions for node in function.node)
         if not any(subgraphs(node) for node in (*proto.graph.node, *bodies)):
             raise InvalidModel(f"ONNX shape inference refuses the model: {first}") from None
+    plain = shape_inference.infer_shapes(proto)
+    if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
+        return plain, False
     return shape_inference.infer_shapes(proto, data_prop=True), False
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """With data propagation, which keeps some 160 bytes for each element that it follows, or
-    without where that is more than there is."""
+    """With data propagation, or without where it would follow too many elements.
+
+    It keeps 160 bytes for each element of a tensor of rank 1, whether these are known or not.
+    """
     options = {"check_type": True, "strict_mode": True}
+    plain = shape_inference.infer_shapes(proto, **options, data_prop=False)
+    if any(map(_is_long_vector, (*plain.graph.input, *plain.graph.value_info))):
+        return plain
     try:
         return shape_inference.infer_shapes(proto, **options, data_prop=True)
     except MemoryError:
         return shape_inference.infer_shapes(proto, **options, data_prop=False)
+
+
+def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
+    dims = info.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > LONG_VECTOR
 
 
 def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -14,7 +14,7 @@ from graphflow.tir import DTYPES, ReduceOp
 
 
 def _cumulative(op: ReduceOp, call: Call) -> None:
-    axis = int(call.constant(1, "axis").reshape(()).item())
+    axis = int(call.single(call.constant(1, "axis"), "its axis"))
     exclusive, reverse = (bool(call.attribute(name, 0)) for name in ("exclusive", "reverse"))
     func = cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     call.emit(func, call.inputs[:1])
@@ -25,7 +25,7 @@ def _trilu(call: Call) -> None:
     shape, dtype, upper = call.shape(0), call.dtype(), bool(call.attribute("upper", 1))
     known = call.known(1)
     if not call.has(1) or known is not None:
-        diagonal = 0 if known is None else int(known.reshape(()).item())
+        diagonal = 0 if known is None else int(call.single(known, "its diagonal"))
         call.emit(triangle(shape, upper, diagonal, dtype), call.inputs[:1])
         return
     name = call.inputs[1]

@@ -109,7 +109,7 @@ def _pad(call: Call) -> None:
         pads = _numbers(call, 1, "pads")
         known = call.known(2)
         if known is not None:
-            value = known.reshape(()).item()
+            value = call.single(known, "its value")
         elif call.has(2):
             value = call.shape(2)
         if call.has(3):

@@ -120,7 +120,7 @@ def _constant_of_shape(call: Call) -> None:
         return
     array = known_array(tensor, f"ConstantOfShape node {call.name}")
     check_dtype(f"ConstantOfShape node {call.name}", array.dtype.name)
-    call.emit(fill(shape, array.reshape(()).item(), array.dtype.name), ())
+    call.emit(fill(shape, call.single(array, "its value"), array.dtype.name), ())
 
 
 def _shape(call: Call) -> None:

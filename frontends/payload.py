@@ -79,6 +79,16 @@ def tensor_bytes(data_type: int, extents: Iterable[int]) -> int:
     return -(-_count(extents) * _BITS[data_type] // 8)
 
 
+_NARROW = {
+    _T.BOOL: (0, 1),
+    _T.INT8: (-128, 127),
+    _T.UINT8: (0, 255),
+    _T.INT16: (-(1 << 15), (1 << 15) - 1),
+    _T.UINT16: (0, (1 << 16) - 1),
+}
+"""What fits into the types whose elements are stored one by one in 32 bits."""
+
+
 def check_tensor(tensor: onnx.TensorProto, what: str) -> None:
     """`InvalidModel` unless the data of `tensor` is there and as long as its extents say."""
     name = text_of(tensor.name, f"{what}: the name of a tensor")
@@ -111,6 +121,13 @@ def check_tensor(tensor: onnx.TensorProto, what: str) -> None:
             f"{what} of type {_type_text(kind)} and extents {list(tensor.dims)} needs {needed} "
             f"{unit} and has {found}; the model is damaged or incomplete"
         )
+    if kind in _NARROW and tensor.int32_data:
+        low, high = _NARROW[kind]
+        if min(tensor.int32_data) < low or max(tensor.int32_data) > high:
+            raise InvalidModel(
+                f"{what} of type {_type_text(kind)} has an element that is not from {low} to "
+                f"{high}, which readers of models take for different numbers; correct it"
+            )
 
 
 def _count(extents: Iterable[int]) -> int:

@@ -16,10 +16,14 @@ from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
 from graphflow.frontends.call import Context, Tensors
 from graphflow.frontends.inference import tensor_type
-from graphflow.frontends.steps import Item, Step, derived
+from graphflow.frontends.steps import Item, Step, derived, only_element
 from graphflow.graph import Array
 
 Resolver = Callable[[Step, Context], Sequence[Item] | None]
+
+
+MOST_PARTS = 1000
+"""Tensors that one node makes of another; each is a node, and one of 100,000 takes minutes."""
 
 
 def _elem_type(name: str, context: Context) -> int:
@@ -51,7 +55,7 @@ def _number(step: Step, position: int, context: Context) -> Array:
 
 def _position(step: Step, operand: int, length: int, context: Context, end: int = 0) -> int:
     """The place in a sequence of `length` that an input names; `end` is 1 where one past is one."""
-    place = int(_number(step, operand, context).reshape(()).item())
+    place = only_element(step, _number(step, operand, context), "its position", "iu")
     if not -length <= place < length + end:
         raise InvalidModel(f"{step}: position {place} is not in a sequence of {length} tensors")
     return place + length if place < 0 else place
@@ -123,6 +127,8 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
     _, shape = context.type_of(source)
     axis = step.attribute("axis", 0) % len(shape)
     sizes = _sizes(step, shape[axis], context)
+    if len(sizes) > MOST_PARTS:
+        _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
     parts = [context.unique_tensor_name(f"{result}/{k}") for k in range(len(sizes))]
     context.add_sequence(result, Tensors(_elem_type(source, context), tuple(parts)))
     if not parts:

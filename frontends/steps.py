@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import helper
+
+from graphflow.errors import InvalidModel
 
 WRITTEN_FOR = 20
 """The opset of the nodes that graphflow's own rewrites make."""
@@ -156,3 +161,21 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
             graphs.append(attribute.g)
         graphs.extend(attribute.graphs)
     return graphs
+
+
+def only_element(step: Step, array: NDArray[Any], role: str, kinds: str) -> int:
+    """The element of `array`, numpy's kind of which is in `kinds`; `InvalidModel` where that has
+    another type or not one element, with `role` for what it is to `step`."""
+    require_only_element(step, array.dtype, array.shape, role, kinds)
+    return int(array.reshape(()).item())
+
+
+def require_only_element(
+    step: Step, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
+) -> None:
+    """`InvalidModel` where such a tensor is not one element of one of numpy's `kinds`."""
+    if prod(shape) != 1 or dtype.kind not in kinds:
+        wanted = "bool" if kinds == "b" else "integer"
+        raise InvalidModel(
+            f"{step}: {role} is {dtype.name}{list(shape)}; it has to be one {wanted}"
+        )

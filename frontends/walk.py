@@ -31,6 +31,9 @@ from graphflow.frontends.vendor import for_onnxruntime
 from graphflow.graph import Array, Removed, Value
 from graphflow.tir import DTYPES
 
+_MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule ends in where a node has other inputs or attributes than it reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operators:
@@ -154,9 +157,7 @@ class Walk:
         if step.op in operators.kernels and self._becomes_kernels(step):
             return ()
         if step.key in operators.rewritten:
-            body = Rewrite(step, context)
-            operators.rewritten[step.key](body)
-            return body.steps
+            return self._rewritten(step)
         following = expand_function(step, context)
         if following is not None:
             return following
@@ -165,6 +166,24 @@ class Walk:
         self._note(step)
         self._missing.update(step.outputs)
         return ()
+
+    def _rewritten(self, step: Step) -> Sequence[Item]:
+        """Other nodes for an operator.
+
+        Those of vendors have no schema in ONNX: nothing has checked their ranks and attributes, so
+        that a rule may fail over them anyhow.
+        """
+        body = Rewrite(step, self.context)
+        try:
+            self.operators.rewritten[step.key](body)
+        except _MISFITS as error:
+            if schema_of(step) is not None:
+                raise
+            raise UnsupportedOp(
+                f"{step}: its inputs, outputs or attributes are not those of the operator "
+                f"({type(error).__name__}: {error}); correct the node"
+            ) from error
+        return body.steps
 
     def _becomes_kernels(self, step: Step) -> bool:
         """Import `step` as kernels; False where its body has outputs that they do not."""

@@ -37,6 +37,7 @@ from graphflow.runtime import (
     OpenTensor,
     Processor,
     Program,
+    ProgramSpec,
     SavedProgram,
     TensorSpec,
     load_programs,
@@ -101,7 +102,8 @@ def _saved(model: Model) -> SavedProgram:
         "model": {
             "threads": model.threads,
             "inputs": len(model.inputs),
-            "outputs": len(program.spec.results),
+            "outputs": _cut_axes(program.spec),
+            "guards": len(program.spec.guards),
             "poisoned": model.poisoned,
             "frozen": model.frozen,
             "assumed": [assumed.plain() for assumed in model.assumed],
@@ -141,8 +143,10 @@ class SavedModel:
             self.inputs: tuple[TensorSpec, ...] = _own_inputs(
                 saved.spec.inputs, integer(about["inputs"])
             )
-            if integer(about["outputs"]) != len(saved.spec.results):
-                raise ValueError(f"the program has {len(saved.spec.results)} outputs")
+            if about["outputs"] != _cut_axes(saved.spec):
+                raise ValueError(f"the outputs and the axes they are cut on: {about['outputs']!r}")
+            if integer(about["guards"]) != len(saved.spec.guards):
+                raise ValueError(f"the program has {len(saved.spec.guards)} guards")
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
         self.program: Program = saved.load(self.threads, self.values)
 
@@ -316,6 +320,14 @@ def _forms_of(path: str | Path, name: str) -> Iterator[None]:
             f"the saved model {path} is damaged: its document {name!r} has another form "
             f"({e!r:.200}); compile the ONNX model and save it again"
         ) from e
+
+
+def _cut_axes(spec: ProgramSpec) -> list[list[int]]:
+    """For each output of the model the axes on which a run cuts it."""
+    return [
+        sorted({trim.axis for trim in spec.trimmed if trim.output == place})
+        for place in range(len(spec.results))
+    ]
 
 
 def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from mutant_models import base
-from mutations import damaged_bytes, damaged_json
+from mutations import damaged_bytes, damaged_fields, damaged_json
 
 import graphflow as gf
 from graphflow.errors import GraphflowError
@@ -100,7 +100,17 @@ def try_saved(seed: int, say: Callable[[str], None]) -> str:
 
 
 def _write_damaged(rng: random.Random, saved: Saved, path: Path) -> tuple[Any, ...]:
-    """Damage one JSON value anywhere and write the file anew; gives the way to the value."""
+    """Damage one JSON value anywhere, or the model of a section, and write the file anew.
+
+    Gives the way to what was damaged.
+    """
+    models = [name for name in saved.sections if "section:" in name]
+    if models and rng.random() < 0.15:
+        name = rng.choice(models)
+        damage = damaged_bytes if rng.random() < 0.3 else damaged_fields
+        changed = {**saved.sections, name: damage(rng, saved.sections[name])}
+        write_container(path, dict(saved.header), changed)
+        return (name,)
     tables = {name: json.loads(content) for name, content in saved.sections.items()
               if name.endswith("program") or "document:" in name}  # fmt: skip
     tables["header"] = copy.deepcopy(dict(saved.header))
@@ -133,6 +143,15 @@ def _same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
 
 
 def _may_differ(place: tuple[Any, ...]) -> bool:
-    """Whether a change there may give other results: the steps of the run themselves, exchanged
-    for others that fit.  No check can tell them from those of another model."""
-    return place[0].endswith("program") and place[1] == "run"
+    """Whether a change there may give other results.
+
+    That is so of the steps of the run, exchanged for others that stay in their memory, of the
+    tensor and element by which an output is cut, exchanged for others that are extents too, and of
+    the model of a section, exchanged for another one that gives the same types: such a file is the
+    one of another model.  What tells it from the file that somebody wrote is that
+    file's own digest, `load(sha256=…)`; a digest inside could be recomputed like the checksums.
+    """
+    if "section:" in place[0]:
+        return True
+    is_extent = place[1:2] == ("trimmed",) and len(place) == 4 and place[3] in (2, 3)
+    return place[0].endswith("program") and (place[1:2] == ("run",) or is_extent)

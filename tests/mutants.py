@@ -9,6 +9,7 @@ alone: it tells whether that dies of a model by itself.
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import sys
@@ -23,7 +24,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from mutant_files import try_saved
-from mutant_models import Base, built, of_one_operator
+from mutant_models import Base, built, of_one_operator, with_sections
 from mutations import INTEGERS, damaged_bytes, damaged_fields, messages
 from onnx import numpy_helper
 
@@ -277,6 +278,8 @@ KINDS: Mapping[str, Callable[[int, Callable[[str], None]], str]] = {
     "model.peer": try_peer,
     "operator": partial(try_model, bases=of_one_operator),
     "operator.peer": partial(try_peer, bases=of_one_operator),
+    "section": partial(try_model, bases=with_sections),
+    "section.peer": partial(try_peer, bases=with_sections),
     "saved": try_saved,
 }
 
@@ -285,13 +288,20 @@ def main() -> None:
     attempt = KINDS[sys.argv[1]]
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # What native code prints must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(seed: int, text: str) -> None:
+        print(seed, text, file=answers, flush=True)
+
     for line in sys.stdin:
         seed = int(line)
         try:
-            answer = f"ok {attempt(seed, lambda text, seed=seed: print(seed, text, flush=True))}"
+            answer = f"ok {attempt(seed, partial(say, seed))}"
         except Exception:
             answer = f"wrong {traceback.format_exc()!r}"
-        print(seed, answer, flush=True)
+        say(seed, answer)
 
 
 if __name__ == "__main__":

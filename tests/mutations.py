@@ -11,7 +11,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from graphflow.frontends import OPERATORS
 
@@ -62,12 +64,33 @@ def damaged_fields(rng: random.Random, content: bytes) -> bytes:
         found: dict[str, list[Any]] = {}
         for message in messages(model):
             found.setdefault(message.DESCRIPTOR.name, []).append(message)
+        if "TensorProto" in found and rng.random() < 0.15:
+            _replace_tensor(rng, rng.choice(found["TensorProto"]))
+            continue
         message = rng.choice(found[rng.choice(sorted(found))])
         fields = [f for f in message.DESCRIPTOR.fields if f.name != "doc_string"]
         present = [f for f, _ in message.ListFields()]
         field = rng.choice(present) if present and rng.random() < 0.8 else rng.choice(fields)
         _damage(rng, message, field, names)
     return bytes(model.SerializeToString())
+
+
+def _replace_tensor(rng: random.Random, tensor: onnx.TensorProto) -> None:
+    """A tensor of another shape or type, whose data fits: a vector for a number, say."""
+    try:
+        array = numpy_helper.to_array(tensor)
+    except Exception:
+        return  # damaged before, or in a file of its own
+    shape = list(array.shape)
+    if shape and rng.random() < 0.5:
+        shape[rng.randrange(len(shape))] = rng.choice((0, 1, 2, 3, 5))
+    elif rng.random() < 0.5:
+        shape = shape[1:]
+    else:
+        shape.insert(0, rng.choice((0, 1, 2, 3)))
+    if array.dtype.kind in "fiub" and rng.random() < 0.2:
+        array = array.astype(rng.choice(("float32", "int64", "int32", "bool")))
+    tensor.CopyFrom(numpy_helper.from_array(np.resize(array, shape), tensor.name))
 
 
 def _damage(rng: random.Random, message: Any, field: Any, names: list[str]) -> None:

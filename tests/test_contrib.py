@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from single import noise
 from texts import assert_agrees
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.vendor import for_onnxruntime, move_added
 
@@ -244,3 +244,28 @@ def test_what_is_not_built_is_refused_by_name(op, arrays, outputs, attributes, r
     )
     with pytest.raises(UnsupportedOp, match=reason):
         import_model(model)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes"),
+    [
+        ("SkipSimplifiedLayerNormalization", [(), (), (1,)], {}),
+        ("MultiHeadAttention", [(2, 3, 8)] * 3, {"num_heads": 0}),
+        ("EmbedLayerNormalization", [(2,), (2,), (4, 8), (4, 8), (4, 8), (8,), (8,)], {}),
+        ("BiasGelu", [(2, 3)], {}),
+    ],
+)
+def test_nodes_that_do_not_fit_their_operator_are_refused(op, shapes, attributes):
+    """ONNX has no schema of them by which the ranks and attributes would have been checked."""
+    names = [f"i{k}" for k in range(len(shapes))]
+    kinds = [
+        TensorProto.INT64 if len(shape) == 1 and op[0] == "E" else TensorProto.FLOAT
+        for shape in shapes
+    ]
+    infos = [helper.make_tensor_value_info(*of) for of in zip(names, kinds, shapes, strict=True)]
+    node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", infos, [result])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    with pytest.raises(GraphflowError, match=op):
+        import_model(helper.make_model(graph, opset_imports=opsets))

@@ -48,6 +48,66 @@ def test_a_condition_of_a_run_selects(flag):
     assert_agrees(model, {**X, "c": np.array(flag)})
 
 
+LOOP = """{outputs} = Loop (t, c, x) <body = b (int64 i, bool k, float[2,3] v)
+    => (bool o, float[2,3] w) {{ o = Identity({goes_on}) w = Neg(v) }}>"""
+SCAN = """{outputs} = Scan <num_scan_inputs = {count}{lists},
+    body = b (float[3] v) => (float[3] w) {{ w = Neg(v) }}> (x)"""
+TWO = np.array([True, True])
+
+
+@pytest.mark.parametrize(
+    ("body", "constants", "reason"),
+    [
+        (
+            LOOP.format(outputs="y", goes_on="k"),
+            {"t": np.array([1, 2])},
+            r"trip count is int64\[2\]",
+        ),
+        (LOOP.format(outputs="y", goes_on="k"), {"t": np.array(2.5)}, "trip count is float64"),
+        (LOOP.format(outputs="y", goes_on="k"), {"c": TWO}, r"condition is bool\[2\]"),
+        (LOOP.format(outputs="y", goes_on="d"), {"d": TWO}, "after iteration 0 is bool"),
+        (LOOP.format(outputs="y, z", goes_on="k"), {}, "2 outputs, and its body makes 1"),
+        (LOOP.format(outputs="y, z", goes_on="k"), {"t": np.array(0)}, "2 outputs"),
+        (SCAN.format(outputs="y", count=1, lists=", scan_input_axes = [7]"), {}, "no axis 7"),
+        (SCAN.format(outputs="y", count=1, lists=", scan_input_axes = [0, 1]"), {}, "2 numbers"),
+        (SCAN.format(outputs="y", count=1, lists=", scan_output_directions = [1, 1]"), {}, "2 num"),
+        (SCAN.format(outputs="y", count=5, lists=""), {}, "5 of its 1 inputs"),
+        (SCAN.format(outputs="y", count=-1, lists=""), {}, "-1 of its 1 inputs"),
+        (SCAN.format(outputs="y, z", count=1, lists=""), {}, "2 outputs, and its body makes 1"),
+        (BRANCHES.format(condition="c"), {"c": TWO}, r"condition is bool\[2\]"),
+        (BRANCHES.format(condition="c"), {"c": TWO[:0]}, r"condition is bool\[0\]"),
+        ("s = SequenceConstruct (x, x) y = SequenceAt (s, t)", {"t": np.array([0, 1])}, "int64.2"),
+        (
+            "s = SplitToSequence <keepdims = 0> (m) y = SequenceAt (s, t)",
+            {"m": np.ones(2000, F32)},
+            "2000",
+        ),
+    ],
+)
+def test_what_does_not_count_or_decide_is_refused(body, constants, reason):
+    known = {"t": np.array(2), "c": np.array(True), **constants}
+    model = parsed(f"g (float[2,3] x) => (float y) {{ {body} }}", **known)
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises((InvalidModel, UnsupportedOp), match=reason):
+        import_model(model)
+
+
+def test_a_condition_of_a_run_is_one_bool():
+    body = BRANCHES.format(condition="c")
+    with pytest.raises(InvalidModel, match="condition is bool"):
+        import_model(parsed(f"g (float[2,3] x, bool[3] c) => (float[2,3] y) {{ {body} }}"))
+
+
+def test_the_rows_of_no_iteration_have_the_type_that_the_body_states():
+    text = """g (float[2,3] x) => (float[0,4,5] z) { y, z = Loop (t, c, x) <body = b
+        (int64 i, bool k, float[2,3] v) => (bool o, float[2,3] w, float[4,5] p, float[7] q)
+        { o = Identity(k) w = Neg(v) p = Identity(e) q = Identity(f) }> }"""
+    known = {"t": np.array(0), "c": np.array(True), "e": noise(4, 5), "f": noise(7)}
+    graph = import_model(parsed(text, **known))
+    assert graph.values["z"].shape == (0, 4, 5)
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_branch_without_one_of_the_outputs_is_refused(is_known):
     text = """g (float[2,3] x, bool c) => (float[2,3] y) { y = If (c) <

@@ -69,6 +69,28 @@ def test_shapes_that_inference_finds_are_bounded_too() -> None:
     refused(model, "more than .* elements")
 
 
+def test_onnx_is_not_asked_to_follow_the_elements_of_a_long_vector() -> None:
+    """Its data propagation makes an object for each, known or not: 2^36 of them take hours."""
+    long = info("x", TensorProto.FLOAT, [2**36])
+    nodes = [helper.make_node("Mul", ["x", "x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [long], [info("y", TensorProto.FLOAT, [2**36])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert import_model(model).values["y"].shape == (2**36,)
+
+
+def test_a_type_that_onnx_does_not_know_is_refused() -> None:
+    node = helper.make_node("Own", ["x"], ["y"], domain="own")
+    for number in (0, 77):
+        given, made = info("x", number, [2]), info("y", TensorProto.FLOAT, [2])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+        model = helper.make_model(
+            helper.make_graph([node], "g", [given], [made]), opset_imports=opsets
+        )
+        refused(model, "type")
+        with pytest.raises(InvalidModel):
+            gf.compile(model)
+
+
 def test_given_input_shapes_are_bounded_too() -> None:
     model = small()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
@@ -111,6 +133,33 @@ def test_typed_fields_count_elements(dtype: Any) -> None:
     np.testing.assert_array_equal(import_model(model).initializers["w"], values)
     model.graph.initializer[0].dims[1] = 4
     refused(model, "needs 8 elements of .*_data and has 6")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(TensorProto.BOOL, 65536), (TensorProto.INT8, 128), (TensorProto.UINT8, -1)]
+)
+def test_stored_numbers_fit_their_type(kind: int, value: int) -> None:
+    model = small()
+    model.graph.initializer.append(TensorProto(name="n", data_type=kind, int32_data=[value]))
+    refused(model, "n of type .* has an element that is not from")
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "constants", "attributes", "role"),
+    [
+        ("CumSum", [noise(2, 3)], {1: np.array([0, 1])}, {}, "axis"),
+        ("Trilu", [noise(2, 3)], {1: np.array([0, 1])}, {}, "diagonal"),
+        ("Pad", [noise(2)], {1: np.array([1, 1]), 2: noise(2)}, {}, "value"),
+        ("ConstantOfShape", [], {0: np.array([2])}, {"value": np.float32([1, 2])}, "value"),
+    ],
+)
+def test_numbers_are_single(
+    op: str, arrays: Any, constants: Any, attributes: Any, role: str
+) -> None:
+    stated = {name: numpy_helper.from_array(array) for name, array in attributes.items()}
+    model = single(op, arrays, 17, constants, **stated)
+    with pytest.raises(GraphflowError, match=role):
+        import_model(model)
 
 
 def test_tensors_in_attributes_and_subgraphs_are_checked() -> None:

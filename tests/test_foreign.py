@@ -20,6 +20,7 @@ from graphflow.errors import GraphflowError, UnsupportedOp
 from graphflow.executable import Executable
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.sections import names_read, stages_of
+from graphflow.runtime import executor
 
 FLOAT, INT64, BOOL, STRING = (
     TensorProto.FLOAT,
@@ -192,6 +193,21 @@ def test_a_sequence_beside_a_shape_that_a_run_decides() -> None:
         { y = SequenceAt(s, k) z = Relu(x) }""")
     parts = [np.ones(2, np.float32), np.zeros(3, np.float32)]
     agree(model, {"s": parts, "x": np.ones(4, np.float32), "k": np.array(1)})
+
+
+def test_a_section_has_no_more_threads_than_there_are_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A session for a thousand waits for ever where the system refuses it one of them."""
+    asked = []
+    opened = executor.open_section
+    monkeypatch.setattr(executor, "default_threads", lambda: 2)
+    monkeypatch.setattr(
+        executor, "open_section", lambda section, n: asked.append(n) or opened(section, n)
+    )
+    gf.compile(middle(), threads=1)
+    gf.compile(middle(), threads=8)
+    assert asked == [1, 2]
 
 
 def test_a_section_waits_for_the_objects_of_another() -> None:

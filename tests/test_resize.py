@@ -98,6 +98,15 @@ def test_only_the_axes_that_change_cost_something() -> None:
     assert [node.op for node in graph.nodes] == ["Resize.axis2", "Resize"]
 
 
+@pytest.mark.parametrize("scales", [[2.0**30], [2.0**-24]])
+def test_a_table_of_too_many_weights_is_refused(scales: list[float]) -> None:
+    """Which is made place by place, in Python."""
+    model = model_of(noise(2**25 if scales[0] < 1 else 4), {1: NONE, 2: np.float32(scales)},
+                     mode="cubic", antialias=1)  # fmt: skip
+    with pytest.raises(UnsupportedOp, match="table of"):
+        import_model(model)
+
+
 def test_unknown_modes_and_integers_are_refused() -> None:
     constants = {1: NONE, 2: np.array([2.0], np.float32)}
     with pytest.raises(InvalidModel, match="lanczos"):

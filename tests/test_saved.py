@@ -746,7 +746,8 @@ def test_tables_that_disagree_are_refused(
     ("name", "value"),
     [
         ("inputs", -1), ("inputs", "all"), ("inputs", 0), ("inputs", 2),
-        ("outputs", 0), ("outputs", 2), ("outputs", None),
+        ("outputs", []), ("outputs", [[], []]), ("outputs", [[0]]), ("outputs", None),
+        ("guards", 1), ("guards", None),
         ("threads", 0), ("threads", "two"), ("poisoned", None),
         ("assumed", {}), ("assumed", [{"tensor": "x"}]), ("check_assumes", 0), ("frozen", "x"),
         (

@@ -71,7 +71,10 @@ class Program:
         self._watch = watch
         self._run = driver().run
         self._code = link(spec.objects)
-        sessions = {s.name: open_section(s.section, self.threads) for s in spec.sections}
+        # More threads than processors would take turns in a session, and onnxruntime waits for
+        # ever where the system refuses it one.
+        most = min(self.threads, default_threads())
+        sessions = {s.name: open_section(s.section, most) for s in spec.sections}
         try:
             if alike is not None:
                 self._constants = _shared(spec, alike)

@@ -130,6 +130,11 @@ class Taps:
     weights: NDArray[np.float64]
 
 
+MOST_PLACES, MOST_WEIGHTS = 1 << 18, 1 << 23
+"""Elements along a resized axis, and weights for them; places are computed exactly, in Python, and
+2^18 of them take some seconds."""
+
+
 def filter_taps(
     mode: str,
     where: Coordinates,
@@ -144,12 +149,18 @@ def filter_taps(
 
     `cubic` is the a of the cubic filter.  With `antialias` the filter is stretched where the axis
     shrinks.  With `exclude_outside` taps beyond the input have weight zero and the others more;
-    else they read the element at the border.
+    else they read the element at the border.  UnsupportedOp where the table would be too large.
     """
     stretch = min(scale, Fraction(1)) if antialias else Fraction(1)
     reach = 1 if mode == "linear" else 2
     first = floor(-reach / stretch) + 1
     before, after = extents
+    if after > MOST_PLACES or after * (2 - 2 * first) > MOST_WEIGHTS:
+        raise UnsupportedOp(
+            f"filtered resizing from {before} to {after} elements would need a table of "
+            f"{after * (2 - 2 * first)} weights, which is not built: at most {MOST_WEIGHTS} for "
+            f"{MOST_PLACES} elements; check the sizes or scales"
+        )
     places = [where.slope * i + where.offset for i in range(after)]
     bases = np.array([floor(place) for place in places], np.int64).reshape(-1, 1)
     ratios = np.array([float(place - floor(place)) for place in places]).reshape(-1, 1)
