@@ -83,7 +83,8 @@ def _with_axes_behind(proto: onnx.ModelProto) -> onnx.ModelProto:
     while any(_axis(node) is not None for node in typed.graph.node):
         if not _unsqueeze_operands(typed.graph, _ranks(typed)):
             break  # the converter says why
-    _unsqueeze_slopes(typed.graph, _ranks(typed))
+    if any(node.op_type == "PRelu" for node in typed.graph.node):
+        _unsqueeze_slopes(typed.graph, _ranks(typed))
     return typed
 
 

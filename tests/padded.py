@@ -130,10 +130,14 @@ def assert_all_same(actual: Arrays, expected: Arrays, what: str = "") -> None:
 def compile_pinned(
     model: onnx.ModelProto, pins: Mapping[str, Any], poison: bool = False, target: Any = None
 ) -> gf.Executable:
-    """The model with layouts pinned, for two threads."""
+    """The model with layouts pinned, for two threads; runs may override its inputs' defaults."""
     options = Options(threads=2, poison=poison)
     chosen = host_target() if target is None else target
-    return gf.compile(model, target=chosen, layouts=dict(pins), options=options)
+    inputs = {value.name for value in model.graph.input}
+    defaults = [tensor.name for tensor in model.graph.initializer if tensor.name in inputs]
+    return gf.compile(
+        model, target=chosen, layouts=dict(pins), options=options, overridable=defaults
+    )
 
 
 def check(
