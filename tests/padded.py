@@ -29,7 +29,7 @@ Arrays = Mapping[str, Array]
 FAMILIES = ("blocked", "channels_last_padded")
 """The families of layouts that pad the channels."""
 
-POISONS = (np.nan, -42.0)
+POISONS = (np.nan, -42.0, 42.0)
 
 TOLERANCE = 1e-5
 """Of ‖y − y_reference‖ / ‖y_reference‖ over what is finite."""

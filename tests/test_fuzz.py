@@ -109,9 +109,9 @@ def neutral_is(op: ReduceOp, value: float) -> Patches:
     return [(module, "reduction_demand", demand) for module in users]
 
 
-def no_side(self: Any, expr: Select) -> Any:
-    """The evaluator without its select: as if neither side counted, and zero were chosen."""
-    return self.value(Literal(0, expr.dtype))
+def last_side(self: Any, expr: Select) -> Any:
+    """The evaluator without its select: as if the condition never held."""
+    return self.value(expr.if_false)
 
 
 def a_number(fact: Fact, dtype: str) -> Any:
@@ -126,7 +126,7 @@ OF_FACT = evaluator._of_fact
 MUTANTS: dict[str, tuple[Patches, int]] = {
     "a sum's neutral element is 1": (neutral_is(ReduceOp.ADD, 1.0), 167),
     "a maximum's neutral element is inf": (neutral_is(ReduceOp.MAX, inf), 14),
-    "a select is dropped in the evaluator": ([(evaluator._Evaluator, "select", no_side)], 1230),
+    "a select is dropped in the evaluator": ([(evaluator._Evaluator, "select", last_side)], 1230),
     "a range is as wide as undefined": ([(evaluator, "_of_fact", a_number)], 167),
 }
 """What is patched, and the first seed to try."""
