@@ -33,6 +33,7 @@ from graphflow.frontends import (
     tensor_names,
 )
 from graphflow.graph import OperatorGraph
+from graphflow.kernel_cache import RecentKernels
 from graphflow.layout import Layout
 from graphflow.model import Interface, Shapes, Single, Values
 from graphflow.options import Options
@@ -97,7 +98,12 @@ def compile(
 
     values = fixed_values(proto, {} if input_values is None else input_values)
 
-    def build(shapes: Shapes, known: Values, crew: Crew | None = None) -> Compiled:
+    def build(
+        shapes: Shapes,
+        known: Values,
+        crew: Crew | None = None,
+        recent: RecentKernels | None = None,
+    ) -> Compiled:
         return compile_graph(
             proto,
             name=name,
@@ -112,6 +118,7 @@ def compile(
             progress=progress,
             counting=counting,
             crew=crew,
+            recent=recent,
         )
 
     given = {} if input_shapes is None else dict(input_shapes)
@@ -125,7 +132,7 @@ def compile(
     _require_runnable(proto, chosen)
     title = model_name(model) if name is None else name
     interface = _interface(proto, title, given, values, overridable)
-    made = partial(build, crew=Crew(*WORKER_MODULES))
+    made = partial(build, crew=Crew(*WORKER_MODULES), recent=RecentKernels())
     return Executable(
         Specializer(made, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )
