@@ -30,7 +30,7 @@ from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
-from graphflow.frontends import frozen_inputs, import_model, read_model, tensor_names
+from graphflow.frontends import frozen_inputs, import_checked, read_model, tensor_names
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.kernel_cache import KernelCache, RecentKernels
 from graphflow.layout import Layout
@@ -61,6 +61,16 @@ WORKER_MODULES = ("graphflow.making",)
 
 GROUPS_PER_WORKER = 16
 """A worker takes some 0.6 s to start, a kernel some 0.07 s to make: fewer would not be worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the compilations of one model for several shapes share: worker processes, the kernels
+    that they made, and the contents of the model's initializers by their numbers."""
+
+    crew: Crew = field(default_factory=lambda: Crew(*WORKER_MODULES))
+    recent: RecentKernels = field(default_factory=RecentKernels)
+    contents: dict[int, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +128,11 @@ def imported(
     input_values: Mapping[str, Array] | None,
     overridable: Collection[str],
     options: Options,
+    contents: dict[int, Array],
 ) -> OperatorGraph:
     """The model's graph, with sections for what no kernel is built for if the options allow it."""
     fallback = options.fallback is not None
-    return import_model(proto, input_shapes, input_values, overridable, fallback)
+    return import_checked(proto, input_shapes, input_values, overridable, fallback, contents)
 
 
 def fuse_and_staff(
@@ -231,7 +242,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
     Stage(
         "import",
-        ("proto", "input_shapes", "input_values", "overridable", "options"),
+        ("proto", "input_shapes", "input_values", "overridable", "options", "contents"),
         ("imported",),
         imported,
         graph_text,
@@ -289,8 +300,7 @@ def compile_graph(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
-    crew: Crew | None = None,
-    recent: RecentKernels | None = None,
+    shared: Shared | None = None,
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
@@ -303,8 +313,8 @@ def compile_graph(
     called with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress`
     is called with the name of each stage as it begins, `counting` with how many kernels of how many
     the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
-    happened in.  Whatever ends this function, no worker process is left, except those of a `crew`,
-    which serves several compilations of one model; `recent` are kernels that these made before.
+    happened in.  Whatever ends this function, no worker process is left, except those of the crew
+    that is `shared` by the compilations of one model.
     """
     check_arguments(
         input_shapes=input_shapes,
@@ -328,9 +338,12 @@ def compile_graph(
         "assume": assume,
         "trace": trace,
         "options": chosen,
+        "contents": {} if shared is None else shared.contents,
     }
     known["timings"] = _timings(chosen, known["target"], known["threads"])
-    known["cache"] = cache = KernelCache(kernel_folder(chosen.cache), trace, recent=recent)
+    recent = None if shared is None else shared.recent
+    folder = kernel_folder(chosen.cache)
+    known["cache"] = cache = KernelCache(folder, trace, recent=recent)
     start = time.perf_counter()
     stages, stated = STAGES, tuple[Assumed, ...]()
     if isinstance(model, OperatorGraph):
@@ -338,7 +351,7 @@ def compile_graph(
         known["imported"], found = take_assumptions(model)
         known["assume"], stated = _promised(found, {} if assume is None else assume)
         stages = STAGES[[stage.name for stage in STAGES].index("canonicalize") :]
-    staff = Workers(*WORKER_MODULES) if crew is None else crew.borrowed()
+    staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
     with staff as known["workers"]:
         for stage in stages:
             _run(stage, known, trace)

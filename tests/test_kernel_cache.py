@@ -25,7 +25,7 @@ import graphflow as gf
 from graphflow import kernel_cache
 from graphflow.codegen import avx2_target, compile_object, host_target, make_object, renamed
 from graphflow.codegen.symbols import ANONYMOUS
-from graphflow.compiler import Compiled, compile_graph
+from graphflow.compiler import Compiled, Shared, compile_graph
 from graphflow.digest import Digests
 from graphflow.errors import CodegenError
 from graphflow.inspect import report
@@ -367,7 +367,8 @@ def shaped(width: int, recent: RecentKernels | None, cache: str | Path = "off") 
     x = build.input("x", (1, 16, 7, width))
     build.output(build.relu(build.conv(x, 32, 3, pads=[1, 1, 1, 1])))
     options = Options(cache=str(cache), workers=0)
-    return compile_graph(build.model(), options=options, recent=recent)
+    shared = None if recent is None else Shared(recent=recent)
+    return compile_graph(build.model(), options=options, shared=shared)
 
 
 def test_kernels_of_another_shape_are_taken_from_memory_as_they_would_be_made() -> None:

@@ -180,8 +180,8 @@ class OperatorGraph:
         path: dict[str, None] = {}
         while name not in path:
             path[name] = None
-            makers = (self._producers.get(value) for value in self._nodes[name].inputs)
-            name = next(maker for maker in makers if maker in left)
+            made = (value for value in self._nodes[name].inputs if value in self._producers)
+            name = next(n for n in map(self._producers.__getitem__, made) if n in left)
         names = list(path)
         return names[names.index(name) :][::-1]
 
