@@ -346,3 +346,15 @@ def test_a_budget_that_ends_while_a_set_is_read_is_unknown(monkeypatch: pytest.M
     claim = less_than((8 * (I // 9 % 2) + J) // 10 + (7 * I + J) // 13 % 5 - J // 10, 6)
     proof = prove(claim, box((I, J), (101, 103)))
     assert proof.verdict is Verdict.UNKNOWN and "5 operations" in proof.reason
+
+
+def test_what_bounds_say_is_given() -> None:
+    """An axis from max(a, 0) is at least a; one up to max(a, 0) need not be below a."""
+    k, y = Var("k"), Var("y")
+    outer = Domain().inside(y, 0, 8)
+    tap = outer.inside(k, maximum(1 - y, 0), minimum(9 - y, 3))
+    proof = prove(conjunction((at_most(1, k + y), less_than(k + y, 9))), tap)
+    assert proof.proven and proof.method == "premises"
+    wide = outer.inside(k, minimum(1 - y, 0), maximum(9 - y, 3))
+    assert prove(at_most(1, k + y), wide).verdict is Verdict.REFUTED
+    assert prove(less_than(k + y, 9), wide).verdict is Verdict.REFUTED

@@ -2,16 +2,16 @@
 
 In: a `Domain` (loop variables with bounds, and what is known of them) and a predicate or a tuple
 of index expressions over it.  Out: a `Proof`, or an `Image`.  Intervals are tried first, then what
-is given and a few points; what these leave open is decided by isl under an operation budget, past
-which the answer is UNKNOWN with that reason.  Proofs are memoized by structure.  No expression is
-ever read back out of isl: it decides, it does not write code.
+is given, what equations force, and a few points; what these leave open is decided by isl under an
+operation budget, past which the answer is UNKNOWN with that reason.  Proofs are memoized by
+structure.  No expression is ever read back out of isl: it decides, it does not write code.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
@@ -19,6 +19,7 @@ from typing import Any, assert_never
 import islpy as isl
 
 from graphflow.arith.bounds import Interval, bounds, simplify_predicate
+from graphflow.arith.equations import contradict
 from graphflow.arith.expr import (
     Const,
     Extremum,
@@ -42,10 +43,12 @@ from graphflow.arith.predicate import (
     Or,
     Predicate,
     Truth,
+    at_most,
     conjunction,
     conjuncts,
     disjunction,
     equal,
+    less_than,
     negation,
     predicate_variables,
     substitute_in,
@@ -86,6 +89,14 @@ class Domain:
             found[axis.var] = (low, None if high is None else high - 1)
         return found
 
+    def bounds(self) -> Iterator[Predicate]:
+        """What the bounds of the axes say that are no constants, one comparison each."""
+        for axis in self.axes:
+            for low in _operands(axis.start, "max"):
+                yield at_most(low, axis.var)
+            for high in _operands(axis.stop, "min"):
+                yield less_than(axis.var, high)
+
     def given(self, condition: Predicate) -> Domain:
         """The points of this domain for which `condition` holds too."""
         if isinstance(condition, Truth) and condition.value:
@@ -114,6 +125,13 @@ class Domain:
         return axes if self.where == TRUE else f"{axes}, {self.where}"
 
 
+def _operands(bound: IndexExpr, kind: str) -> tuple[IndexExpr, ...]:
+    """What a bound is the maximum or minimum of, or the bound itself; nothing for a constant."""
+    if isinstance(bound, Extremum) and bound.kind == kind:
+        return tuple(e for operand in bound.operands for e in _operands(operand, kind))
+    return () if isinstance(bound, Const) else (bound,)
+
+
 ANYWHERE = Domain()
 """The domain without axes: one point, nothing known."""
 
@@ -140,9 +158,12 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
     where = simplify_predicate(domain.where, ranges)
     if where == FALSE:
         return Proof(Verdict.PROVEN, text, "intervals", "no such point")
-    if set(conjuncts(simplified)) <= set(conjuncts(where)):
+    missing = set(conjuncts(simplified)) - set(conjuncts(where))
+    if missing.issubset(simplify_predicate(bound, ranges) for bound in domain.bounds()):
         return Proof(Verdict.PROVEN, text, "premises")
     left = Domain(domain.axes, where)
+    if contradict(conjunction((where, negation(simplified))), ranges):
+        return Proof(Verdict.PROVEN, text, "equations")
     point = point_in(left.given(negation(simplified)))
     if point is not None:
         return Proof(Verdict.REFUTED, text, "a point", f"fails at {_point_text(point)}")
