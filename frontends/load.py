@@ -1,10 +1,9 @@
 """From a model as it is given to a checked graph with all shapes known.
 
-In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  The model is read and checked, freedoms of exporters are removed, an old opset is
-converted, input shapes are fixed, and ONNX's own checker and shape inference
-have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
-built raise `UnsupportedOp`.
+In: a checked model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is
+never edited.  Freedoms of exporters are removed, an old opset is converted, input shapes are fixed,
+and ONNX's own checker and shape inference have run without complaint.  Wrong models raise
+`InvalidModel`, right ones of a kind that is not built raise `UnsupportedOp`.
 
 Weights are not copied: all of onnx's own code sees a graph in which large initializers stand as
 inputs, so that hundreds of megabytes are not serialized three times.
@@ -23,7 +22,6 @@ from onnx import checker, helper, shape_inference
 from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
-from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.repair import STANDARD, repair
 from graphflow.frontends.steps import Step, subgraphs
 from graphflow.frontends.upgrade import upgraded
@@ -59,15 +57,14 @@ class LoadedModel:
 
 
 def load_model(
-    model: Model,
+    given: onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     overridable: Collection[str] = (),
 ) -> LoadedModel:
-    """`model`, checked and with static shapes; see the module's text.
+    """What `read_model` gave, with static shapes; see the module's text.
 
     Initializers that are graph inputs too are constants, but for those that `overridable` names.
     """
-    given = read_model(model)
     settable = settable_inputs(given, overridable)
     proto = _without_large_initializers(given, settable)
     repair(proto)

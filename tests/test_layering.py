@@ -20,7 +20,7 @@ RANKS = {
     "tir": 2, "layout": 3, "schedule": 4, "kernels": 4.5,
     "graph": 5, "cost": 5, "frontends": 5.5,
     "flow": 6, "convert": 7, "runtime": 7.5, "lower": 8, "codegen": 9, "validation": 9.5,
-    "kernel_cache": 9.5,
+    "kernel_cache": 9.5, "making": 9.5,
     "dumps": 10, "compiler": 11,
     "samples": 12, "inspect": 12, "models": 12,
     "model": 12.2, "specialize": 12.4, "saved": 12.4, "executable": 12.6, "compilation": 13,
