@@ -568,7 +568,7 @@ def test_a_bound_run_refuses_a_second_thread() -> None:
     bound = program.bind({"n": np.int64(300_000_000)})
     other = threading.Thread(target=bound.run)
     other.start()
-    while not bound._arena._jobs[0].in_use:
+    while not bound.running:
         time.sleep(0.001)
     with pytest.raises(GraphflowError, match="another thread"):
         bound.run()

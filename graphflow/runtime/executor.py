@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.errors import GraphflowError, InvalidModel, VerifyError
-from graphflow.foreign import open_section
+from graphflow.foreign import Runs, Section, open_section
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
@@ -47,9 +47,9 @@ class Program:
     without `prepare`, which may be read-only memory; `watch` is called before each run and raises
     where that memory cannot be relied on any more.  `alike` is a program of the same process that
     prepares the same constants, whose block serves this one too.  `values` are inputs by name that
-    the program was made for, and other values are refused.  Raises CodegenError for unusable object
-    code, GraphflowError if the threads cannot be started or memory runs out, VerifyError for a
-    block that does not fit.
+    the program was made for, and other values are refused.  `opens` gives a session for a section
+    and a number of threads.  Raises CodegenError for unusable object code, GraphflowError if the
+    threads cannot be started or memory runs out, VerifyError for a block that does not fit.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Program:
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
+        opens: Callable[[Section, int], Runs] = open_section,
     ) -> None:
         self.spec = spec
         self._values = dict(values)
@@ -74,7 +75,7 @@ class Program:
         # More threads than processors would take turns in a session, and onnxruntime waits for
         # ever where the system refuses it one.
         most = min(self.threads, default_threads())
-        sessions = {s.name: open_section(s.section, most) for s in spec.sections}
+        sessions = {s.name: opens(s.section, most) for s in spec.sections}
         try:
             if alike is not None:
                 self._constants = _shared(spec, alike)
@@ -143,11 +144,7 @@ class Program:
         except BaseException:
             arena.abandon()
             raise
-        if step < 0:
-            raise GraphflowError(
-                "this bound run is being executed by another thread (or was when this process was "
-                "forked); bind once per thread"
-            )
+        assert step == 0, "an arena serves one run at a time"
 
     @property
     def flush_denormals(self) -> bool:
@@ -238,10 +235,11 @@ class BoundRun:
     """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
 
     Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
-    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError.
+    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError,
+    whatever the first one is executing, kernels or a section.
     """
 
-    __slots__ = ("_arena", "_buffers", "_objects", "_program", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "_under_way", "outputs")
 
     def __init__(
         self, program: Program, arrays: list[NDArray[Any]], inputs: Mapping[str, Any]
@@ -254,9 +252,35 @@ class BoundRun:
             self._arena.addresses[index] = address_of(copy)
         self._buffers = program._new_outputs(self._arena)
         self.outputs = named_results(program.spec, self._buffers)
+        self._under_way: list[object] = []
+        """The run that has the arena, and behind it those that are about to be refused."""
 
     def run(self) -> None:
-        """Run once more on the bound inputs; RunError if a guard does not hold."""
+        """Run once more on the bound inputs.
+
+        GraphflowError if another thread is in the middle of a run, RunError if a guard of the
+        program does not hold.
+        """
+        this = object()
+        try:
+            # No lock: a handler of a signal may raise right behind the call that takes it, and
+            # nobody would give it back.  An entry of this run's own can be removed in any case.
+            self._under_way.append(this)
+            if self._under_way[0] is not this:
+                raise GraphflowError(
+                    "this bound run is being executed by another thread (or was when this process "
+                    "was forked); bind once per thread"
+                )
+            self._execute()
+        finally:
+            self._under_way.remove(this)
+
+    @property
+    def running(self) -> bool:
+        """Whether some thread is in the middle of a run."""
+        return bool(self._under_way)
+
+    def _execute(self) -> None:
         self._program.execute(self._arena, self._objects)
         spec = self._program.spec
         require_guards(spec, self._buffers)
