@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import onnx
 
 from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.call import Context, known_array
+from graphflow.frontends.context import Context
+from graphflow.frontends.protos import known_array
 from graphflow.frontends.steps import Step, derived, names_in, names_read
 
 DEEPEST = 100

@@ -15,7 +15,8 @@ import numpy as np
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import Body, body_of, copies, inlined
-from graphflow.frontends.call import Context, dtype_name
+from graphflow.frontends.context import Context
+from graphflow.frontends.protos import dtype_name
 from graphflow.frontends.steps import After, Item, Step, derived, only_element, require_only_element
 from graphflow.frontends.values import contents_missing
 from graphflow.tir import FLOATS

@@ -14,7 +14,7 @@ from onnx import defs
 
 from graphflow.errors import UnsupportedOp
 from graphflow.frontends.bodies import called
-from graphflow.frontends.call import Context
+from graphflow.frontends.context import Context
 from graphflow.frontends.inference import defaults_of, schema_of, tensor_type
 from graphflow.frontends.steps import Step
 

@@ -15,14 +15,8 @@ from numpy.typing import ArrayLike
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import (
-    Call,
-    Context,
-    check_dtype,
-    declared_type,
-    dtype_name,
-    known_array,
-)
+from graphflow.frontends.call import Call
+from graphflow.frontends.context import Context
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL
@@ -45,6 +39,7 @@ from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.protos import check_dtype, declared_type, dtype_name, known_array
 from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.rewrites import REWRITES, Rewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of

@@ -36,7 +36,7 @@ def _axis_of(call: Call) -> int | None:
     if axis is None:
         return None
     if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
+        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
     return int(axis) % rank
 
 
@@ -53,7 +53,7 @@ def _compress(call: Call) -> None:
     axis, shape = _axis_of(call), call.shape(0)
     if len(call.shape(1)) != 1 or call.dtype(1) != "bool":
         raise InvalidModel(
-            f"Compress node {call.name}: the condition is {call.dtype(1)}{call.shape(1)}, and has "
+            f"{call.title}: the condition is {call.dtype(1)}{call.shape(1)}, and has "
             "to be a vector of bools"
         )
     if axis is None:

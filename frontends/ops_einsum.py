@@ -39,7 +39,7 @@ class _Operand:
 
 def _einsum(call: Call) -> None:
     if not call.inputs or not all(map(call.has, range(len(call.inputs)))):
-        raise InvalidModel(f"Einsum node {call.name} needs at least one operand, and no gaps")
+        raise InvalidModel(f"{call.title} needs at least one operand, and no gaps")
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     terms, result = _parsed(call, [len(shape) for shape in shapes])
     extents = label_extents(shapes, terms)
@@ -63,14 +63,14 @@ def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     texts = left.split(",")
     if len(texts) != len(ranks):
         raise InvalidModel(
-            f"Einsum node {call.name}: equation {equation} has {len(texts)} terms, the node "
+            f"{call.title}: equation {equation} has {len(texts)} terms, the node "
             f"{len(ranks)} inputs"
         )
     widths = [rank - len(text.replace("...", "")) for text, rank in zip(texts, ranks, strict=True)]
     for text, width in zip(texts, widths, strict=True):
         if width < 0 or (width > 0 and "..." not in text):
             raise InvalidModel(
-                f"Einsum node {call.name}: term {text} of equation {equation} does not fit an "
+                f"{call.title}: term {text} of equation {equation} does not fit an "
                 f"input of rank {len(text.replace('...', '')) + width}"
             )
     most = max((w for text, w in zip(texts, widths, strict=True) if "..." in text), default=0)
@@ -86,7 +86,7 @@ def _labels(call: Call, text: str, width: int) -> Labels:
     before, dots, after = text.partition("...")
     if not all(c.isascii() and c.isalpha() for c in before + after):
         raise InvalidModel(
-            f"Einsum node {call.name}: term {text} is not made of letters and at most one ellipsis"
+            f"{call.title}: term {text} is not made of letters and at most one ellipsis"
         )
     between = [str(width - axis) for axis in range(width)] if dots else []
     return (*before, *between, *after)
@@ -143,7 +143,7 @@ def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Oper
 def _transposed(call: Call, operand: _Operand, labels: Labels) -> _Operand:
     if set(labels) != set(operand.labels) or len(labels) != len(operand.labels):
         raise InvalidModel(
-            f"Einsum node {call.name}: the result has labels {list(labels)}, the operands give "
+            f"{call.title}: the result has labels {list(labels)}, the operands give "
             f"{list(operand.labels)}"
         )
     if labels == operand.labels:

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from graphflow.errors import InvalidModel, TrainingOnly
-from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.frontends.call import Call
+from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     binary,
@@ -73,7 +74,7 @@ def _cast_like(call: Call) -> None:
 def _emit_cast(call: Call, target: str) -> None:
     # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
     call.attribute("round_mode")
-    check_dtype(f"{call.op} node {call.name}: target", target)
+    check_dtype(f"{call.title}: target", target)
     saturate = bool(call.attribute("saturate", 1))
     if call.stored_dtype() == target:
         call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
@@ -115,7 +116,7 @@ def _activation(op: str, defaults: dict[str, float], call: Call) -> None:
 def _gelu(call: Call) -> None:
     approximation = call.attribute("approximate", "none")
     if approximation not in ("none", "tanh"):
-        raise InvalidModel(f"Gelu node {call.name}: approximate {approximation} does not exist")
+        raise InvalidModel(f"{call.title}: approximate {approximation} does not exist")
     op = "gelu" if approximation == "none" else "gelu_tanh"
     call.emit(unary(op, call.shape(0), call.dtype()))
 
@@ -139,7 +140,7 @@ def _mod(call: Call) -> None:
 def _bit_shift(call: Call) -> None:
     direction = call.required("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise InvalidModel(f"BitShift node {call.name}: direction {direction} does not exist")
+        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
     _binary("shl" if direction == "LEFT" else "shr", call)
 
 

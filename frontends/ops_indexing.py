@@ -68,15 +68,14 @@ def _require_within(
     tensor = f"of tensor {source}"
     if lo > hi:
         raise InvalidModel(
-            f"{call.op} node {call.name}: an axis without elements has no place for the indices "
-            f"{tensor}"
+            f"{call.title}: an axis without elements has no place for the indices {tensor}"
         )
     known = call.context.known.get(name)
     if known is not None:
         outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
         if outside:
             raise InvalidModel(
-                f"{call.op} node {call.name}: index {outside[0]} {tensor} is outside of its axis, "
+                f"{call.title}: index {outside[0]} {tensor} is outside of its axis, "
                 f"and has to be from {lo} to {hi}"
             )
         return
@@ -84,7 +83,7 @@ def _require_within(
         limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
         func = reduce(kind, shape, range(len(shape)), False, dtype)
         call.emit(func, (name,), limit, f"{part[1:]}{word}")
-        subject = f"{call.op} node {call.name}: the {word} index {tensor}"
+        subject = f"{call.title}: the {word} index {tensor}"
         call.context.graph.add_guard(limit, lo, hi, subject)
 
 
@@ -97,7 +96,7 @@ def require_from(call: Call, position: int, lo: int, hi: int) -> None:
 def _axis(call: Call, default: int = 0) -> int:
     axis, rank = int(call.attribute("axis", default)), len(call.shape(0))
     if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
+        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
     return axis % rank
 
 
@@ -163,7 +162,7 @@ def _scatter_nd(call: Call) -> None:
 def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
     if call.shape(2) != wanted:
         raise InvalidModel(
-            f"{call.op} node {call.name}: the updates have shape {call.shape(2)}, data of shape "
+            f"{call.title}: the updates have shape {call.shape(2)}, data of shape "
             f"{call.shape(0)} and indices of shape {call.shape(1)} take {wanted}"
         )
 
@@ -171,11 +170,9 @@ def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
 def _one_hot(call: Call) -> None:
     depth = int(call.constant(1, "depth").reshape(-1)[0])
     if depth < 1:
-        raise InvalidModel(f"OneHot node {call.name}: depth {depth} is not positive")
+        raise InvalidModel(f"{call.title}: depth {depth} is not positive")
     if call.shape(2) != (2,):
-        raise InvalidModel(
-            f"OneHot node {call.name}: values have shape {call.shape(2)}, and have to be two"
-        )
+        raise InvalidModel(f"{call.title}: values have shape {call.shape(2)}, and have to be two")
     axis = int(call.attribute("axis", -1))
     func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
     call.emit(func, (call.inputs[0], call.inputs[2]))
@@ -187,7 +184,7 @@ def _reverse_sequence(call: Call) -> None:
     func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
     if call.shape(1) != (shape[batch],):
         raise InvalidModel(
-            f"ReverseSequence node {call.name}: lengths of shape {call.shape(1)} do not fit axis "
+            f"{call.title}: lengths of shape {call.shape(1)} do not fit axis "
             f"{batch} of shape {shape}"
         )
     require_from(call, 1, 0, shape[time])
@@ -199,7 +196,7 @@ def _tensor_scatter(call: Call) -> None:
     shape, updates = call.shape(0), call.shape(1)
     axis, mode = int(call.attribute("axis", -2)), str(call.attribute("mode", "linear"))
     if mode not in ("linear", "circular"):
-        raise InvalidModel(f"TensorScatter node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     inputs = list(call.inputs)
     if not call.has(2):
         name = call.context.unique_tensor_name(f"{call.name}.starts")

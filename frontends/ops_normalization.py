@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 
 from graphflow.errors import TrainingOnly
-from graphflow.frontends.call import Call, dtype_name
+from graphflow.frontends.call import Call
+from graphflow.frontends.protos import dtype_name
 from graphflow.kernels.definitions import (
     binary,
     cast,

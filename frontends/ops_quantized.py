@@ -7,8 +7,9 @@ from collections.abc import Callable
 import onnx
 
 from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.frontends.call import Call
 from graphflow.frontends.ops_window import window_attributes
+from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import (
     Shape,
     convolution,
@@ -28,7 +29,7 @@ def _quantize(call: Call) -> None:
     """The output's type is that of the zero point, or an attribute's, or uint8."""
     wanted = call.attribute("output_dtype", 0) or onnx.TensorProto.UINT8
     target = call.stored_dtype(2) if call.has(2) else dtype_name(wanted)
-    check_dtype(f"QuantizeLinear node {call.name}: output", target)
+    check_dtype(f"{call.title}: output", target)
     if call.attribute("precision", 0) not in (0, onnx.TensorProto.FLOAT):
         call.refuse("a precision other than float32", "remove the attribute")
     func = quantize(
@@ -113,8 +114,7 @@ def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
     stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
     if stated != w_shape[2:]:
         raise InvalidModel(
-            f"{call.op} node {call.name}: kernel_shape {stated} is not that of the weight, "
-            f"{w_shape[2:]}"
+            f"{call.title}: kernel_shape {stated} is not that of the weight, {w_shape[2:]}"
         )
     window = window_attributes(call, w_shape[2:])
     return convolution(

@@ -23,13 +23,12 @@ def _top_k(call: Call) -> None:
     largest = bool(call.attribute("largest", 1))
     call.attribute("sorted", 1)
     if not -rank <= axis < rank:
-        raise InvalidModel(f"TopK node {call.name}: axis {axis} does not exist in rank {rank}")
+        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
     axis %= rank
     count = int(call.required("k") if call.opset < 10 else call.constant(1, "k").reshape(-1)[0])
     if not 0 <= count <= shape[axis]:
         raise InvalidModel(
-            f"TopK node {call.name}: k is {count}, axis {axis} of shape {shape} has {shape[axis]} "
-            "elements"
+            f"{call.title}: k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements"
         )
     x = call.inputs[:1]
     values, indices = (*call.outputs, "")[:2]

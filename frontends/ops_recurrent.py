@@ -61,7 +61,7 @@ def _recurrent(op: str, call: Call) -> None:
     direction = call.attribute("direction", "forward")
     reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in reverses:
-        raise InvalidModel(f"{op} node {call.name}: direction {direction} does not exist")
+        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
     reverse = reverses[direction]
     activations = _activations(call, DEFAULTS[op], len(reverse))
     layer = _layer(call, GATES[op], len(reverse))
@@ -112,7 +112,7 @@ def _layer(call: Call, gates: int, directions: int) -> _Layer:
     """The extents, checked; and the input with its steps first."""
     flipped = bool(call.attribute("layout", 0))
     if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
-        raise InvalidModel(f"{call.op} node {call.name}: X, W and R must have three axes")
+        raise InvalidModel(f"{call.title}: X, W and R must have three axes")
     x, shape = call.inputs[0], call.shape(0)
     hidden, features = call.shape(2)[2], shape[2]
     stated = call.attribute("hidden_size", hidden)
@@ -128,14 +128,12 @@ def _layer(call: Call, gates: int, directions: int) -> _Layer:
     for position, expected in wanted.items():
         if call.has(position) and call.shape(position) != expected:
             raise InvalidModel(
-                f"{call.op} node {call.name}: input {call.inputs[position]} has shape "
+                f"{call.title}: input {call.inputs[position]} has shape "
                 f"{call.shape(position)}, not {expected} as {directions} directions of {hidden} "
                 f"units and an input of shape {shape} ask for"
             )
     if stated != hidden:
-        raise InvalidModel(
-            f"{call.op} node {call.name}: hidden_size is {stated}, R has {hidden} units"
-        )
+        raise InvalidModel(f"{call.title}: hidden_size is {stated}, R has {hidden} units")
     if flipped:
         func = transpose(shape, (1, 0, 2), call.dtype())
         x, shape = call.emit_part(func, (x,), "steps_first"), func.outputs[0].shape
@@ -155,7 +153,7 @@ def _activations(
         names *= directions
     if len(names) != len(defaults) * directions:
         raise InvalidModel(
-            f"{call.op} node {call.name}: {len(names)} activations are named, it needs "
+            f"{call.title}: {len(names)} activations are named, it needs "
             f"{len(defaults) * directions}"
         )
     values = {key: iter(call.attribute(f"activation_{key}", ()) or ()) for key in ("alpha", "beta")}
@@ -163,7 +161,7 @@ def _activations(
     for name in names:
         if name.lower() not in ACTIVATIONS:
             raise InvalidModel(
-                f"{call.op} node {call.name}: activation {name} does not exist; there are "
+                f"{call.title}: activation {name} does not exist; there are "
                 f"{', '.join(ACTIVATIONS)}"
             )
         parameters, make = ACTIVATIONS[name.lower()]
@@ -286,7 +284,7 @@ def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
         if not name:
             continue
         if position >= len(found[0]):
-            raise InvalidModel(f"{call.op} node {call.name} has no output {position}")
+            raise InvalidModel(f"{call.title} has no output {position}")
         shape: tuple[int, ...] = state
         split: tuple[int, ...] = (1, *state)
         order: tuple[int, ...] = (1, 0, 2)

@@ -124,7 +124,7 @@ def _scaled(
     """Each axis of the input, those in `which` with their factors."""
     if len(scales) != len(which) or not all(scale > 0 for scale in scales):
         raise InvalidModel(
-            f"{call.op} node {call.name}: scales {scales.tolist()} must be positive, one for each "
+            f"{call.title}: scales {scales.tolist()} must be positive, one for each "
             f"of {len(which)} axes"
         )
     axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
@@ -141,7 +141,7 @@ def _sized(
     """Each axis of the input, those in `which` with their new extents."""
     if len(sizes) != len(which) or not all(size > 0 for size in sizes):
         raise InvalidModel(
-            f"{call.op} node {call.name}: sizes {sizes.tolist()} must be positive, one for each "
+            f"{call.title}: sizes {sizes.tolist()} must be positive, one for each "
             f"of {len(which)} axes"
         )
     axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
@@ -152,7 +152,7 @@ def _sized(
         extents = [floor(axes[axis].before * common + HALF) for axis in which]
         factors = [common] * len(factors)
     elif policy != "stretch":
-        raise InvalidModel(f"{call.op} node {call.name}: policy {policy} does not exist")
+        raise InvalidModel(f"{call.title}: policy {policy} does not exist")
     for number, axis in enumerate(which):
         after, scale = extents[number], factors[number]
         axes[axis] = _Axis(axes[axis].before, after, scale, _region(region, number))
@@ -191,8 +191,7 @@ def _emit(
     coordinates = [c for c in found if c is not None]
     if len(coordinates) < len(found):
         raise InvalidModel(
-            f"{call.op} node {call.name}: coordinate_transformation_mode {coordinate_mode} does "
-            f"not exist"
+            f"{call.title}: coordinate_transformation_mode {coordinate_mode} does not exist"
         )
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
     sampling = sampling or _Filter()
@@ -207,7 +206,7 @@ def _emit(
     elif linear:
         func = resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
-        raise InvalidModel(f"{call.op} node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     call.emit(func, call.inputs[:1])
 
 

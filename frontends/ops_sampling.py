@@ -38,9 +38,7 @@ def _grid_sample(call: Call) -> None:
     align = bool(call.attribute("align_corners", 0))
     shape, grid = call.shape(0), call.shape(1)
     if len(grid) != len(shape) or len(shape) < 3 or grid[0] != shape[0]:
-        raise InvalidModel(
-            f"GridSample node {call.name}: a grid of shape {grid} does not fit {shape}"
-        )
+        raise InvalidModel(f"{call.title}: a grid of shape {grid} does not fit {shape}")
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
     moved = "zeros" if mode == "cubic" and border in BORDERS else border
     func = grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
@@ -62,11 +60,11 @@ def _roi_align(call: Call) -> None:
     scale = float(call.attribute("spatial_scale", 1.0))
     if mode not in ("avg", "max") or coordinates not in ("half_pixel", "output_half_pixel"):
         raise InvalidModel(
-            f"RoiAlign node {call.name}: mode {mode} with coordinates {coordinates} does not exist"
+            f"{call.title}: mode {mode} with coordinates {coordinates} does not exist"
         )
     if len(shape) != 4 or rois[1:] != (4,) or call.shape(2) != rois[:1]:
         raise InvalidModel(
-            f"RoiAlign node {call.name}: data of shape {shape}, regions of shape {rois} and "
+            f"{call.title}: data of shape {shape}, regions of shape {rois} and "
             f"batch indices of shape {call.shape(2)} do not fit"
         )
     half_pixel = coordinates == "half_pixel"
@@ -84,7 +82,7 @@ def _roi_align(call: Call) -> None:
         largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
             limit = call.emit(largest, (counts,), _part(call, "most_points"), "most_points")
-            subject = f"RoiAlign node {call.name}: points of a bin along an axis, at most"
+            subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
     func = roi_align(
         shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
@@ -100,9 +98,7 @@ def _deform_conv(call: Call) -> None:
     kernel = weight[2:]
     stated = tuple(call.attribute("kernel_shape", kernel))
     if stated != kernel:
-        raise InvalidModel(
-            f"DeformConv node {call.name}: kernel_shape {stated}, the weight has {kernel}"
-        )
+        raise InvalidModel(f"{call.title}: kernel_shape {stated}, the weight has {kernel}")
     attributes = window_attributes(call, kernel)
     window = Window.of(kernel, attributes.strides, attributes.pads, attributes.dilations)
     out = window.output_shape(shape[2:])
@@ -112,7 +108,7 @@ def _deform_conv(call: Call) -> None:
     fits = groups > 0 and shape[1] % groups == 0 and offsets == wanted
     if not fits or (masked and call.shape(4) != (shape[0], groups * taps, *out)):
         raise InvalidModel(
-            f"DeformConv node {call.name}: offsets of shape {offsets} and the mask do not fit data "
+            f"{call.title}: offsets of shape {offsets} and the mask do not fit data "
             f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
         )
     func = deformed_columns(shape, out, window, groups, masked, call.dtype())

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.frontends.call import Call
+from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import cumulative, reshape, triangle
 from graphflow.tir import DTYPES, ReduceOp
 
@@ -38,9 +39,9 @@ def _trilu(call: Call) -> None:
 def _eye_like(call: Call) -> None:
     shape, wanted = call.shape(0), call.attribute("dtype")
     if len(shape) != 2:
-        raise InvalidModel(f"EyeLike node {call.name}: its input has shape {shape}, not two axes")
+        raise InvalidModel(f"{call.title}: its input has shape {shape}, not two axes")
     dtype = call.dtype() if wanted is None else dtype_name(wanted)
-    check_dtype(f"EyeLike node {call.name}: dtype", dtype)
+    check_dtype(f"{call.title}: dtype", dtype)
     call.emit_constant(np.eye(*shape, k=int(call.attribute("k", 0)), dtype=DTYPES[dtype]))
 
 

@@ -41,7 +41,7 @@ def _slice(call: Call) -> None:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise InvalidModel(
-            f"Slice node {call.name}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
+            f"{call.title}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
             f"must be equally many, and no step 0"
         )
     ranges = [range(n) for n in shape]
@@ -54,7 +54,7 @@ def _slice(call: Call) -> None:
 def _check_axis(call: Call, axis: int) -> None:
     rank = len(call.shape(0))
     if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
+        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
 
 
 def _split(call: Call) -> None:
@@ -64,7 +64,7 @@ def _split(call: Call) -> None:
     sizes = _split_sizes(call, shape[axis])
     if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
         raise InvalidModel(
-            f"Split node {call.name}: parts {tuple(sizes)} for {len(call.outputs)} outputs do not "
+            f"{call.title}: parts {tuple(sizes)} for {len(call.outputs)} outputs do not "
             f"divide axis {axis} of shape {shape}"
         )
     start = 0
@@ -81,7 +81,7 @@ def _split_sizes(call: Call, extent: int) -> Sequence[int]:
     parts = len(call.outputs)
     stated = call.attribute("num_outputs")
     if stated is not None and stated != parts:
-        raise InvalidModel(f"Split node {call.name}: num_outputs is {stated}, it has {parts}")
+        raise InvalidModel(f"{call.title}: num_outputs is {stated}, it has {parts}")
     if call.opset < 13:
         sizes = call.attribute("split")
         if sizes is not None:
@@ -90,9 +90,7 @@ def _split_sizes(call: Call, extent: int) -> Sequence[int]:
         return _numbers(call, 1, "split")
     each = -(-extent // parts)
     if stated is None and extent % parts:
-        raise InvalidModel(
-            f"Split node {call.name}: {parts} equal parts do not divide an extent of {extent}"
-        )
+        raise InvalidModel(f"{call.title}: {parts} equal parts do not divide an extent of {extent}")
     return tuple(min(each, max(extent - k * each, 0)) for k in range(parts))
 
 
@@ -115,7 +113,7 @@ def _pad(call: Call) -> None:
         if call.has(3):
             axes = _numbers(call, 3, "axes")
     if len(pads) != 2 * len(axes):
-        raise InvalidModel(f"Pad node {call.name}: pads {pads} are not two for each of axes {axes}")
+        raise InvalidModel(f"{call.title}: pads {pads} are not two for each of axes {axes}")
     begins, ends = [0] * len(shape), [0] * len(shape)
     for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         _check_axis(call, axis)
@@ -135,7 +133,7 @@ def _tile(call: Call) -> None:
 def _depth_to_space(call: Call) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
-        raise InvalidModel(f"DepthToSpace node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     block = call.required("blocksize")
     call.emit(depth_to_space(call.shape(0), block, mode == "CRD", call.dtype()))
 
@@ -143,7 +141,7 @@ def _depth_to_space(call: Call) -> None:
 def _space_to_depth(call: Call) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
-        raise InvalidModel(f"SpaceToDepth node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     block = call.required("blocksize")
     call.emit(space_to_depth(call.shape(0), block, call.dtype(), mode == "CRD"))
 

@@ -29,7 +29,7 @@ def _scalar(call: Call, position: int, role: str) -> int | None:
         return None
     array = call.constant(position, role)
     if array.size != 1:
-        raise InvalidModel(f"{call.op} node {call.name}: {role} must be a scalar")
+        raise InvalidModel(f"{call.title}: {role} must be a scalar")
     return int(array.reshape(()).item())
 
 
@@ -43,7 +43,7 @@ def _dft(call: Call) -> None:
     rank = len(shape)
     if rank < 2 or not (-rank <= axis <= -2 or 0 <= axis <= rank - 2):
         raise InvalidModel(
-            f"DFT node {call.name}: axis {axis} is none of a signal of shape {shape}; the last one "
+            f"{call.title}: axis {axis} is none of a signal of shape {shape}; the last one "
             "holds the real and imaginary parts"
         )
     axis %= rank
@@ -71,7 +71,7 @@ def _stft(call: Call) -> None:
         length = shape[1] if window is None else window[0]
     if window not in (None, (length,)) or step is None or len(shape) != 3:
         raise InvalidModel(
-            f"STFT node {call.name}: a signal of shape {shape}, frames of {length} every {step} "
+            f"{call.title}: a signal of shape {shape}, frames of {length} every {step} "
             f"and a window of shape {window} do not fit"
         )
     dtype = call.dtype()
@@ -94,7 +94,7 @@ def _stft(call: Call) -> None:
 def _factors(
     call: Call, given: int, parts: int, length: int, inverse: bool, onesided: bool
 ) -> NDArray[np.float64]:
-    what = f"{call.op} node {call.name}"
+    what = call.title
     if parts not in (1, 2) or length < 1:
         raise InvalidModel(
             f"{what}: a signal has 1 or 2 parts and a positive length, not {parts} and {length}"

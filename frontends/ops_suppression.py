@@ -16,7 +16,7 @@ def _non_max_suppression(call: Call) -> None:
     fits = len(boxes) == len(scores) == 3 and boxes[2] == 4
     if not fits or (boxes[0], boxes[1]) != (scores[0], scores[2]):
         raise InvalidModel(
-            f"NonMaxSuppression node {call.name}: boxes of shape {boxes} and scores of shape "
+            f"{call.title}: boxes of shape {boxes} and scores of shape "
             f"{scores} have to be [batches, boxes, 4] and [batches, classes, boxes]"
         )
     batches, classes, count = scores

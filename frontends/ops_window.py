@@ -46,10 +46,10 @@ def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
     pads = tuple(call.attribute("pads", (0,) * (2 * rank)))
     mode = call.attribute("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise InvalidModel(f"{call.op} node {call.name}: auto_pad {mode} does not exist")
+        raise InvalidModel(f"{call.title}: auto_pad {mode} does not exist")
     if not len(kernel) == len(strides) == len(dilations) == rank:
         raise InvalidModel(
-            f"{call.op} node {call.name}: kernel {tuple(kernel)}, strides {strides} and dilations "
+            f"{call.title}: kernel {tuple(kernel)}, strides {strides} and dilations "
             f"{dilations} must have one number for each of {rank} spatial axes"
         )
     if mode == "VALID":
@@ -82,7 +82,7 @@ def _conv(call: Call) -> None:
     stated = tuple(call.attribute("kernel_shape", kernel))
     if stated != kernel:
         raise InvalidModel(
-            f"Conv node {call.name}: kernel_shape {stated} is not that of the weight, {kernel}"
+            f"{call.title}: kernel_shape {stated} is not that of the weight, {kernel}"
         )
     window = window_attributes(call, kernel)
     func = convolution(
@@ -104,16 +104,13 @@ def _conv_transpose(call: Call) -> None:
     stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
     if stated != w_shape[2:]:
         raise InvalidModel(
-            f"ConvTranspose node {call.name}: kernel_shape {stated} is not that of the weight, "
-            f"{w_shape[2:]}"
+            f"{call.title}: kernel_shape {stated} is not that of the weight, {w_shape[2:]}"
         )
     window = window_attributes(call, w_shape[2:])
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
-        raise InvalidModel(
-            f"ConvTranspose node {call.name}: output_shape {tuple(wanted)} does not fit {rank} axes"
-        )
+        raise InvalidModel(f"{call.title}: output_shape {tuple(wanted)} does not fit {rank} axes")
     mode = call.attribute("auto_pad", "NOTSET")
     begins, outputs = [], []
     for axis, extent in enumerate(x_shape[2:]):
@@ -184,7 +181,7 @@ def _max_unpool(call: Call) -> None:
         wanted = tuple(int(n) for n in call.constant(2, "output_shape").reshape(-1))
     if call.shape(1) != shape or len(wanted) != len(whole) or min(whole) < 0:
         raise InvalidModel(
-            f"MaxUnpool node {call.name}: indices of shape {call.shape(1)} and the output shape "
+            f"{call.title}: indices of shape {call.shape(1)} and the output shape "
             f"{wanted} do not fit an input of shape {shape}, which becomes {whole}"
         )
     require_from(call, 1, 0, prod(whole) - 1)

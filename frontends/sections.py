@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from graphflow.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
-from graphflow.frontends.call import Context
+from graphflow.frontends.context import Context
 from graphflow.frontends.steps import names_read
 from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role

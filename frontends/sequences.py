@@ -14,7 +14,7 @@ import onnx
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
-from graphflow.frontends.call import Context, Tensors
+from graphflow.frontends.context import Context, Tensors
 from graphflow.frontends.inference import tensor_type
 from graphflow.frontends.steps import Item, Step, derived, only_element
 from graphflow.graph import Array

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import onnx
 
-from graphflow.frontends.call import dtype_name, tensor_array
 from graphflow.frontends.load import settable_inputs
+from graphflow.frontends.protos import dtype_name, tensor_array
 from graphflow.graph import Array
 
 Declared: TypeAlias = "tuple[str, str, tuple[int | str, ...] | None]"

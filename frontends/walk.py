@@ -18,7 +18,8 @@ from onnx import defs
 from graphflow.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import Call, Context, Mark
+from graphflow.frontends.call import Call
+from graphflow.frontends.context import Context, Mark
 from graphflow.frontends.control import check_guard
 from graphflow.frontends.folding import RANDOM
 from graphflow.frontends.functions import expand_function, has_function
