@@ -68,6 +68,18 @@ class Call:
         """Whether the optional input is given."""
         return position < len(self.inputs) and self.inputs[position] != ""
 
+    @property
+    def given_inputs(self) -> list[str]:
+        """The inputs that are given, without the gaps that optional ones leave."""
+        return [name for name in self.inputs if name]
+
+    def normalized_axis(self, axis: int) -> int:
+        """An axis of input 0, counted from the front; `InvalidModel` where it does not exist."""
+        rank = len(self.shape(0))
+        if not -rank <= axis < rank:
+            raise InvalidModel(f"{self.title}: axis {axis} does not exist in rank {rank}")
+        return axis % rank
+
     def value(self, position: int) -> Value:
         """The input tensor at `position`; a float of 16 bits is given as float32."""
         value = self._stored_value(position)
@@ -248,6 +260,10 @@ class Call:
                     f"cast it to {buffer.dtype}",
                 )
 
+    def part_name(self, part: str) -> str:
+        """A new name for a tensor that one kernel of this node gives to another."""
+        return self.context.unique_tensor_name(f"{self.name}.{part}")
+
     def emit_part(self, func: PrimFunc, inputs: Sequence[str], part: str) -> str:
         """Add a kernel whose output is a new tensor that other kernels of this node read."""
         name = self.context.unique_tensor_name(f"{self.outputs[0]}.{part}")
@@ -310,15 +326,6 @@ class Call:
                 f"{self.title}: output {name} is {dtype}{shape} by its inputs and "
                 f"attributes, but the model says {declared_dtype}{declared}"
             )
-
-    def single(self, array: Array, role: str) -> Any:
-        """The one element of an array; InvalidModel, with `role` for what it is, where it has
-        none or several."""
-        if array.size != 1:
-            raise InvalidModel(
-                f"{self.title}: {role} has the extents {list(array.shape)}; it has to be one number"
-            )
-        return array.reshape(()).item()
 
     def finish(self) -> None:
         """Refuse attributes that the operator's function did not look at."""

@@ -242,12 +242,12 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
     return [*body.steps, *first]
 
 
-def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) -> int | bool:
+def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) -> int:
     array = context.constant(name)
     if array is None:
         asked = f"{step}: {role} ({name})"
         raise contents_missing(context.graph, context.known, name, asked)
-    return only_element(step, array, role, kinds)
+    return int(only_element(step, array, role, kinds))
 
 
 def expand_scan(step: Step, context: Context) -> Sequence[Item]:

@@ -26,18 +26,9 @@ from graphflow.kernels.definitions import (
 )
 
 
-def _part(call: Call, word: str) -> str:
-    """A name for a tensor between the kernels of a node."""
-    return call.context.unique_tensor_name(f"{call.name}.{word}")
-
-
 def _axis_of(call: Call) -> int | None:
-    axis, rank = call.attribute("axis"), len(call.shape(0))
-    if axis is None:
-        return None
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
-    return int(axis) % rank
+    axis = call.attribute("axis")
+    return None if axis is None else call.normalized_axis(int(axis))
 
 
 def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
@@ -45,7 +36,7 @@ def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
     value = call.context.graph.values[name]
     if value.shape == shape:
         return name
-    return call.emit(reshape(value.shape, shape, value.dtype), (name,), _part(call, part), part)
+    return call.emit(reshape(value.shape, shape, value.dtype), (name,), call.part_name(part), part)
 
 
 def _compress(call: Call) -> None:
@@ -63,8 +54,8 @@ def _compress(call: Call) -> None:
     if given > shape[axis]:
         given = shape[axis]
         func = take_slice(call.shape(1), (range(given),), "bool")
-        keep = call.emit(func, (keep,), _part(call, "looked_at"), "looked_at")
-    count = call.emit(count_of((given,), "bool"), (keep,), _part(call, "count"), "count")
+        keep = call.emit(func, (keep,), call.part_name("looked_at"), "looked_at")
+    count = call.emit(count_of((given,), "bool"), (keep,), call.part_name("count"), "count")
     func = kept_slices(shape, axis, given, call.dtype())
     call.emit_bounded(func, (x, keep), call.outputs[0], axis, count)
 
@@ -73,7 +64,7 @@ def _non_zero(call: Call) -> None:
     shape, dtype = call.shape(0), call.dtype()
     if not shape:
         call.refuse("a scalar", "reshape it to one element")
-    count = call.emit(count_of(shape, dtype), call.inputs, _part(call, "count"), "count")
+    count = call.emit(count_of(shape, dtype), call.inputs, call.part_name("count"), "count")
     call.emit_bounded(non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
 
 
@@ -86,13 +77,13 @@ def _unique(call: Call) -> None:
         order = (axis, *(k for k in range(len(shape)) if k != axis))
         ahead = tuple(shape[k] for k in order)
         if axis:
-            x = call.emit(transpose(shape, order, dtype), (x,), _part(call, "ahead"), "ahead")
+            x = call.emit(transpose(shape, order, dtype), (x,), call.part_name("ahead"), "ahead")
     rows = (ahead[0], prod(ahead[1:]))
     x = _reshaped(call, x, rows, "rows")
-    first = call.emit(first_alike(rows, dtype), (x,), _part(call, "first"), "first")
-    count = call.emit(unique_extent(rows[0]), (first,), _part(call, "count"), "count")
+    first = call.emit(first_alike(rows, dtype), (x,), call.part_name("first"), "first")
+    count = call.emit(unique_extent(rows[0]), (first,), call.part_name("count"), "count")
     y, indices, inverse, counts = (*call.outputs, "", "", "")[:4]
-    places = inverse or _part(call, "places")
+    places = inverse or call.part_name("places")
     call.emit(places_of(rows, ordered, dtype), (x, first), places, "inverse")
     if indices:
         func = unique_indices(rows[0])
@@ -101,7 +92,7 @@ def _unique(call: Call) -> None:
         call.emit_bounded(unique_counts(rows[0]), (places,), counts, 0, count, "counts")
     if y:
         func = unique_rows(rows, dtype)
-        found = call.emit(func, (x, first, places), _part(call, "found"), "found")
+        found = call.emit(func, (x, first, places), call.part_name("found"), "found")
         _emit_back(call, found, ahead, axis or 0, count)
 
 

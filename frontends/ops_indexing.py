@@ -94,10 +94,7 @@ def require_from(call: Call, position: int, lo: int, hi: int) -> None:
 
 
 def _axis(call: Call, default: int = 0) -> int:
-    axis, rank = int(call.attribute("axis", default)), len(call.shape(0))
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
-    return axis % rank
+    return call.normalized_axis(int(call.attribute("axis", default)))
 
 
 def _gather(call: Call) -> None:
@@ -199,7 +196,7 @@ def _tensor_scatter(call: Call) -> None:
         raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     inputs = list(call.inputs)
     if not call.has(2):
-        name = call.context.unique_tensor_name(f"{call.name}.starts")
+        name = call.part_name("starts")
         inputs[2:] = [call.emit(fill(shape[:1], 0, "int64"), (), name, "starts")]
     dtype = call.context.graph.values[inputs[2]].dtype
     func = write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)

@@ -88,7 +88,7 @@ def _layer_normalization(call: Call) -> None:
         epsilon=epsilon,
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
     if any(name in call.context.read for name in call.outputs[1:]):
         _emit_statistics(call, axis, epsilon, stashed)
         return

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
-from graphflow.frontends.ops_window import window_attributes
+from graphflow.frontends.ops_window import weight_extents, window_attributes
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import (
     Shape,
@@ -43,7 +42,7 @@ def _quantize(call: Call) -> None:
         saturate=bool(call.attribute("saturate", 1)),
     )
     _check_scale(call, 1)
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _dequantize(call: Call) -> None:
@@ -57,7 +56,7 @@ def _dequantize(call: Call) -> None:
         axis=int(call.attribute("axis", 1)),
         block=int(call.attribute("block_size", 0)),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _check_scale(call: Call, position: int) -> None:
@@ -69,14 +68,14 @@ def _dynamic_quantize(call: Call) -> None:
     """Three outputs: the integers, their scale, their zero point."""
     shape, source = call.shape(0), call.inputs[:1]
     names = [
-        name or call.context.unique_tensor_name(f"{call.name}.{role}")
+        name or call.part_name(role)
         for name, role in zip((*call.outputs, "", "")[:3], ("y", "scale", "zero"), strict=True)
     ]
     ends = [
         call.emit(
             reduce(kind, shape, range(len(shape)), False),
             source,
-            call.context.unique_tensor_name(f"{call.name}.{kind}"),
+            call.part_name(kind),
             kind,
         )
         for kind in ("min", "max")
@@ -93,7 +92,7 @@ def _shifted(call: Call, position: int, zero: int, axis: int, part: str) -> str:
     zero_shape = call.shape(zero) if call.has(zero) else None
     func = shifted(call.shape(position), call.dtype(position), zero_shape, axis)
     names = [call.inputs[position]] + ([call.inputs[zero]] if zero_shape is not None else [])
-    result = call.context.unique_tensor_name(f"{call.name}.{part}")
+    result = call.part_name(part)
     return call.emit(func, names, result, part)
 
 
@@ -111,12 +110,7 @@ def _conv_integer(call: Call) -> None:
 
 def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
     x_shape, w_shape = call.shape(0), call.shape(weight)
-    stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
-    if stated != w_shape[2:]:
-        raise InvalidModel(
-            f"{call.title}: kernel_shape {stated} is not that of the weight, {w_shape[2:]}"
-        )
-    window = window_attributes(call, w_shape[2:])
+    window = window_attributes(call, weight_extents(call, weight))
     return convolution(
         x_shape,
         w_shape,
@@ -132,7 +126,7 @@ def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
 def _qlinear_matmul(call: Call) -> None:
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 3, 5, -1, "b")
     func = matmul(call.shape(0), call.shape(3), "int32")
-    total = call.context.unique_tensor_name(f"{call.name}.total")
+    total = call.part_name("total")
     call.emit(func, factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (-2, -1, -1))
 
@@ -141,7 +135,7 @@ def _qlinear_conv(call: Call) -> None:
     """The bias is an int32 of the scale of the products, so it is added to their sum."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
     func = _convolution(call, 3, call.has(8))
-    total = call.context.unique_tensor_name(f"{call.name}.total")
+    total = call.part_name("total")
     call.emit(func, (*factors, *call.inputs[8:9]) if call.has(8) else factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (1, 1, 1))
 

@@ -19,12 +19,9 @@ ranking n² comparisons of which a vector does sixteen at a time.
 def _top_k(call: Call) -> None:
     """`sorted=0` permits any order, so that the sorted one will do."""
     shape, dtype = call.shape(0), call.dtype()
-    axis, rank = int(call.attribute("axis", -1)), len(shape)
+    axis = call.normalized_axis(int(call.attribute("axis", -1)))
     largest = bool(call.attribute("largest", 1))
     call.attribute("sorted", 1)
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
-    axis %= rank
     count = int(call.required("k") if call.opset < 10 else call.constant(1, "k").reshape(-1)[0])
     if not 0 <= count <= shape[axis]:
         raise InvalidModel(

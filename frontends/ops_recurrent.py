@@ -100,9 +100,7 @@ def _recurrent(op: str, call: Call) -> None:
         if lengths:
             weights.append(call.inputs[LENGTHS])
         func = make(r)
-        names = tuple(
-            call.context.unique_tensor_name(f"{call.name}.{b.name}{d}") for b in func.outputs
-        )
+        names = tuple(call.part_name(f"{b.name}{d}") for b in func.outputs)
         call.emit_all(func, weights, names, f"direction{d}")
         found.append(names)
     _emit_outputs(layer, found)

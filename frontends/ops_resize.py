@@ -118,15 +118,20 @@ def _upsample(call: Call) -> None:
     _emit(call, mode, axes, "asymmetric", "floor", None)
 
 
+def _require_positive(call: Call, role: str, numbers: Array, axes: Sequence[int]) -> None:
+    """`InvalidModel` unless there is one positive number for each of the axes."""
+    if len(numbers) != len(axes) or not all(number > 0 for number in numbers):
+        raise InvalidModel(
+            f"{call.title}: {role} {numbers.tolist()} must be positive, one for each of "
+            f"{len(axes)} axes"
+        )
+
+
 def _scaled(
     call: Call, which: Sequence[int], scales: Array, region: Sequence[float]
 ) -> list[_Axis]:
     """Each axis of the input, those in `which` with their factors."""
-    if len(scales) != len(which) or not all(scale > 0 for scale in scales):
-        raise InvalidModel(
-            f"{call.title}: scales {scales.tolist()} must be positive, one for each "
-            f"of {len(which)} axes"
-        )
+    _require_positive(call, "scales", scales, which)
     axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
     for number, axis in enumerate(which):
         before, scale = axes[axis].before, np.float32(scales[number])
@@ -139,11 +144,7 @@ def _sized(
     call: Call, which: Sequence[int], sizes: Array, policy: str, region: Sequence[float]
 ) -> list[_Axis]:
     """Each axis of the input, those in `which` with their new extents."""
-    if len(sizes) != len(which) or not all(size > 0 for size in sizes):
-        raise InvalidModel(
-            f"{call.title}: sizes {sizes.tolist()} must be positive, one for each "
-            f"of {len(which)} axes"
-        )
+    _require_positive(call, "sizes", sizes, which)
     axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
     factors = [Fraction(int(n), axes[axis].before) for axis, n in zip(which, sizes, strict=True)]
     extents = [int(n) for n in sizes]

@@ -8,7 +8,7 @@ from math import prod
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.frontends.ops_indexing import require_from
-from graphflow.frontends.ops_window import window_attributes
+from graphflow.frontends.ops_window import weight_extents, window_attributes
 from graphflow.kernels.definitions import (
     BORDERS,
     Window,
@@ -27,10 +27,6 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names of opset 16, by what they are called since opset 20."""
 
 
-def _part(call: Call, word: str) -> str:
-    return call.context.unique_tensor_name(f"{call.name}.{word}")
-
-
 def _grid_sample(call: Call) -> None:
     mode = str(call.attribute("mode", "linear"))
     mode = MODES.get(mode, mode)
@@ -42,7 +38,7 @@ def _grid_sample(call: Call) -> None:
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
     moved = "zeros" if mode == "cubic" and border in BORDERS else border
     func = grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
-    places = call.emit(func, call.inputs[1:2], _part(call, "places"), "places")
+    places = call.emit(func, call.inputs[1:2], call.part_name("places"), "places")
     func = grid_sample(
         shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
     )
@@ -72,16 +68,16 @@ def _roi_align(call: Call) -> None:
     samples = (ratio, ratio)
     if ratio > 0:
         func = fill((rois[0], 2), ratio, "int64")
-        counts = call.emit(func, (), _part(call, "points"), "points")
+        counts = call.emit(func, (), call.part_name("points"), "points")
     else:
         # Room for regions of twice the size of the image.
         most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
         samples = (most, most)
         func = region_points(rois[0], outputs, scale, half_pixel, call.dtype())
-        counts = call.emit(func, call.inputs[1:2], _part(call, "points"), "points")
+        counts = call.emit(func, call.inputs[1:2], call.part_name("points"), "points")
         largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
-            limit = call.emit(largest, (counts,), _part(call, "most_points"), "most_points")
+            limit = call.emit(largest, (counts,), call.part_name("most_points"), "most_points")
             subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
     func = roi_align(
@@ -95,10 +91,7 @@ def _deform_conv(call: Call) -> None:
     shape, weight, offsets = call.shape(0), call.shape(1), call.shape(2)
     if len(shape) != 4:
         call.refuse(f"data of rank {len(shape)}", "use two spatial axes")
-    kernel = weight[2:]
-    stated = tuple(call.attribute("kernel_shape", kernel))
-    if stated != kernel:
-        raise InvalidModel(f"{call.title}: kernel_shape {stated}, the weight has {kernel}")
+    kernel = weight_extents(call, 1)
     attributes = window_attributes(call, kernel)
     window = Window.of(kernel, attributes.strides, attributes.pads, attributes.dilations)
     out = window.output_shape(shape[2:])
@@ -113,13 +106,13 @@ def _deform_conv(call: Call) -> None:
         )
     func = deformed_columns(shape, out, window, groups, masked, call.dtype())
     moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
-    columns = call.emit(func, moved, _part(call, "columns"), "columns")
+    columns = call.emit(func, moved, call.part_name("columns"), "columns")
     flat = (shape[0], shape[1] * taps, *out)
     func = reshape(func.outputs[0].shape, flat, call.dtype())
-    columns = call.emit(func, (columns,), _part(call, "flat"), "flat")
+    columns = call.emit(func, (columns,), call.part_name("flat"), "flat")
     row = (weight[0], weight[1] * taps, 1, 1)
     func = reshape(weight, row, call.dtype(1))
-    filters = call.emit(func, call.inputs[1:2], _part(call, "filters"), "filters")
+    filters = call.emit(func, call.inputs[1:2], call.part_name("filters"), "filters")
     func = convolution(
         flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
     )

@@ -10,12 +10,13 @@ import numpy as np
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.frontends.protos import check_dtype, dtype_name
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import cumulative, reshape, triangle
 from graphflow.tir import DTYPES, ReduceOp
 
 
 def _cumulative(op: ReduceOp, call: Call) -> None:
-    axis = int(call.single(call.constant(1, "axis"), "its axis"))
+    axis = int(only_element(call.title, call.constant(1, "axis"), "its axis"))
     exclusive, reverse = (bool(call.attribute(name, 0)) for name in ("exclusive", "reverse"))
     func = cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     call.emit(func, call.inputs[:1])
@@ -26,7 +27,7 @@ def _trilu(call: Call) -> None:
     shape, dtype, upper = call.shape(0), call.dtype(), bool(call.attribute("upper", 1))
     known = call.known(1)
     if not call.has(1) or known is not None:
-        diagonal = 0 if known is None else int(call.single(known, "its diagonal"))
+        diagonal = 0 if known is None else int(only_element(call.title, known, "its diagonal"))
         call.emit(triangle(shape, upper, diagonal, dtype), call.inputs[:1])
         return
     name = call.inputs[1]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import (
     depth_to_space,
     expand,
@@ -45,22 +46,15 @@ def _slice(call: Call) -> None:
             f"must be equally many, and no step 0"
         )
     ranges = [range(n) for n in shape]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        _check_axis(call, axis)
+    for start, end, stated, step in zip(starts, ends, axes, steps, strict=True):
+        axis = call.normalized_axis(stated)
         ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
     call.emit(take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 
-def _check_axis(call: Call, axis: int) -> None:
-    rank = len(call.shape(0))
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.title}: axis {axis} does not exist in rank {rank}")
-
-
 def _split(call: Call) -> None:
     """One kernel for each output, so that each is a view where layouts allow."""
-    shape, axis = call.shape(0), call.attribute("axis", 0)
-    _check_axis(call, axis)
+    shape, axis = call.shape(0), call.normalized_axis(call.attribute("axis", 0))
     sizes = _split_sizes(call, shape[axis])
     if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
         raise InvalidModel(
@@ -107,7 +101,7 @@ def _pad(call: Call) -> None:
         pads = _numbers(call, 1, "pads")
         known = call.known(2)
         if known is not None:
-            value = call.single(known, "its value")
+            value = only_element(call.title, known, "its value")
         elif call.has(2):
             value = call.shape(2)
         if call.has(3):
@@ -115,8 +109,8 @@ def _pad(call: Call) -> None:
     if len(pads) != 2 * len(axes):
         raise InvalidModel(f"{call.title}: pads {pads} are not two for each of axes {axes}")
     begins, ends = [0] * len(shape), [0] * len(shape)
-    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
-        _check_axis(call, axis)
+    for stated, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        axis = call.normalized_axis(stated)
         begins[axis], ends[axis] = begin, end
     func = pad(shape, begins, ends, mode, value, call.dtype())
     call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])

@@ -14,6 +14,7 @@ from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.frontends.folding import LARGEST
 from graphflow.frontends.protos import check_dtype, known_array
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
@@ -119,7 +120,7 @@ def _constant_of_shape(call: Call) -> None:
         return
     array = known_array(tensor, call.title)
     check_dtype(call.title, array.dtype.name)
-    call.emit(fill(shape, call.single(array, "its value"), array.dtype.name), ())
+    call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
 
 
 def _shape(call: Call) -> None:
@@ -134,11 +135,9 @@ def _size(call: Call) -> None:
 
 def _range(call: Call) -> None:
     roles = ("start", "limit", "delta")
-    given = [call.constant(k, role) for k, role in enumerate(roles)]
-    if any(array.size != 1 for array in given):
-        shapes = [array.shape for array in given]
-        raise InvalidModel(f"{call.title}: {roles} have shapes {shapes}, not scalars")
-    start, limit, delta = (array.item() for array in given)
+    start, limit, delta = (
+        only_element(call.title, call.constant(k, role), role) for k, role in enumerate(roles)
+    )
     if delta == 0:
         raise InvalidModel(f"{call.title}: delta is 0")
     if abs((limit - start) / delta) > LARGEST:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import (
     binary,
     copy,
@@ -27,10 +28,7 @@ LARGEST = 1 << 26
 def _scalar(call: Call, position: int, role: str) -> int | None:
     if not call.has(position):
         return None
-    array = call.constant(position, role)
-    if array.size != 1:
-        raise InvalidModel(f"{call.title}: {role} must be a scalar")
-    return int(array.reshape(()).item())
+    return int(only_element(call.title, call.constant(position, role), role))
 
 
 def _dft(call: Call) -> None:

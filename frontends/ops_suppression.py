@@ -23,16 +23,16 @@ def _non_max_suppression(call: Call) -> None:
     wanted = call.constant(2, "max_output_boxes_per_class").reshape(-1) if call.has(2) else [0]
     most = max(min(int(wanted[0]), count), 0)
     func = box_sides(batches, count, centered)
-    name = call.context.unique_tensor_name(f"{call.name}.sides")
+    name = call.part_name("sides")
     inputs = [call.emit(func, call.inputs[:1], name, "sides"), call.inputs[1]]
     for position in (3, 4):
         if call.has(position):
             inputs.append(_one_element(call, position))
     given = (call.has(3), call.has(4))
     func = picked_boxes(batches, classes, count, most, given)
-    name = call.context.unique_tensor_name(f"{call.name}.picked")
+    name = call.part_name("picked")
     picked = call.emit(func, inputs, name, "picked")
-    name = call.context.unique_tensor_name(f"{call.name}.count")
+    name = call.part_name("count")
     total = call.emit(count_of((batches, classes, most), "int64", 0), (picked,), name, "count")
     func = listed_boxes(batches, classes, most)
     call.emit_bounded(func, (picked,), call.outputs[0], 0, total)
@@ -43,7 +43,7 @@ def _one_element(call: Call, position: int) -> str:
     given = call.value(position)
     if given.shape == (1,):
         return given.name
-    name = call.context.unique_tensor_name(f"{call.name}.threshold{position}")
+    name = call.part_name(f"threshold{position}")
     func = reshape(given.shape, (1,), given.dtype)
     return call.emit(func, (given.name,), name, f"threshold{position}")
 

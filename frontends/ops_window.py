@@ -59,6 +59,20 @@ def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
     return WindowAttributes(strides, pads, dilations)
 
 
+def weight_extents(call: Call, position: int) -> tuple[int, ...]:
+    """The spatial extents of the weight at an input position.
+
+    `InvalidModel` where the node states another `kernel_shape`.
+    """
+    extents = call.shape(position)[2:]
+    stated = tuple(call.attribute("kernel_shape", extents))
+    if stated != extents:
+        raise InvalidModel(
+            f"{call.title}: kernel_shape {stated} is not that of the weight, {extents}"
+        )
+    return extents
+
+
 def _same_pads(
     spatial: Sequence[int],
     kernel: Sequence[int],
@@ -78,13 +92,7 @@ def _same_pads(
 
 
 def _conv(call: Call) -> None:
-    kernel = call.shape(1)[2:]
-    stated = tuple(call.attribute("kernel_shape", kernel))
-    if stated != kernel:
-        raise InvalidModel(
-            f"{call.title}: kernel_shape {stated} is not that of the weight, {kernel}"
-        )
-    window = window_attributes(call, kernel)
+    window = window_attributes(call, weight_extents(call, 1))
     func = convolution(
         call.shape(0),
         call.shape(1),
@@ -95,18 +103,13 @@ def _conv(call: Call) -> None:
         bias=call.has(2),
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _conv_transpose(call: Call) -> None:
     x_shape, w_shape = call.shape(0), call.shape(1)
     rank = len(w_shape) - 2
-    stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
-    if stated != w_shape[2:]:
-        raise InvalidModel(
-            f"{call.title}: kernel_shape {stated} is not that of the weight, {w_shape[2:]}"
-        )
-    window = window_attributes(call, w_shape[2:])
+    window = window_attributes(call, weight_extents(call, 1))
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
@@ -137,7 +140,7 @@ def _conv_transpose(call: Call) -> None:
         bias=call.has(2),
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _max_pool(call: Call) -> None:

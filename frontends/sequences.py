@@ -55,7 +55,7 @@ def _number(step: Step, position: int, context: Context) -> Array:
 
 def _position(step: Step, operand: int, length: int, context: Context, end: int = 0) -> int:
     """The place in a sequence of `length` that an input names; `end` is 1 where one past is one."""
-    place = only_element(step, _number(step, operand, context), "its position", "iu")
+    place = int(only_element(step, _number(step, operand, context), "its position", "iu"))
     if not -length <= place < length + end:
         raise InvalidModel(f"{step}: position {place} is not in a sequence of {length} tensors")
     return place + length if place < 0 else place

@@ -22,6 +22,9 @@ from graphflow.errors import InvalidModel
 WRITTEN_FOR = 20
 """The opset of the nodes that graphflow's own rewrites make."""
 
+ANY_NUMBER = ""
+"""In place of numpy's letters for kinds of dtypes: every kind will do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -163,19 +166,24 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return graphs
 
 
-def only_element(step: Step, array: NDArray[Any], role: str, kinds: str) -> int:
-    """The element of `array`, numpy's kind of which is in `kinds`; `InvalidModel` where that has
-    another type or not one element, with `role` for what it is to `step`."""
-    require_only_element(step, array.dtype, array.shape, role, kinds)
-    return int(array.reshape(()).item())
+def only_element(
+    subject: Step | str, array: NDArray[Any], role: str, kinds: str = ANY_NUMBER
+) -> Any:
+    """The one element of `array` as a Python number; `InvalidModel` where it has none or several,
+    or its dtype is of none of numpy's `kinds`.
+
+    The message says what the array is to `subject`, a node, by `role`.
+    """
+    require_only_element(subject, array.dtype, array.shape, role, kinds)
+    return array.reshape(()).item()
 
 
 def require_only_element(
-    step: Step, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
+    subject: Step | str, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
 ) -> None:
-    """`InvalidModel` where such a tensor is not one element of one of numpy's `kinds`."""
-    if prod(shape) != 1 or dtype.kind not in kinds:
-        wanted = "bool" if kinds == "b" else "integer"
+    """Raise `InvalidModel` as `only_element` does, for a tensor of unknown contents."""
+    if prod(shape) != 1 or (kinds != ANY_NUMBER and dtype.kind not in kinds):
+        wanted = {"b": "bool", "iu": "integer"}.get(kinds, "number")
         raise InvalidModel(
-            f"{step}: {role} is {dtype.name}{list(shape)}; it has to be one {wanted}"
+            f"{subject}: {role} is {dtype.name}{list(shape)}; it has to be one {wanted}"
         )
