@@ -16,7 +16,7 @@ from graphflow.kernels.definitions.indexing import as_int64, matched
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
-    elementwise_stage,
+    cleared,
     indices_of,
     kernel,
     literal,
@@ -154,12 +154,11 @@ def at_ranks(x_shape: Shape, axis: int, count: int) -> PrimFunc:
     """`y[…, r, …]` is the index on `axis` of the element whose rank `x` is r, for r < `count`."""
     axis, y_shape = _checked(x_shape, axis, count)
     x, y = Buffer("x", x_shape, "int32"), Buffer("y", y_shape, "int64")
-    loops, empty, rank = loops_over("i", x_shape), loops_over("z", y_shape), Var("rank")
+    loops, rank = loops_over("i", x_shape), Var("rank")
     at = indices_of(loops)
     store = Store(y, (*at[:axis], rank, *at[axis + 1 :]), IndexValue(at[axis]))
     placed = nest(loops, (matched(rank, count, as_int64(Load(x, at)), (store,)),))
-    cleared = elementwise_stage("cleared", y, empty, literal(0, "int64"))
-    return kernel("at_ranks", (x,), (y,), (cleared, Block("at_ranks", placed)))
+    return kernel("at_ranks", (x,), (y,), (cleared(y), Block("at_ranks", placed)))
 
 
 def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:

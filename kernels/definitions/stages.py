@@ -83,6 +83,11 @@ def elementwise_stage(name: str, out: Buffer, loops: Sequence[Loop], value: Expr
     return store_stage(name, out, loops, indices_of(loops), value)
 
 
+def cleared(out: Buffer) -> Block:
+    """A stage that fills `out` with zeros, for stages behind it that write some elements only."""
+    return elementwise_stage("cleared", out, loops_over("z", out.shape), literal(0, out.dtype))
+
+
 def store_stage(
     name: str, out: Buffer, loops: Sequence[Loop], indices: Sequence[IndexLike], value: Expr
 ) -> Block:
