@@ -19,7 +19,7 @@ from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.context import Context
 from graphflow.frontends.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos import check_dtype
-from graphflow.frontends.steps import Step
+from graphflow.frontends.steps import Step, existing_axis
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import cast
@@ -75,10 +75,7 @@ class Call:
 
     def normalized_axis(self, axis: int) -> int:
         """An axis of input 0, counted from the front; `InvalidModel` where it does not exist."""
-        rank = len(self.shape(0))
-        if not -rank <= axis < rank:
-            raise InvalidModel(f"{self.title}: axis {axis} does not exist in rank {rank}")
-        return axis % rank
+        return existing_axis(self.title, axis, len(self.shape(0)))
 
     def value(self, position: int) -> Value:
         """The input tensor at `position`; a float of 16 bits is given as float32."""

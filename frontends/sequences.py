@@ -16,7 +16,7 @@ from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
 from graphflow.frontends.context import Context, Tensors
 from graphflow.frontends.inference import tensor_type
-from graphflow.frontends.steps import Item, Step, derived, only_element
+from graphflow.frontends.steps import Item, Step, derived, existing_axis, only_element
 from graphflow.graph import Array
 
 Resolver = Callable[[Step, Context], Sequence[Item] | None]
@@ -125,7 +125,7 @@ def _concat(step: Step, context: Context) -> Sequence[Item]:
 def _split(step: Step, context: Context) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
     _, shape = context.type_of(source)
-    axis = _axis(step, len(shape))
+    axis = existing_axis(step, step.attribute("axis", 0), len(shape))
     sizes = _sizes(step, shape[axis], context)
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
@@ -145,14 +145,6 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
         for k, (row, part) in enumerate(zip(rows, parts, strict=True))
     ]
     return [derived(step, "Split", [source, given], rows, "split", axis=axis), *squeezes]
-
-
-def _axis(step: Step, rank: int) -> int:
-    """The axis of a split, not negative.  Raises InvalidModel where the tensor has no such axis."""
-    axis: int = step.attribute("axis", 0)
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{step}: axis {axis} of a tensor of {rank} axes")
-    return axis % rank
 
 
 def _sizes(step: Step, extent: int, context: Context) -> list[int]:

@@ -166,6 +166,16 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return graphs
 
 
+def existing_axis(subject: Step | str, axis: int, rank: int) -> int:
+    """An axis of a tensor of this rank, counted from the front.
+
+    `InvalidModel`, which begins with the node that is the `subject`, where it does not exist.
+    """
+    if not -rank <= axis < rank:
+        raise InvalidModel(f"{subject}: axis {axis} does not exist in rank {rank}")
+    return axis % rank
+
+
 def only_element(
     subject: Step | str, array: NDArray[Any], role: str, kinds: str = ANY_NUMBER
 ) -> Any:

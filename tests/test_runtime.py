@@ -648,13 +648,15 @@ def test_a_forked_child_starts_threads_of_its_own() -> None:
 
 def test_a_child_does_not_write_into_its_parents_memory() -> None:
     done = run_script("""
+        block = zeroed_block(4096)  # of which inputs, intermediate results and constants are made
         bound = Program(increments(5, 2), 1).bind({"x": np.zeros(5, np.float32)})
         child = os.fork()
         if child == 0:
             bound.run()
-            bound._arena.staging[0][:] = 7
-            os._exit(0)
-        os.waitpid(child, 0)
+            block[:] = 7
+            os._exit(0 if (bound.outputs["y"] == 2).all() and (block == 7).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not block.any()
         bound.run()
         assert (bound.outputs["y"] == 2).all()
     """)

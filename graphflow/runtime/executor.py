@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import Runs, Section, open_section
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.driver import driver
+from graphflow.runtime.driver import Driver, driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
@@ -30,7 +30,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.table import Arena, StepTable, step_table
+from graphflow.runtime.table import PATIENCE_NS, Arena, StepTable, step_table
 from graphflow.runtime.values import require_value
 
 _KEPT_ARENAS = 4
@@ -40,16 +40,21 @@ _MOST_THREADS = 1024
 
 
 class Program:
-    """Links the objects, fills the constant block, runs `prepare`; then `run` as often as wanted.
+    """A linked `ProgramSpec` with its constants prepared, ready for any number of runs.
 
-    `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
-    treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory; `watch` is called before each run and raises
-    where that memory cannot be relied on any more.  `alike` is a program of the same process that
-    prepares the same constants, whose block serves this one too.  `values` are inputs by name that
-    the program was made for, and other values are refused.  `opens` gives a session for a section
-    and a number of threads.  Raises CodegenError for unusable object code, GraphflowError if the
-    threads cannot be started or memory runs out, VerifyError for a block that does not fit.
+    spec: what to run.
+    threads: how many threads a run uses; by default the processors this process may use.
+    flush_denormals: whether every thread treats denormals as zero while it runs kernels.
+    prepared: the constant block of a program without `prepare`; it may be read-only memory.
+    values: inputs by name that the program was made for; runs with other values are refused.
+    watch: called before each run; raises where `prepared` cannot be relied on any more.
+    alike: a program of this process that prepares the same constants; the two share the block.
+    opens: gives a session for a section and a number of threads.
+    native: the native code that walks the steps; by default the one of this process.
+    patience_ns: how long native code keeps signals waiting, if no step takes longer.
+
+    Raises CodegenError for unusable object code, GraphflowError if the threads cannot be started or
+    memory runs out, VerifyError for a block that does not fit.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Program:
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
         opens: Callable[[Section, int], Runs] = open_section,
+        native: Driver | None = None,
+        patience_ns: int = PATIENCE_NS,
     ) -> None:
         self.spec = spec
         self._values = dict(values)
@@ -70,7 +77,8 @@ class Program:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
         self._flush_denormals = flush_denormals
         self._watch = watch
-        self._run = driver().run
+        self._run = (driver() if native is None else native).run
+        self._patience_ns = patience_ns
         self._code = link(spec.objects)
         # More threads than processors would take turns in a session, and onnxruntime waits for
         # ever where the system refuses it one.
@@ -167,7 +175,7 @@ class Program:
         if spec.prepare:
             table = self._step_table(spec.prepare, constants)
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
-            arena = Arena(spec, [table], self._flush_denormals)
+            arena = Arena(spec, [table], self._flush_denormals, self._patience_ns)
             self._walk(arena, table, arena.jobs[0])
         release(constants, spec.run_constant_bytes)
         return constants
@@ -187,7 +195,7 @@ class Program:
             return self._new_arena()
 
     def _new_arena(self) -> Arena:
-        return Arena(self.spec, self._tables, self._flush_denormals)
+        return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
 
     def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
         """What a run is given for sections alone, as it is."""

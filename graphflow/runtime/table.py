@@ -96,18 +96,24 @@ class Arena:
     __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
 
     def __init__(
-        self, spec: ProgramSpec, tables: Sequence[StepTable], flush_denormals: bool
+        self,
+        spec: ProgramSpec,
+        tables: Sequence[StepTable],
+        flush_denormals: bool,
+        patience_ns: int = PATIENCE_NS,
     ) -> None:
         memory = zeroed_block(spec.arena_bytes)
         self._base, self._inputs = address_of(memory), len(spec.inputs)
         self.staging = _staging(spec)
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        made = [self._job(table, flush_denormals) for table in tables]
+        made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, _ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep = (memory, made, tables)
 
-    def _job(self, table: StepTable, flush_denormals: bool) -> tuple[Job, NDArray[np.int64]]:
+    def _job(
+        self, table: StepTable, flush_denormals: bool, patience_ns: int
+    ) -> tuple[Job, NDArray[np.int64]]:
         """The job of a table, and the pointers that it refers to."""
         pointers = table.pointers.copy()
         pointers[table.arena_slots] += self._base
@@ -120,7 +126,7 @@ class Arena:
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
-            patience_ns=PATIENCE_NS,
+            patience_ns=patience_ns,
         )
         return job, pointers
 
