@@ -1,8 +1,8 @@
-"""Bodies of functions, branches and loops: their nodes in place of the node that has them.
+"""Inlining of bodies: the nodes of a function, branch or loop replace the node that owns it.
 
-In: nodes with names of their own, the tensors that their formal inputs and outputs stand for.  Out:
-steps whose names clash with nothing in the model.  A name that a body does not define is one of the
-graph around it and stays as it is.
+In: the nodes of a body, and for each of its formal inputs and outputs the tensor of the outer graph
+that it stands for.  Out: import steps whose tensor names are unique in the model.  A name that the
+body does not define belongs to the enclosing graph and is kept.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The check of a model before any other code sees it: a model may come from a stranger.
+"""The first check of a model, which may come from a stranger, before any other code reads it.
 
 In: a proto that was parsed and nothing more.  Out: nothing, or `InvalidModel`.  What always holds
-behind it: names are text, extents and attributes are in range, each tensor has the data that its
-extents promise, graphs are not nested without end, functions do not call themselves, and expanding
-them gives a graph of a sensible size.  onnx's own checker, inliner and inference run behind this
-one: they end the process, or do not end at all, for models that are refused here.
+after the check: names are text, extents and attributes are in range, each tensor has as much data
+as its extents require, the nesting of graphs is bounded, functions do not call themselves, and the
+graph has a bounded size once functions are inlined.  onnx's own checker, inliner and shape
+inference run after it, because the models that are refused here would crash or hang them.
 """
 
 from __future__ import annotations

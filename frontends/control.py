@@ -1,9 +1,10 @@
-"""Control flow: `If`, `Loop` and `Scan` become the nodes of their bodies.
+"""Control flow: `If`, `Loop` and `Scan` are replaced by the nodes of their bodies.
 
-What decides about the control flow has to be known when a model is compiled: a condition, a trip
-count, an extent.  Loops are unrolled iteration by iteration; a condition that the body computes is
-asked for after each, so it may be the result of shape arithmetic.  An `If` whose condition is an
-input computes both branches and selects, where no node of a branch can fail.
+Conditions, trip counts and extents that control flow depends on must be known when the model is
+compiled.  Loops are unrolled iteration by iteration; a condition that the body computes is
+evaluated after each iteration, so it may be the result of shape arithmetic.  An `If` whose
+condition is only known at run time computes both branches and selects between their results, which
+is allowed where no node of a branch can fail.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What becomes of each ONNX operator: how it runs, in which opsets, with which element types.
+"""Operator coverage: for each ONNX operator how it runs, in which opsets and with which element
+types.
 
-In: the schemas of the installed onnx, up to opset `LATEST`.  Out: one `Coverage` for each operator,
-found out by asking import: a model of one node (`frontends/probes.py`) is imported without a
-fallback for each version of the operator's definition and for each element type that a type
-variable of the newest one allows, the other variables at their usual types.  Nothing is compiled or
-run, and nothing depends on the machine.
+In: the schemas of the installed onnx, up to opset `LATEST`.  Out: one `Coverage` for each operator.
+Coverage is measured by importing: for each version of the operator's definition, and for each
+element type that a type variable of the newest version allows, a model of one node
+(`frontends/probes.py`) is imported without a fallback, with the other type variables at their usual
+types.  Nothing is compiled or run, and the result does not depend on the machine.
 """
 
 from __future__ import annotations

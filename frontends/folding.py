@@ -1,9 +1,9 @@
-"""Constants: what is known when a model is compiled, computed whatever the operator is.
+"""Constant folding at import: ONNX nodes whose inputs are all known are evaluated.
 
-In: ONNX nodes whose inputs are all known.  Out: their results, from the reference evaluator that
-the onnx package ships.  Small results are computed at once: shapes, bounds, indices.  A large
-tensor whose operator has a kernel is left to the compiled program, which computes it once when it
-is loaded, and is only computed here if something at compile time depends on its contents.
+In: such nodes, of any operator.  Out: their results, computed by the reference evaluator of the
+onnx package.  Small results (shapes, bounds, indices) are computed at once.  A large result whose
+operator has a kernel is left to the compiled program, which computes it once when it is loaded; it
+is computed here only if something at compile time depends on its contents.
 """
 
 from __future__ import annotations

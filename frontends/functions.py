@@ -1,7 +1,7 @@
-"""Operators with a body: those of a model's own functions, and those that ONNX defines by one.
+"""Operators that are defined by a function: one of the model's own, or the one in ONNX's schema.
 
 In: a node.  Out: the function that defines its operator for the opset that the node was written
-for.  A body may itself be written for another opset; its nodes then have that one.
+for.  The body of a function may import another opset; the nodes of the body then belong to that.
 """
 
 from __future__ import annotations

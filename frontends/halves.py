@@ -1,8 +1,8 @@
-"""Kernels made for float32, as kernels on floats of 16 bits.
+"""Retyping of float32 kernels that only move elements to float16 or bfloat16.
 
-In: the kernel of an import function, which sees every tensor of float16 or bfloat16 as float32.
-Out: the same kernel on the stored type where it computes nothing in it, so that what only moves
-elements neither widens nor rounds them; None for every other kernel, which needs casts around it.
+In: a kernel that an operator's function made.  These functions see every tensor of float16 or
+bfloat16 as float32.  Out: the same kernel on the 16-bit type if it only moves elements, so that
+they are neither widened nor rounded; None for a kernel that computes, which needs casts around it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ONNX import: a model becomes a graph of logical kernels.
+"""ONNX import: a model becomes a graph of kernels over logical tensors.
 
 In: a path, bytes or a proto, and shapes for symbolic inputs.  Out: an `OperatorGraph` in which each
 value has its ONNX name, a dtype and a logical shape, and each node a PrimFunc over row-major
-buffers.  A model with operators that are not built is refused once, with all of them named.
+buffers.  If operators have no kernel, one `UnsupportedOp` names all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Types of single nodes, as ONNX infers them.
+"""Type inference of single nodes, by ONNX's own rules.
 
-In: a node and what is known of its inputs.  Out: the types of its outputs.  The nodes of a body are
-asked for one by one, when the shapes of their inputs are known.
+In: a node and the types of its inputs, with the contents of those that are known.  Out: the types
+of its outputs.  Inlined bodies are inferred node by node, because the shapes of their inputs are
+known only then.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""From a model as it is given to a checked graph with all shapes known.
+"""Loading a model: from the proto that a user gives to a checked graph with all shapes known.
 
-In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  The model is read and checked, freedoms of exporters are removed, an old opset is
-converted, input shapes are fixed, and ONNX's own checker and shape inference
-have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
-built raise `UnsupportedOp`.
+In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the given proto is never
+edited.  The model is read and checked, deviations from the standard are repaired, an old opset is
+converted, input shapes are fixed, and ONNX's own checker and shape inference have accepted the
+result.  A wrong model raises `InvalidModel`; a correct one that is not supported raises
+`UnsupportedOp`.
 
-Weights are not copied: all of onnx's own code sees a graph in which large initializers stand as
-inputs, so that hundreds of megabytes are not serialized three times.
+Weights are not copied: for onnx's own code large initializers are replaced by graph inputs, since
+it would serialize hundreds of megabytes three times.
 """
 
 from __future__ import annotations

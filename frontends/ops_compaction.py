@@ -1,6 +1,7 @@
-"""Operators that give as many elements as data says: Compress, NonZero, Unique.
+"""Operators whose output extent depends on data: Compress, NonZero, Unique.
 
-Their outputs have room for all elements; each run cuts them to those that there are.
+Their output buffers have the largest extent that is possible; each run trims the results to the
+elements that there are.
 """
 
 from __future__ import annotations

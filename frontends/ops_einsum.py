@@ -1,7 +1,8 @@
-"""Einsum: two operands at a time become a matrix product between transposes and reshapes.
+"""Einsum: operands are contracted two at a time, as a matrix product between transposes and
+reshapes.
 
-The movement around the product is left to the layout plan, which makes views of it where the
-kernels around can follow.  Sums over labels of a single operand, and diagonals, come first.
+Sums over labels of a single operand, and diagonals, are taken first.  Whether the transposes and
+reshapes around the products become views is left to the layout plan.
 """
 
 from __future__ import annotations

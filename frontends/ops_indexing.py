@@ -1,8 +1,9 @@
 """Gather and scatter: operators whose indices are data.
 
-Indices that are known when the model is compiled are checked then, and few runs of them become
-copies.  Others are looked at when the model runs: a guard on their least and their largest element
-ends a run whose indices are outside of the axis, and kernels leave memory alone there.
+Indices that are known when the model is compiled are checked then, and if they form few contiguous
+runs the gather becomes slice copies.  Indices that come with a run are checked after it: a guard on
+their minimum and maximum raises an error if one is outside of the axis, and the kernels neither
+read nor write for such an index.
 """
 
 from __future__ import annotations

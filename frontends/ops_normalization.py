@@ -1,4 +1,7 @@
-"""Normalizations; those of optional outputs are built for the first output only."""
+"""Normalization operators.
+
+Only their first output is built; a model that reads another output is refused.
+"""
 
 from __future__ import annotations
 

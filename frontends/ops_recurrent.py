@@ -1,7 +1,8 @@
-"""LSTM, GRU and RNN: one product for the inputs of all steps, then a kernel that loops over them.
+"""LSTM, GRU and RNN: one matrix product over the inputs of all time steps, then a kernel that loops
+over the steps.
 
-Each direction is a kernel of its own.  Weights that are known are arranged here; others by kernels
-of transposes and pads.
+Each direction is a kernel of its own.  Weights that are constants are rearranged at import, other
+weights by kernels that transpose and pad.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resize and Upsample: the attributes become exact coordinates, axis by axis."""
+"""Resize and Upsample: the attributes become an exact coordinate transform for each axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that read a tensor at places that are computed: GridSample, RoiAlign, DeformConv."""
+"""Operators that read a tensor at computed positions: GridSample, RoiAlign, DeformConv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Operators whose values depend on places: cumulative sums and products, triangles, identities."""
+"""Operators whose results depend on element positions: cumulative sums and products, triangles,
+identity matrices.
+"""
 
 from __future__ import annotations
 

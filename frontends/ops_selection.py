@@ -1,7 +1,7 @@
-"""Operators that move a part of a tensor, or its elements to several places.
+"""Operators that move a part of a tensor, or move its elements to several positions: Slice, Split,
+Pad, Expand, Tile and the like.
 
-Which elements move is a number when a model is compiled: starts, pads, indices and repeats given as
-inputs must be known by then.
+Starts, pads, sizes and repeats that are inputs of a node must be known when the model is compiled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Operators that move elements, make constants or speak of shapes.
+"""Operators that reshape, transpose, concatenate, make constants or compute shapes.
 
-Shapes are numbers when a model is compiled, so an input that holds one must be known by then.
+Shapes are known when the model is compiled, so an input that holds one must be known by then.
 """
 
 from __future__ import annotations

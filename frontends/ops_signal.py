@@ -1,4 +1,4 @@
-"""DFT and STFT: products with matrices of factors that are made at import."""
+"""DFT and STFT: matrix products with tables of Fourier factors that are made at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NonMaxSuppression."""
+"""NonMaxSuppression: picks boxes by score; the number of results is trimmed at each run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Tensor protos: names are text, extents are sensible, and the data is as long as they say.
+"""Checks of tensor protos: names are text, extents are in range, and the data has the length that
+dtype and extents require.
 
 In: protos from outside, of which nothing is known.  Out: nothing, or `InvalidModel`.  These checks
-come before onnx's own code and before numpy see a tensor: both allocate what the extents ask for,
+run before onnx's own code and numpy read a tensor, because both allocate what the extents ask for,
 whether or not the data is there.
 """
 

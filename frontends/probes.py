@@ -1,9 +1,9 @@
-"""Tiny models of one node, one for each operator, element type and version of its definition.
+"""Models of a single node, one for each operator, element type and version of the operator.
 
 In: an operator's schema and an element type for each of its type variables.  Out: a model that uses
-nothing but the operator, so that import shows whether it takes these types.  What a node needs
-besides its operator (ranks, contents that decide shapes, attributes) stands in `PROBES`; its named
-values become an input or an attribute, whichever the version of the definition has.
+nothing but the operator, so that importing it shows whether these types are supported.  `PROBES`
+says what a node needs besides its operator: ranks, constant inputs, attributes.  A named value
+there becomes an input or an attribute, whichever the version of the operator has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Freedoms that exporters take and onnxruntime grants, removed before onnx's checker sees them.
+"""Repairs of models that deviate from the ONNX standard in ways that onnxruntime accepts.
 
 In: a proto that passed `check_proto` and belongs to this module's caller.  Out: the same model as
-the ONNX standard has it.  Nothing is guessed: what the model computes is what it computed before.
+the standard requires it, for onnx's checker.  Nothing is guessed: the repaired model computes what
+the given one does.
 
     nodes in any order                     sorted; a cycle is `InvalidModel`
     an output listed twice                 listed once

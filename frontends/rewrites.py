@@ -1,9 +1,9 @@
-"""Operators that graphflow itself writes as simpler ones of the standard domain.
+"""Operators that graphflow itself expands into simpler operators of the standard domain.
 
-They come before the bodies that ONNX defines, which for variances subtract large numbers from each
-other: the mean of squares less the square of the mean; or which are wrong for some shapes.  A
-rewrite is a function that adds steps to a `Rewrite`; it reads every attribute and input of the
-node, or refuses the node.
+A rewrite takes precedence over the function by which ONNX defines the operator.  Some of those
+functions compute a variance as the mean of squares minus the squared mean, which cancels for large
+numbers, and some are wrong for some shapes.  A rewrite is a function that adds steps to a
+`Rewrite`; it reads every attribute and input of the node, or refuses the node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sequences and optionals: resolved when a model is imported.
+"""Sequences and optionals, which exist at import only.
 
-A sequence is a list of tensors whose length and order are known, so an operator on one gives
-another list, one of the tensors, or a constant.  Positions that only a run decides are refused.
+A sequence is a list of tensors whose length and order are known, so an operator on a sequence gives
+another sequence, one of its tensors, or a constant.  A position that is only known at run time is
+refused.
 """
 
 from __future__ import annotations

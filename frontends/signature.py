@@ -1,4 +1,4 @@
-"""The inputs and outputs that a model declares, before anything is known of its open dimensions."""
+"""The inputs and outputs that a model declares, with symbolic dimensions still open."""
 
 from __future__ import annotations
 

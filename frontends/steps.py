@@ -1,8 +1,9 @@
-"""What is left to import: ONNX nodes, and questions that earlier nodes answer.
+"""The work list of an import: nodes to import, and expansions that wait for results of earlier
+nodes.
 
-A model's nodes are imported in order.  A node with a body (a function, a branch, a loop) is
-replaced by the nodes of that body, which stand in its place in the same list; so nothing recurses,
-and a node of a body knows the opset that the body was written for.
+Nodes are imported in order.  A node with a body (a function, a branch, a loop) is replaced in the
+list by the nodes of that body, so nothing recurses, and each node keeps the opset that its body was
+written for.
 """
 
 from __future__ import annotations

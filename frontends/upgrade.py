@@ -1,8 +1,8 @@
-"""Opsets from before today's broadcasting, converted by onnx's version converter.
+"""Conversion of opsets 1 to 6 by onnx's version converter.
 
-In: a model whose input shapes are known; large initializers may stand as inputs.  Out: the same
-model in an opset that is built.  Opsets 1 to 6 broadcast only where an attribute says so, and carry
-attributes that only training needed.  What the converter refuses is `UnsupportedOp`.
+In: a model whose input shapes are known; large initializers may be declared as inputs.  Out: the
+same model in a supported opset.  In the old opsets operators broadcast only if an attribute says
+so, and carry attributes that only training needs.  What the converter refuses is `UnsupportedOp`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Graph inputs whose values are taken as known, because they decide shapes.
+"""Graph inputs whose values are fixed at compile time, because shapes depend on them.
 
-In: values by input name, or a tensor whose contents an operator asks for.  Out: the values as the
-model's inputs have them; the graph inputs that an unknown tensor depends on.  What always holds: an
-input taken as known stays an input of the graph, and whoever runs the graph has to give that value.
+In: values by input name; or the name of a tensor whose contents an operator needs.  Out: the values
+in the dtypes and shapes that the model declares; or the error that names the graph inputs on which
+the tensor depends.  What always holds: an input with a fixed value is still an input of the graph,
+and every run has to give exactly that value.
 """
 
 from __future__ import annotations

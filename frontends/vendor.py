@@ -1,8 +1,8 @@
-"""Operators that onnxruntime adds to the standard domain, where ONNX's checker does not know them.
+"""Operators that onnxruntime defines in the standard domain, although ONNX's checker rejects them.
 
-Its optimizer writes LayerNormalization into models older than opset 17, which has it first, and
-SimplifiedLayerNormalization into any model.  While a model is imported these nodes are in
-onnxruntime's own domain; sections that onnxruntime runs have them where it looks for them.
+onnxruntime's optimizer writes LayerNormalization into models of opsets before 17, the first that
+has the operator, and SimplifiedLayerNormalization into any model.  Import moves such nodes to
+onnxruntime's own domain; for sections that onnxruntime runs they are moved back.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The nodes of a model, one after another: each becomes kernels, a constant, or other nodes.
+"""Import of a model's nodes in order: each becomes kernels, a constant, or the nodes of its body.
 
-In: steps.  Out: nodes and values of the operator graph under construction, and the steps that no
-kernel is built for.  Without a fallback those are refused, all operators that are not built at
-once.  With one they are noted as members of sections.  A node with a body then is tried as a whole:
-if a part of the body needs the fallback, everything that the body became is taken back, and the
-node itself is the member; a loop is not cut into pieces for each of its iterations.
+In: import steps.  Out: nodes and values in the operator graph, and the steps that have no kernel.
+Without a fallback these are refused, with one error that names all operators without a kernel.
+With a fallback they become members of sections.  A node with a body is then imported as a
+transaction: if any node of the body needs the fallback, everything that was added for the body is
+undone, and the outer node becomes the member.  So a loop is never split into a section for each of
+its iterations.
 """
 
 from __future__ import annotations

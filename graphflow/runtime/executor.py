@@ -1,8 +1,8 @@
-"""A loaded program: numpy arrays in, numpy arrays out.
+"""Running a program: numpy arrays in, numpy arrays out.
 
-Comes in: a `ProgramSpec` and a number of threads.  What always holds: inputs are checked before
-anything runs; every concurrent run has an arena of its own; a program may be run from any Python
-thread and in forked children, and with the same bits for any number of threads.
+In: a `ProgramSpec` and a number of threads.  What always holds: inputs are checked before anything
+runs; concurrent runs have separate arenas; a program may be run from any Python thread and in
+forked children, and gives the same bits for any number of threads.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The native tables that the driver walks, and the memory of one run.
+"""The native step tables that the driver executes, and the memory of one run.
 
-A `StepTable` is made once for each stretch of a program and shared by all its runs: steps, the
-pointers of their buffers as far as they are known, and where the rest belongs.  An `Arena` is what
-a single run owns: intermediate memory, staging copies of inputs, its own pointers and native jobs.
-What always holds: a table and an arena keep alive everything their addresses point to.
+A `StepTable` is made once for each native phase of a program and shared by all runs.  It holds the
+steps, the pointers of their buffers as far as they are known, and where the others are to be
+written.  An `Arena` belongs to a single run at a time: intermediate memory, staging copies of
+inputs, its own copy of the pointers, and native jobs.  What always holds: a table and an arena keep
+alive everything that their addresses point to.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Kernels that keep some of a tensor's elements, and as many as data says.
+"""Compaction: kernels that keep some elements of a tensor, whose number depends on data.
 
-In: logical shapes.  Out: a PrimFunc whose output has room for all elements; those that are kept
-stand at its beginning, zeros behind them.  How many there are is another kernel's sum.
+In: logical shapes.  Out: a PrimFunc whose output has room for all elements; the kept elements stand
+at its beginning, zeros behind them.  A kernel of its own (`count_of`) counts them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The largest or smallest elements of an axis, in order.
+"""TopK: the indices of the largest or smallest elements of an axis, in order.
 
-In: a logical shape, an axis, how many elements.  Out: a PrimFunc that gives their indices.  The
-order is total: by value, of equal elements the lower index first, and a NaN is larger than every
-number (as numpy sorts).  Either the best elements so far are kept in order in one pass, or all
-elements are ranked by counting those before them, which runs in lanes and threads.
+In: a logical shape, an axis, the number of elements.  Out: a PrimFunc that gives their indices.
+The order is total: by value, of equal elements the lower index first, and a NaN is larger than
+every number (as numpy sorts).  There are two algorithms: insertion into a sorted list of the best
+elements in one pass, or the rank of every element by counting those before it, which vectorizes and
+runs in parallel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reductions over axes, softmax, and where the extreme element of an axis is.
+"""Reductions over axes, softmax, and the index of the maximum or minimum (ArgMax, ArgMin).
 
-In: a logical shape, axes, a kind.  Out: a PrimFunc with parameters x and y.  What is done to a
-reduced element, such as dividing by a count, is a stage of its own; the count is the logical one.
+In: a logical shape, axes, a kind.  Out: a PrimFunc with parameters x and y.  What follows a
+reduction, such as the division of a mean, is a stage of its own and uses the logical count.
 """
 
 from __future__ import annotations

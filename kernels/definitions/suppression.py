@@ -1,7 +1,7 @@
-"""Non-maximum suppression: boxes picked by score, those that overlap a picked one left out.
+"""Non-maximum suppression: picks boxes by score, and drops those that overlap a picked one.
 
-In: how many batches, classes and boxes, and how many may be picked of each class.  Out: a PrimFunc
-that gives the picked boxes, and one that puts them one below the other.
+In: the numbers of batches, classes and boxes, and how many boxes may be picked in each class.  Out:
+a PrimFunc that gives the picked boxes of each class, and one that lists them in consecutive rows.
 """
 
 from __future__ import annotations
