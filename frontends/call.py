@@ -27,7 +27,7 @@ from graphflow.tir import PrimFunc
 
 
 class Call:
-    """An ONNX node: typed attributes, inputs by position, and `emit` for the kernels it becomes."""
+    """An ONNX node during import: attributes, inputs by position, and `emit` to add its kernels."""
 
     def __init__(self, step: Step, context: Context) -> None:
         proto = step.node
@@ -78,7 +78,7 @@ class Call:
         return existing_axis(self.title, axis, len(self.shape(0)))
 
     def value(self, position: int) -> Value:
-        """The input tensor at `position`; a float of 16 bits is given as float32."""
+        """The input tensor at `position`; float16 and bfloat16 tensors are reported as float32."""
         value = self._stored_value(position)
         return replace(value, dtype=WIDE) if value.dtype in HALVES else value
 
@@ -96,7 +96,7 @@ class Call:
         return self.refuse(f"input {name} has dtype {dtype}", f"use one of {', '.join(DTYPES)}")
 
     def stored_dtype(self, position: int = 0) -> str:
-        """The dtype of an input, floats of 16 bits included; for what converts between dtypes."""
+        """The dtype in which an input is stored, also if that is float16 or bfloat16."""
         return self._stored_value(position).dtype
 
     def shape(self, position: int) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ class Call:
         return self.value(position).shape
 
     def dtype(self, position: int = 0) -> str:
-        """The dtype in which an input is computed with: float32 for floats of 16 bits."""
+        """The dtype in which an input is computed with: float32 for float16 and bfloat16."""
         return self.value(position).dtype
 
     def known(self, position: int) -> Array | None:
@@ -113,11 +113,12 @@ class Call:
         return array.astype(WIDE) if array is not None and array.dtype.name in HALVES else array
 
     def constant(self, position: int, role: str, rank: int | None = None) -> Array:
-        """The contents of an input that decides shapes.
+        """The contents of an input on which shapes depend; `role` names it in errors.
 
-        `ValuesNeeded` where they follow from values of graph inputs that are not known,
-        `UnsupportedOp` where they cannot be found out, `InvalidModel` where the input has another
-        rank than the one given; bodies that ONNX itself gives to operators do not all keep to it.
+        Raises `ValuesNeeded` if they follow from values of graph inputs that are not known,
+        `UnsupportedOp` if a run computes them otherwise, and `InvalidModel` if the rank is not
+        `rank`.  Nodes of functions that ONNX defines are exempt from the last, as some of these
+        have other ranks.
         """
         array = self.context.constant(self.inputs[position]) if self.has(position) else None
         if array is None:
@@ -141,7 +142,8 @@ class Call:
         raise UnsupportedOp(f"{self.title}: {what}, which is not built; {remedy}")
 
     def refuse_outputs_from(self, first: int) -> None:
-        """Refuse outputs from position `first` on if anybody reads them; else note them as gone."""
+        """Refuse the outputs from position `first` on if something reads them; else record that
+        they do not exist."""
         for name in self.outputs[first:]:
             if name in self.context.read:
                 self.refuse(f"its output {name} is used", "cut the model before the nodes that do")
@@ -158,12 +160,15 @@ class Call:
         part: str = "",
         open_axis: int | None = None,
     ) -> str:
-        """Add a kernel with one output and give that tensor's name.
+        """Add a kernel with one output and return the name of the output tensor.
 
-        `inputs` are all of the node's unless given, `output` its first; a node that becomes several
-        kernels names each by its `part`.  On an `open_axis` the model may say another extent.  A
-        kernel on float32 may be given tensors of 16 bits: it moves them as they are, or casts are
-        put around it, so that each of the node's results is rounded once.
+        inputs: tensor names; by default all inputs of the node.
+        output: the name of the result; by default the node's first output.
+        part: distinguishes the kernels of a node that becomes several.
+        open_axis: an axis on which the model may declare another extent.
+
+        If tensors are float16 or bfloat16, a kernel on float32 is retyped if it only moves
+        elements; else casts are put around it, so that each result of the node is rounded once.
         """
         result = self.outputs[0] if output is None else output
         self.emit_all(func, self.inputs if inputs is None else inputs, (result,), part, open_axis)
@@ -177,7 +182,7 @@ class Call:
         part: str = "",
         open_axis: int | None = None,
     ) -> None:
-        """Add a kernel with a tensor for each of its outputs; see `emit`."""
+        """Add a kernel with several outputs, named `outputs`; otherwise like `emit`."""
         names = tuple(inputs)
         wanted = [
             self._declared_half(result) if buffer.dtype == WIDE else None
@@ -206,12 +211,13 @@ class Call:
                 self._add(rounding, (name,), (result,), title, open_axis)
 
     def _declared_half(self, result: str) -> str | None:
-        """The type of a tensor that is declared as a float of 16 bits."""
+        """float16 or bfloat16 if the tensor is declared as one of these, else None."""
         declared, _ = self.context.declared.get(result, (None, None))
         return declared if declared in HALVES else None
 
     def _halves(self, func: PrimFunc, names: Sequence[str]) -> list[str]:
-        """The dtypes of the tensors that a kernel reads as float32, if one of them is narrower."""
+        """The stored dtypes of the tensors that a kernel reads as float32; empty if none is a
+        16-bit type."""
         values = self.context.graph.values
         read = [
             values[name].dtype
@@ -221,7 +227,7 @@ class Call:
         return read if any(dtype in HALVES for dtype in read) else []
 
     def _widened(self, name: str) -> str:
-        """The tensor in float32; one cast serves all readers."""
+        """The name of the tensor cast to float32; all readers share one cast."""
         context = self.context
         value = context.graph.values[name]
         if value.dtype not in HALVES:
@@ -248,7 +254,8 @@ class Call:
         self.context.graph.add(Node(name, op, func, names, tuple(outputs), (self.name,)))
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:
-        """Refuse inputs of other element types than the kernel has; ONNX lets some differ."""
+        """Refuse inputs whose dtypes differ from the kernel's; ONNX allows mixed dtypes in some
+        operators."""
         values = self.context.graph.values
         for buffer, name in zip(func.inputs, names, strict=True):
             if name in values and values[name].dtype != buffer.dtype:
@@ -273,7 +280,7 @@ class Call:
         return name
 
     def emit_constant(self, array: Array) -> None:
-        """Let the node's output be `array`, rounded where it is declared as a float of 16 bits."""
+        """Make `array` the node's output, rounded if that is declared as float16 or bfloat16."""
         half = self._declared_half(self.outputs[0])
         if half is not None and array.dtype == WIDE:
             array = array.astype(DTYPES[half])
@@ -290,10 +297,10 @@ class Call:
         count: str,
         part: str = "",
     ) -> None:
-        """Add a kernel whose output has room for more than a run gives along `axis`.
+        """Add a kernel whose output extent along `axis` is an upper bound; a run trims the output.
 
-        How many elements a run gives there is the only element of the integer tensor `count`.
-        `UnsupportedOp` where another node reads the output, as no kernel has such an extent.
+        The integer tensor `count`, of one element, says how many elements a run gives.  Raises
+        `UnsupportedOp` if another node reads the output, as kernels have no extents of that kind.
         """
         if output in self.context.consumed:
             self.refuse(
@@ -308,7 +315,7 @@ class Call:
     def expect(
         self, name: str, dtype: str, shape: tuple[int, ...], open_axis: int | None = None
     ) -> None:
-        """Check a result against what ONNX infers for it, but for the extent of an open axis."""
+        """Check dtype and shape of a result against what ONNX infers, except on `open_axis`."""
         check_dtype(f"{self.title}: tensor {name}", dtype)
         declared_dtype, declared = self.context.declared.get(name, (dtype, None))
         agrees = declared is None or (
@@ -325,7 +332,7 @@ class Call:
             )
 
     def finish(self) -> None:
-        """Refuse attributes that the operator's function did not look at."""
+        """Refuse attributes that the operator's function has not read."""
         if self._unread:
             names = ", ".join(self._unread)
             self.refuse(f"attribute {names}", f"remove it, or convert from opset {self.opset}")

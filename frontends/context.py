@@ -25,7 +25,7 @@ from graphflow.graph import Array, OperatorGraph, Removed
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """An ONNX sequence whose length is known: the element type and the tensors in it."""
+    """A sequence of known length: its element type and the names of its tensors."""
 
     elem_type: int
     names: tuple[str, ...]
@@ -33,7 +33,7 @@ class Tensors:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How much of a graph there was at some time, in numbers of what comes one after another."""
+    """The state of a `Context` at some time, as the length of each of its lists and tables."""
 
     values: int
     nodes: int
@@ -49,14 +49,15 @@ class Mark:
 
 @dataclass(slots=True)
 class Context:
-    """The graph under construction, and the constants that operators may ask for."""
+    """The operator graph under construction, and what is known of the model's tensors."""
 
     graph: OperatorGraph
     opset: int
     declared: dict[str, tuple[str, tuple[int | None, ...] | None]]
-    """dtype and shape of each tensor, as ONNX infers them; None where it does not know."""
+    """dtype and shape of each tensor as ONNX infers them; the shape, or an extent, is None if
+    unknown."""
     read: set[str]
-    """Tensors that a node reads or the graph returns."""
+    """Tensors that a node reads or that the graph returns."""
     taken: set[str] = field(default_factory=set)
     """Names that no new tensor may have."""
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
@@ -64,35 +65,37 @@ class Context:
     folding: Folding = field(default_factory=Folding)
     sequences: dict[str, Tensors] = field(default_factory=dict)
     optionals: dict[str, str | None] = field(default_factory=dict)
-    """For each optional the tensor or sequence in it; None where it is empty."""
+    """For each optional the name of the tensor or sequence in it; None if it is empty."""
     unrolled: int = 0
-    """Nodes that unrolled loops have brought."""
+    """How many nodes were added by unrolling loops."""
     consumed: set[str] = field(default_factory=set)
     """Tensors that a node reads."""
     objects: dict[str, str] = field(default_factory=dict)
-    """Tensors that no kernel can take, and what they are; only foreign nodes read them."""
+    """Values that only foreign nodes can read, with a description: strings, sequences, tensors
+    whose shape is not known."""
     widened: dict[str, str] = field(default_factory=dict)
-    """Tensors of 16 bits that were cast to float32, and the names of those casts."""
+    """For each 16-bit float tensor that was cast to float32, the name of the cast tensor."""
     node_names: set[str] = field(default_factory=set)
     node_order: list[str] = field(default_factory=list)
-    """The same, in the order they were given."""
+    """`node_names` in the order in which they were given."""
     types: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
     """Types of tensors of the model and its bodies, as ONNX infers them."""
     is_inferred: bool = True
-    """Whether ONNX inferred the types of the model as a whole."""
+    """Whether ONNX could infer the types of the whole model at once."""
     trimmed: list[tuple[str, int, str]] = field(default_factory=list)
-    """Outputs of the model that a run cuts along an axis, to the extent in an integer tensor."""
+    """Outputs that a run trims: the output, the axis, and the integer tensor that holds the
+    extent."""
 
     @property
     def known(self) -> dict[str, Array]:
-        """Contents of tensors that cannot change, as far as they are computed."""
+        """The contents of tensors that are constant, as far as they have been computed."""
         return self.folding.known
 
     def add_constant(self, name: str, array: Array) -> None:
-        """Add a tensor whose contents cannot change.
+        """Add a constant tensor.
 
-        One of an element type that kernels do not have is no value of the graph; what is computed
-        from it may be.
+        If kernels do not have its element type it is no value of the graph, but values of the graph
+        may be computed from it at compile time.
         """
         if array.dtype.name in DTYPES:
             self.graph.add_initializer(name, array)
@@ -101,17 +104,18 @@ class Context:
         self.known[name] = array
 
     def add_sequence(self, name: str, sequence: Tensors) -> None:
-        """Note the tensors of a sequence, which is no value of the graph."""
+        """Record the tensors of a sequence; a sequence is no value of the graph."""
         self.sequences[name] = sequence
         self.graph.removed[name] = Removed(f"a sequence of {len(sequence.names)} tensors")
 
     def add_optional(self, name: str, element: str | None) -> None:
-        """Note what an optional holds, which is no value of the graph."""
+        """Record what an optional holds; an optional is no value of the graph."""
         self.optionals[name] = element
         self.graph.removed[name] = Removed("an optional", element)
 
     def type_of(self, name: str) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
-        """Element type and shape of a tensor; `UnsupportedOp` where `name` is none."""
+        """Element type and shape of a tensor; `UnsupportedOp` if `name` is a sequence or an
+        optional."""
         array = self.known.get(name)
         if array is not None:
             return array.dtype, array.shape
@@ -123,9 +127,10 @@ class Context:
         return DTYPES[value.dtype], value.shape
 
     def declare(self, step: Step) -> None:
-        """Ask ONNX for the types of what `step` makes; `InvalidModel` where it refuses the node.
+        """Infer the types of the outputs of `step` by ONNX, and record them.
 
-        Nothing is asked where the type of something that the node reads is not known.
+        Does nothing if the type of an input is not known.  Raises `InvalidModel` if ONNX refuses
+        the node.
         """
         reads = names_read(step.node)
         if any(name not in self.known and name not in self.graph.values for name in reads):
@@ -139,7 +144,7 @@ class Context:
                 self.declared[name] = described
 
     def mark(self) -> Mark:
-        """What there is now; see `undo`."""
+        """The current state, for `undo`."""
         graph = self.graph
         return Mark(
             len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
@@ -148,7 +153,7 @@ class Context:
         )  # fmt: skip
 
     def undo(self, mark: Mark) -> None:
-        """Take everything back that came after `mark`, the latest first."""
+        """Remove everything that was added after `mark`."""
         graph = self.graph
         for name in reversed(self.node_order[mark.nodes :]):
             if name in graph:
@@ -174,11 +179,11 @@ class Context:
         self.unrolled = mark.unrolled
 
     def constant(self, name: str) -> Array | None:
-        """The contents of a tensor, None where a run decides them; see `Folding.constant`."""
+        """The contents of a tensor; None if a run decides them.  See `Folding.constant`."""
         return self.folding.constant(name)
 
     def unique_node_name(self, wanted: str) -> str:
-        """`wanted`, or with a number behind it where a node has that name."""
+        """`wanted`, followed by a number if a node has that name already."""
         name, number = wanted, 0
         while name in self.node_names:
             number += 1
@@ -188,7 +193,7 @@ class Context:
         return name
 
     def unique_tensor_name(self, wanted: str) -> str:
-        """`wanted`, or with a number behind it where the model has such a tensor."""
+        """`wanted`, followed by a number if the model has a tensor of that name."""
         name, number = wanted, 0
         while name in self.graph.values or name in self.declared or name in self.taken:
             number += 1

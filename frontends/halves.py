@@ -21,13 +21,13 @@ from graphflow.tir import (
 )
 
 WIDE = "float32"
-"""What floats of 16 bits are computed in."""
+"""The dtype in which float16 and bfloat16 are computed."""
 
 
 def moved_as_stored(func: PrimFunc, stored: str) -> PrimFunc | None:
-    """`func` with buffers and constants of `stored` instead of float32.
+    """`func` on the dtype `stored` instead of float32.
 
-    None where it computes or compares such elements, or has a constant that `stored` cannot hold.
+    None if it computes with or compares such elements, or has a constant that `stored` cannot hold.
     """
     wide = [buffer for buffer in buffers_of(func) if buffer.dtype == WIDE]
     exchanged = {buffer: replace(buffer, dtype=stored) for buffer in wide}

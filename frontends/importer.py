@@ -71,17 +71,17 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **SIGNAL,
     **WINDOW,
 }
-"""What each ONNX operator of the standard domain becomes."""
+"""The functions that make kernels for the operators of the standard domain."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
-"""Operators that are gone when a model is imported."""
+"""Operators that exist at import only: control flow, sequences, optionals."""
 
 REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
     **REWRITES,
     **CONTRIB,
     **CONTRIB_ATTENTION,
 }
-"""Operators, by domain and name, that become others of the standard domain."""
+"""Operators, by domain and name, that are rewritten as other operators of the standard domain."""
 
 
 def import_model(
@@ -93,12 +93,14 @@ def import_model(
 ) -> OperatorGraph:
     """The operator graph of an ONNX model.
 
-    `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
-    whole inputs; the graph then means something for these values only.  `overridable` names graph
-    inputs whose initializers are defaults and not constants.  Raises `InvalidModel` for a model,
-    shapes or values that are wrong, and `ValuesNeeded` where shapes depend on values that are not
-    given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes part of a
-    section of the graph.
+    input_shapes: full logical shapes for inputs with symbolic dimensions.
+    input_values: whole inputs; the graph is then valid for these values only.
+    overridable: graph inputs whose initializers are defaults and not constants.
+    fallback: whether nodes without a kernel become sections of the graph.
+
+    Raises `InvalidModel` if the model, a shape or a value is wrong, `ValuesNeeded` if shapes depend
+    on values that are not given, and `UnsupportedOp` for nodes without a kernel if there is no
+    fallback.
     """
     model = read_model(model)
     values = fixed_values(model, input_values or {})
@@ -120,10 +122,10 @@ def import_model(
 
 
 def check_supported(model: Model) -> None:
-    """Raise `UnsupportedOp` for what no shapes can make importable.
+    """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
-    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
-    attributes and shapes are supported shows when the model is imported.
+    That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and
+    shapes are supported shows only when the model is imported.
     """
     proto = read_model(model)
     for name, dtype, _ in signature(proto)[0]:
@@ -167,7 +169,11 @@ def _context(loaded: LoadedModel) -> Context:
 
 
 def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Step]) -> None:
-    """Outputs that import has resolved and that are no values: a section makes them, or nobody."""
+    """Let sections make the graph outputs that are sequences or optionals.
+
+    Import resolves these to tensors, so no node is left that makes them.  Raises `UnsupportedOp`
+    without a fallback.
+    """
     context = walk.context
     makers = {name: step for step in steps for name in step.outputs}
     for info in proto.output:
@@ -188,7 +194,7 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Step
 
 
 def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:
-    """Add the sections, and say which inputs and outputs of the model pass kernels by."""
+    """Add the sections, and the inputs and outputs of the model that only sections read or make."""
     context, graph, foreign = walk.context, loaded.graph, walk.foreign
     objects = context.objects
     context.graph.objects_in = tuple(
@@ -224,7 +230,7 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
 
 
 def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
-    """Inputs and initializers as values; with `fallback` others than kernels take as objects."""
+    """Add inputs and initializers as values; with `fallback`, unsupported inputs as objects."""
     names = {info.name for info in loaded.inputs}
     for info in loaded.inputs:
         tensor = info.type.tensor_type
