@@ -33,7 +33,7 @@ def _axis_of(call: Call) -> int | None:
 
 
 def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
-    """The tensor under another shape."""
+    """A kernel that reshapes the tensor `name`; returns the name of its result."""
     value = call.context.graph.values[name]
     if value.shape == shape:
         return name
@@ -41,7 +41,8 @@ def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
 
 
 def _compress(call: Call) -> None:
-    """Without an axis, of all elements in a row; conditions beyond the axis are not looked at."""
+    """Without an axis the input is flattened; conditions beyond the axis are ignored, as in
+    ONNX."""
     axis, shape = _axis_of(call), call.shape(0)
     if len(call.shape(1)) != 1 or call.dtype(1) != "bool":
         raise InvalidModel(
@@ -70,7 +71,7 @@ def _non_zero(call: Call) -> None:
 
 
 def _unique(call: Call) -> None:
-    """Of the slices along an axis, or of all elements; equal ones are found pair by pair."""
+    """Unique slices along an axis, or unique elements; slices are compared pair by pair."""
     axis, ordered, dtype = _axis_of(call), bool(call.attribute("sorted", 1)), call.dtype()
     shape, x = call.shape(0), call.inputs[0]
     ahead: tuple[int, ...] = (prod(shape),)
@@ -98,7 +99,7 @@ def _unique(call: Call) -> None:
 
 
 def _emit_back(call: Call, rows: str, ahead: tuple[int, ...], axis: int, count: str) -> None:
-    """The first output: rows under the shape `ahead`, whose first axis then goes back to `axis`."""
+    """The first output: `rows` reshaped to `ahead`, whose first axis is then moved to `axis`."""
     value = call.context.graph.values[rows]
     if not axis:
         func = reshape(value.shape, ahead, value.dtype)

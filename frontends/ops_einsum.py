@@ -28,7 +28,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A tensor of the graph and a label for each of its axes."""
+    """A tensor of the graph with one label for each axis."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,7 +58,8 @@ def _einsum(call: Call) -> None:
 
 
 def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """Labels of each operand and of the result; axes of an ellipsis count from the last one."""
+    """The labels of each operand and of the result; axes of an ellipsis are numbered from the
+    last."""
     equation = str(call.required("equation")).replace(" ", "")
     left, arrow, right = equation.partition("->")
     texts = left.split(",")
@@ -94,7 +95,8 @@ def _labels(call: Call, text: str, width: int) -> Labels:
 
 
 def _without_repeated(call: Call, operand: _Operand, extents: dict[str, int]) -> _Operand:
-    """The operand without axes of extent 1 that others have longer, and with its diagonals."""
+    """The operand with the diagonals of repeated labels, and without axes of extent 1 that are
+    broadcast."""
     kept = [n == extents[label] for n, label in zip(operand.shape, operand.labels, strict=True)]
     if not all(kept):
         labels = tuple(label for label, keep in zip(operand.labels, kept, strict=True) if keep)
@@ -116,7 +118,7 @@ def _reduced(call: Call, operand: _Operand, labels: Labels, part: str) -> _Opera
 
 
 def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Operand:
-    """The product, summed over the labels of both that nobody wants."""
+    """The product of two operands, summed over the shared labels that are not in `wanted`."""
     both = [label for label in a.labels if label in b.labels]
     batch = tuple(label for label in both if label in wanted)
     depth = tuple(label for label in both if label not in wanted)

@@ -33,15 +33,15 @@ from graphflow.kernels.definitions import (
 
 
 def require_indices(call: Call, position: int, extent: int) -> None:
-    """See to it that each index in an input lies in `-extent <= index < extent`.
+    """Ensure that each index in an input lies in `-extent <= index < extent`.
 
-    InvalidModel where it is known that one does not; else a guard that each run checks.
+    Raises InvalidModel if known indices do not; otherwise adds a guard that is checked at each run.
     """
     require_from(call, position, -extent, extent - 1)
 
 
 def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None:
-    """The same for index tuples, each number of which indexes an axis of its own."""
+    """The same for index tuples, where each number of a tuple indexes another axis."""
     name, shape = call.inputs[position], call.shape(position)
     known = call.known(position)
     if known is None and len(set(extents)) == 1:
@@ -61,7 +61,7 @@ def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None
 def _require_within(
     call: Call, source: str, name: str, interval: tuple[int, int], part: str
 ) -> None:
-    """`name` is the tensor of indices, or that `part` of the tensor `source`."""
+    """`name` is the tensor of indices, which is the part `part` of the tensor `source`."""
     shape, dtype = call.context.graph.values[name].shape, call.context.graph.values[name].dtype
     if 0 in shape:
         return
@@ -89,7 +89,8 @@ def _require_within(
 
 
 def require_from(call: Call, position: int, lo: int, hi: int) -> None:
-    """See to it that each number in an integer input is from `lo` to `hi`, as `require_indices`."""
+    """Ensure, as `require_indices` does, that each number in an integer input is from `lo` to
+    `hi`."""
     source = call.inputs[position]
     _require_within(call, source, source, (lo, hi), "")
 
@@ -109,7 +110,7 @@ def _gather(call: Call) -> None:
 
 
 def _gather_known(call: Call, axis: int, indices: Array) -> None:
-    """Indices of more than one axis are taken in a row, which a reshape follows."""
+    """Indices with several axes are gathered as a vector, and the result is reshaped."""
     shape = call.shape(0)
     if indices.ndim == 0:
         call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
@@ -190,7 +191,8 @@ def _reverse_sequence(call: Call) -> None:
 
 
 def _tensor_scatter(call: Call) -> None:
-    """Updates of a cache from a step on that each batch has; from its beginning without one."""
+    """Writes updates into a cache, for each batch from its own start on, which is 0 if not
+    given."""
     shape, updates = call.shape(0), call.shape(1)
     axis, mode = int(call.attribute("axis", -2)), str(call.attribute("mode", "linear"))
     if mode not in ("linear", "circular"):

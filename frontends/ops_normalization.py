@@ -29,7 +29,7 @@ from graphflow.kernels.definitions import (
 
 
 def _batch_normalization(call: Call) -> None:
-    """Factor and summand a channel, which fold to constants, and one elementwise kernel."""
+    """One multiply-add for each channel; factor and summand are folded to constants."""
     call.attribute("momentum")
     if call.attribute("training_mode", 0):
         raise TrainingOnly(f"{call.title}: training_mode is 1; export the model for inference")
@@ -99,7 +99,8 @@ def _layer_normalization(call: Call) -> None:
 
 
 def _emit_statistics(call: Call, axis: int, epsilon: float, stashed: str) -> None:
-    """The mean over all axes from `axis` on, and one over the deviation, as further outputs."""
+    """Emits the optional outputs: the mean over all axes from `axis` on, and 1 / standard
+    deviation."""
     shape, dtype = call.shape(0), call.dtype()
     first = axis + len(shape) if axis < 0 else axis
     axes = range(first, len(shape))

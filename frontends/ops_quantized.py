@@ -25,7 +25,7 @@ from graphflow.tir import PrimFunc
 
 
 def _quantize(call: Call) -> None:
-    """The output's type is that of the zero point, or an attribute's, or uint8."""
+    """The output dtype is that of the zero point, else that of an attribute, else uint8."""
     wanted = call.attribute("output_dtype", 0) or onnx.TensorProto.UINT8
     target = call.stored_dtype(2) if call.has(2) else dtype_name(wanted)
     check_dtype(f"{call.title}: output", target)
@@ -65,7 +65,7 @@ def _check_scale(call: Call, position: int) -> None:
 
 
 def _dynamic_quantize(call: Call) -> None:
-    """Three outputs: the integers, their scale, their zero point."""
+    """Three outputs: the quantized tensor, its scale, its zero point."""
     shape, source = call.shape(0), call.inputs[:1]
     names = [
         name or call.part_name(role)
@@ -88,7 +88,7 @@ def _dynamic_quantize(call: Call) -> None:
 
 
 def _shifted(call: Call, position: int, zero: int, axis: int, part: str) -> str:
-    """An input minus its zero point, as int32; the name of that tensor."""
+    """The name of an input minus its zero point, as int32."""
     zero_shape = call.shape(zero) if call.has(zero) else None
     func = shifted(call.shape(position), call.dtype(position), zero_shape, axis)
     names = [call.inputs[position]] + ([call.inputs[zero]] if zero_shape is not None else [])
@@ -97,13 +97,13 @@ def _shifted(call: Call, position: int, zero: int, axis: int, part: str) -> str:
 
 
 def _matmul_integer(call: Call) -> None:
-    """Zero points of rows of A, and of columns of B."""
+    """Zero points may be given for each row of A and for each column of B."""
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 1, 3, -1, "b")
     call.emit(matmul(call.shape(0), call.shape(1), "int32"), factors)
 
 
 def _conv_integer(call: Call) -> None:
-    """Padding is the zero point of x; w may have one for each output channel."""
+    """Padding counts as the zero point of x; w may have a zero point for each output channel."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
     call.emit(_convolution(call, 1, False), factors)
 
@@ -132,7 +132,7 @@ def _qlinear_matmul(call: Call) -> None:
 
 
 def _qlinear_conv(call: Call) -> None:
-    """The bias is an int32 of the scale of the products, so it is added to their sum."""
+    """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
     func = _convolution(call, 3, call.has(8))
     total = call.part_name("total")
@@ -147,7 +147,8 @@ def _requantize(
     positions: tuple[int, int, int, int],
     axes: tuple[int, int, int],
 ) -> None:
-    """Scales a sum of products; `positions` are those of three scales and the zero point."""
+    """Scale an integer sum to the output; `positions` are those of three scales and the zero
+    point."""
     *scales, zero = positions
     for position in scales:
         _check_scale(call, position)

@@ -9,15 +9,15 @@ from graphflow.frontends.call import Call
 from graphflow.kernels.definitions import at_ranks, gather_elements, ranks, selected
 
 SELECTED_UP_TO = 1 / 4
-"""The share of an axis up to which the best elements are kept in order.
+"""The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
 
-Keeping k of n takes n comparisons and about k²·ln(n/k) steps to insert elements of random order,
-ranking n² comparisons of which a vector does sixteen at a time.
+Keeping k of n elements takes n comparisons and, in random order, about k²·ln(n/k) steps to insert.
+Ranking takes n² comparisons, sixteen of which run in one vector.
 """
 
 
 def _top_k(call: Call) -> None:
-    """`sorted=0` permits any order, so that the sorted one will do."""
+    """`sorted=0` permits any order, so the results are sorted then too."""
     shape, dtype = call.shape(0), call.dtype()
     axis = call.normalized_axis(int(call.attribute("axis", -1)))
     largest = bool(call.attribute("largest", 1))

@@ -44,7 +44,7 @@ DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RN
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A recurrent node: its extents, and the tensors that its directions share."""
+    """A recurrent node: its extents, and the tensors that both directions use."""
 
     call: Call
     gates: int
@@ -53,9 +53,9 @@ class _Layer:
     features: int
     hidden: int
     flipped: bool
-    """Whether batches come before steps (layout 1)."""
+    """Whether the batch axis comes before the time axis (layout=1)."""
     x: str
-    """The input as (steps · batch, features)."""
+    """The name of the input as (steps · batch, features)."""
 
 
 def _recurrent(op: str, call: Call) -> None:
@@ -108,7 +108,7 @@ def _recurrent(op: str, call: Call) -> None:
 
 
 def _layer(call: Call, gates: int, directions: int) -> _Layer:
-    """The extents, checked; and the input with its steps first."""
+    """The extents of a node, checked, and its input with the time axis first."""
     flipped = bool(call.attribute("layout", 0))
     if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
         raise InvalidModel(f"{call.title}: X, W and R must have three axes")
@@ -144,7 +144,10 @@ def _layer(call: Call, gates: int, directions: int) -> _Layer:
 def _activations(
     call: Call, defaults: tuple[str, ...], directions: int
 ) -> list[tuple[Activation, ...]]:
-    """The functions of each direction; alpha and beta go to those that have them, in order."""
+    """The activation functions of each direction.
+
+    alpha and beta list the parameters in order, for those functions only that have one.
+    """
     given = call.attribute("activations")
     names = [n.decode() if isinstance(n, bytes) else str(n) for n in given or ()]
     names = names or [*defaults] * directions
@@ -171,9 +174,10 @@ def _activations(
 
 
 def _projected(layer: _Layer, d: int, apart: bool) -> str:
-    """`X · Wᵀ + bias` as (steps, batch, gates · hidden): both biases, where they can be added.
+    """`X · Wᵀ + bias` as (steps, batch, gates · hidden).
 
-    With `apart` the recurrent bias of the last gate is left out.
+    The bias is the sum of input and recurrent bias; with `apart` the recurrent bias of the last
+    gate is left out.
     """
     call, width = layer.call, layer.gates * layer.hidden
     weights = _part(call, 1, d, (width, layer.features))
@@ -217,7 +221,7 @@ def _recurrent_bias(layer: _Layer, d: int) -> str:
 
 
 def _panels(layer: _Layer, d: int) -> str:
-    """R as (panels, hidden, gates, lanes), with zeros for the units that the last panel lacks."""
+    """R as (panels, hidden, gates, lanes); units that the last panel lacks have zeros."""
     call, gates, hidden = layer.call, layer.gates, layer.hidden
     panels = -(-hidden // LANES)
     more = panels * LANES - hidden
@@ -238,7 +242,7 @@ def _panels(layer: _Layer, d: int) -> str:
 
 
 def _state(layer: _Layer, position: int, d: int) -> str:
-    """The state at the start, zeros unless given, as (batch, hidden)."""
+    """The initial state of direction `d` as (batch, hidden); zeros if it is not given."""
     call, shape = layer.call, (layer.batch, layer.hidden)
     if not call.has(position):
         return call.add_part(np.zeros(shape, call.dtype()), "start")
@@ -252,7 +256,7 @@ def _state(layer: _Layer, position: int, d: int) -> str:
 
 
 def _part(call: Call, position: int, d: int, shape: tuple[int, ...]) -> str:
-    """Direction `d` of an input whose first axis counts directions, in `shape`."""
+    """Direction `d` of an input whose first axis is the direction, reshaped to `shape`."""
     known = call.known(position)
     if known is not None:
         return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")
@@ -276,7 +280,7 @@ def _reshaped(call: Call, name: str, old: tuple[int, ...], new: tuple[int, ...])
 
 
 def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
-    """Y and the last states from those of each direction."""
+    """Y and the final states, made of those of each direction."""
     call = layer.call
     state = (layer.batch, layer.hidden)
     for position, name in enumerate(call.outputs):

@@ -24,7 +24,7 @@ from graphflow.kernels.definitions import (
 )
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""Names of opset 16, by what they are called since opset 20."""
+"""The mode names since opset 20, by those of opset 16."""
 
 
 def _grid_sample(call: Call) -> None:
@@ -46,7 +46,8 @@ def _grid_sample(call: Call) -> None:
 
 
 def _roi_align(call: Call) -> None:
-    """Without a `sampling_ratio` bins have as many points as they are long; a guard bounds them."""
+    """Without a `sampling_ratio` the number of points depends on the size of a bin; a guard bounds
+    it."""
     shape, rois = call.shape(0), call.shape(1)
     mode = str(call.attribute("mode", "avg"))
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
@@ -87,7 +88,7 @@ def _roi_align(call: Call) -> None:
 
 
 def _deform_conv(call: Call) -> None:
-    """The taps of each window gathered into columns, and a convolution of 1·1 over these."""
+    """Gathers the taps of each window into columns, and convolves these with a kernel of 1x1."""
     shape, weight, offsets = call.shape(0), call.shape(1), call.shape(2)
     if len(shape) != 4:
         call.refuse(f"data of rank {len(shape)}", "use two spatial axes")

@@ -25,7 +25,7 @@ def _cumulative(op: ReduceOp, call: Call) -> None:
 
 
 def _trilu(call: Call) -> None:
-    """The diagonal may be known when the model is compiled, or at run time only."""
+    """The diagonal may be known at compile time, or may be an input of the kernel."""
     shape, dtype, upper = call.shape(0), call.dtype(), bool(call.attribute("upper", 1))
     known = call.known(1)
     if not call.has(1) or known is not None:

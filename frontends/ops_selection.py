@@ -26,7 +26,7 @@ def _numbers(call: Call, position: int, role: str) -> tuple[int, ...]:
 
 
 def _slice(call: Call) -> None:
-    """Attributes before opset 10, inputs since; bounds count and clamp as in numpy."""
+    """Parameters are attributes before opset 10, inputs since; bounds are clamped as in numpy."""
     shape = call.shape(0)
     steps: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
@@ -53,7 +53,7 @@ def _slice(call: Call) -> None:
 
 
 def _split(call: Call) -> None:
-    """One kernel for each output, so that each is a view where layouts allow."""
+    """One kernel for each output, so that each can be a view if layouts allow."""
     shape, axis = call.shape(0), call.normalized_axis(call.attribute("axis", 0))
     sizes = _split_sizes(call, shape[axis])
     if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
@@ -89,7 +89,8 @@ def _split_sizes(call: Call, extent: int) -> Sequence[int]:
 
 
 def _pad(call: Call) -> None:
-    """Attributes before opset 11, inputs since; pads list all begins, then all ends."""
+    """Parameters are attributes before opset 11, inputs since; pads list all begins, then all
+    ends."""
     shape = call.shape(0)
     mode = call.attribute("mode", "constant")
     value: float | tuple[int, ...] = 0.0

@@ -19,8 +19,11 @@ from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
 def axes_of(call: Call, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
-    """The axes from the attribute, since opset `input_since` from input 1, which has the rank given
-    (None: any); None if not given."""
+    """The axes that a node names; None if it names none.
+
+    They are an attribute before opset `input_since`, and input 1 since, which must have rank `rank`
+    (None: any).
+    """
     if call.opset < input_since:
         axes = call.attribute("axes")
         return None if axes is None else tuple(axes)

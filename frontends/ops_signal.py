@@ -22,7 +22,7 @@ from graphflow.kernels.definitions import (
 )
 
 LARGEST = 1 << 26
-"""Factors of the largest transform that is made as a product: 256 MiB of float32."""
+"""The most factors of a transform that is computed as a matrix product: 256 MiB of float32."""
 
 
 def _scalar(call: Call, position: int, role: str) -> int | None:
@@ -32,7 +32,7 @@ def _scalar(call: Call, position: int, role: str) -> int | None:
 
 
 def _dft(call: Call) -> None:
-    """The axis is an attribute before opset 20, the third input since."""
+    """The axis is an attribute before opset 20, and the third input since."""
     shape = call.shape(0)
     inverse = bool(call.attribute("inverse", 0))
     onesided = bool(call.attribute("onesided", 0))
@@ -108,7 +108,7 @@ def _factors(
 def _transformed(
     call: Call, name: str, lead: tuple[int, ...], factors: NDArray[np.float64]
 ) -> tuple[str, tuple[int, ...]]:
-    """The product of (lead…, elements, parts) with the factors, and its shape."""
+    """The product of a signal (lead…, elements, parts) with the factors: its name and its shape."""
     given, parts, outputs, of_output = factors.shape
     dtype, rows = call.dtype(), prod(lead)
     table = call.add_part(

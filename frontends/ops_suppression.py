@@ -10,7 +10,7 @@ from graphflow.kernels.definitions import box_sides, count_of, listed_boxes, pic
 
 
 def _non_max_suppression(call: Call) -> None:
-    """How many boxes may be picked of a class decides the shape, and must be known."""
+    """The largest number of boxes for each class decides an extent, so it must be known."""
     boxes, scores = call.shape(0), call.shape(1)
     centered = bool(call.attribute("center_point_box", 0))
     fits = len(boxes) == len(scores) == 3 and boxes[2] == 4
@@ -39,7 +39,7 @@ def _non_max_suppression(call: Call) -> None:
 
 
 def _one_element(call: Call, position: int) -> str:
-    """A threshold as a vector of one element; some models have a scalar."""
+    """A threshold as a vector of one element; models have scalars too."""
     given = call.value(position)
     if given.shape == (1,):
         return given.name

@@ -30,7 +30,7 @@ from graphflow.kernels.definitions import (
 
 @dataclass(frozen=True, slots=True)
 class WindowAttributes:
-    """Window attributes, one number a spatial axis; `pads` are all begins, then all ends."""
+    """Window attributes, one number for each spatial axis; `pads` are all begins, then all ends."""
 
     strides: tuple[int, ...]
     pads: tuple[int, ...]
@@ -80,7 +80,10 @@ def _same_pads(
     dilations: Sequence[int],
     upper: bool,
 ) -> tuple[int, ...]:
-    """Pads that make `ceil(extent / stride)` outputs; the odd one goes to the end if `upper`."""
+    """Pads for `ceil(extent / stride)` outputs.
+
+    Where their sum is odd, the larger half is at the end if `upper`, else at the beginning.
+    """
     begins, ends = [], []
     for extent, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
         outputs = -(-extent // stride)
@@ -167,7 +170,10 @@ def _max_pool(call: Call) -> None:
 
 
 def _max_unpool(call: Call) -> None:
-    """Indices count in the tensor that was pooled; an `output_shape` that is larger pads it."""
+    """Indices are positions in the tensor that was pooled.
+
+    A larger `output_shape` pads that tensor with zeros.
+    """
     shape = call.shape(0)
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)

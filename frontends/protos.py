@@ -17,7 +17,8 @@ from graphflow.graph import Array
 
 
 def check_dtype(what: str, dtype: str) -> None:
-    """Raise `UnsupportedOp` where kernels have no such element type."""
+    """Raise `UnsupportedOp` for an element type that kernels do not have; `what` names the
+    tensor."""
     if dtype not in DTYPES:
         raise UnsupportedOp(
             f"{what} has dtype {dtype}, which is not built; use one of {', '.join(DTYPES)}"
@@ -25,7 +26,8 @@ def check_dtype(what: str, dtype: str) -> None:
 
 
 def dtype_name(elem_type: int) -> str:
-    """numpy's name of an ONNX element type; InvalidModel for a number that stands for none."""
+    """numpy's name of an ONNX element type; `InvalidModel` for a number that ONNX does not
+    define."""
     if elem_type not in onnx.helper.get_all_tensor_dtypes():
         raise InvalidModel(
             f"a tensor has the element type {elem_type}, which ONNX {onnx.__version__} does not "
@@ -38,7 +40,10 @@ def dtype_name(elem_type: int) -> str:
 def declared_type(
     info: onnx.ValueInfoProto,
 ) -> tuple[str, tuple[int | None, ...] | None] | None:
-    """Element type and shape of a tensor, as far as they are stated; None where it is none."""
+    """The declared dtype and shape of a tensor; None if no dtype is declared or it is no tensor.
+
+    The shape is None if it is not declared, an extent is None if it is symbolic.
+    """
     tensor = info.type.tensor_type
     if not tensor.elem_type:
         return None
@@ -50,13 +55,13 @@ def declared_type(
 
 
 def tensor_array(tensor: onnx.TensorProto, what: str) -> Array:
-    """A tensor proto as numpy; `UnsupportedOp` for element types that kernels do not have."""
+    """A tensor proto as an array; `UnsupportedOp` if kernels do not have its element type."""
     check_dtype(what, dtype_name(tensor.data_type))
     return known_array(tensor, what)
 
 
 def known_array(tensor: onnx.TensorProto, what: str) -> Array:
-    """A tensor proto as numpy, whatever its element type; `InvalidModel` where it is damaged."""
+    """A tensor proto of any element type as an array; `InvalidModel` if its data is damaged."""
     # Protos hand out read-only views into their bytes; those are fine, nothing here writes.
     try:
         array: Array = numpy_helper.to_array(tensor)

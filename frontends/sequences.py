@@ -24,7 +24,7 @@ Resolver = Callable[[Step, Context], Sequence[Item] | None]
 
 
 MOST_PARTS = 1000
-"""Tensors that one node makes of another; each is a node, and one of 100,000 takes minutes."""
+"""The most tensors that one node may make: each is made by a node, and 100,000 take minutes."""
 
 
 def _elem_type(name: str, context: Context) -> int:
@@ -55,7 +55,10 @@ def _number(step: Step, position: int, context: Context) -> Array:
 
 
 def _position(step: Step, operand: int, length: int, context: Context, end: int = 0) -> int:
-    """The place in a sequence of `length` that an input names; `end` is 1 where one past is one."""
+    """The position in a sequence of `length` that an input names, counted from the front.
+
+    With `end` 1 the position behind the last tensor is valid too.
+    """
     place = int(only_element(step, _number(step, operand, context), "its position", "iu"))
     if not -length <= place < length + end:
         raise InvalidModel(f"{step}: position {place} is not in a sequence of {length} tensors")
@@ -149,7 +152,7 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
 
 
 def _sizes(step: Step, extent: int, context: Context) -> list[int]:
-    """The extents of the parts: equal ones with a shorter last, those listed, or ones."""
+    """The extents of the parts: equal ones with a shorter last part, a given list, or all 1."""
     if not step.input(1):
         return [1] * extent
     split = _number(step, 1, context)
@@ -164,7 +167,8 @@ def _sizes(step: Step, extent: int, context: Context) -> list[int]:
 
 
 def _identity(step: Step, context: Context) -> Sequence[Item] | None:
-    """Another name of a sequence or an optional; None for a tensor, which has a kernel."""
+    """Another name for a sequence or an optional; None for a tensor, for which there is a
+    kernel."""
     source, result = step.input(0), step.node.output[0]
     if source in context.optionals:
         context.add_optional(result, context.optionals[source])
@@ -211,4 +215,7 @@ SEQUENCES: dict[str, Resolver] = {
     "OptionalHasElement": _has_element,
     "OptionalGetElement": _get_element,
 }
-"""What each operator on sequences becomes; None where it is none on sequences after all."""
+"""The function for each operator on sequences.
+
+It returns None if the node has tensors only, which a kernel handles.
+"""

@@ -12,13 +12,13 @@ from graphflow.frontends.protos import dtype_name, tensor_array
 from graphflow.graph import Array
 
 Declared: TypeAlias = "tuple[str, str, tuple[int | str, ...] | None]"
-"""Name, dtype and extents of a tensor; a dimension without a number has its name, or `?`."""
+"""Name, dtype and extents of a tensor; a symbolic dimension has its name, or `?`."""
 
 
 def signature(
     proto: onnx.ModelProto, overridable: Collection[str] = ()
 ) -> tuple[tuple[Declared, ...], tuple[Declared, ...]]:
-    """The inputs that a caller may set, and the outputs."""
+    """The inputs that a caller may set, and the outputs, as the model declares them."""
     graph, settable = proto.graph, settable_inputs(proto, overridable)
     inputs = {info.name: info for info in graph.input}
     return _declared([inputs[name] for name in settable]), _declared(graph.output)

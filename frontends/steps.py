@@ -21,10 +21,10 @@ from onnx import helper
 from graphflow.errors import InvalidModel
 
 WRITTEN_FOR = 20
-"""The opset of the nodes that graphflow's own rewrites make."""
+"""The opset for which graphflow's own rewrites are written."""
 
 ANY_NUMBER = ""
-"""In place of numpy's letters for kinds of dtypes: every kind will do."""
+"""Accepts all dtypes, where otherwise numpy's letters for kinds of dtypes are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,20 @@ class Step:
 
     node: onnx.NodeProto
     name: str
-    """Its name in messages; a node of a body has the name of its outer node in front."""
+    """The name for messages; nodes of a body have the outer node's name as a prefix."""
     opsets: Mapping[str, int]
     """The version of each operator set that the node was written for."""
     origin: str = ""
-    """The outermost node whose body this node belongs to, as text; empty for the model's own."""
+    """The outermost node whose body contains this node, as text; empty for the model's own
+    nodes."""
     guard: str = ""
-    """The `If` node that may discard the results, as text: then the node must not fail."""
+    """The `If` node, as text, that may discard the results of this node, which therefore must not
+    fail."""
     depth: int = 0
-    """The number of bodies around the node."""
+    """The number of bodies that enclose the node."""
     trusted: bool = False
-    """Whether ONNX wrote the node: its bodies do not all agree with its own type inference."""
+    """Whether the node is from a function that ONNX defines; some of these contradict ONNX's own
+    type inference."""
 
     @property
     def op(self) -> str:
@@ -98,14 +101,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Steps that follow from what the steps in front of it give."""
+    """Steps that can be made only when earlier steps have been imported."""
 
     step: Step
     """The node whose body is imported."""
     reads: tuple[str, ...]
-    """Tensors that must exist by then."""
+    """The tensors that the steps depend on."""
     writes: tuple[str, ...]
-    """Tensors that its steps make."""
+    """The tensors that the steps make."""
     steps: Callable[[], Sequence[Item]]
 
 
@@ -115,7 +118,7 @@ Item: TypeAlias = Step | After
 def derived(
     step: Step, op: str, inputs: Sequence[str], outputs: Sequence[str], part: str, **attributes: Any
 ) -> Step:
-    """A node of the standard domain that does a part of what `step` says."""
+    """A node of the standard domain that computes a part of `step`."""
     node = helper.make_node(op, inputs, outputs, **attributes)
     return Step(
         node,
@@ -129,7 +132,7 @@ def derived(
 
 
 def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Every tensor name that occurs in `nodes` and in the graphs that they hold."""
+    """All tensor names in `nodes` and in their subgraphs."""
     names: set[str] = set()
     for node in nodes:
         names.update(node.input, node.output)
@@ -143,7 +146,7 @@ def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 
 def names_read(proto: onnx.NodeProto) -> tuple[str, ...]:
-    """The tensors of the graph that a node reads, in its subgraphs too; each once."""
+    """The tensors of the enclosing graph that a node and its subgraphs read, each once."""
     return tuple(dict.fromkeys(_names_read(proto)))
 
 
@@ -158,7 +161,7 @@ def _names_read(proto: onnx.NodeProto) -> Iterator[str]:
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs that are attributes of `node`."""
+    """The graphs among the attributes of `node`."""
     graphs: list[onnx.GraphProto] = []
     for attribute in node.attribute:
         if attribute.HasField("g"):
