@@ -238,7 +238,7 @@ def test_nodes_that_agree_to_a_pin_only_one_by_one_are_both_named(
         graph: OperatorGraph, *arguments: Any, relaxed: Set[str] = frozenset(), **named: Any
     ) -> Candidates:
         found = enumerate_candidates(graph, *arguments, relaxed=relaxed, **named)
-        pins = arguments[2]
+        pins = arguments[1]
         held = {
             n.name for n in graph.nodes if n.op == "concat" and not pins.keys().isdisjoint(n.inputs)
         }
