@@ -39,7 +39,7 @@ from graphflow.store import MOST_BYTES, Store
 from graphflow.tir import Buffer, PrimFunc
 from graphflow.trace import Trace
 
-PACKAGES = ("arith", "codegen", "layout", "lower", "schedule", "tir")
+PACKAGES = ("arith", "codegen", "cost", "layout", "lower", "schedule", "tir")
 MODULES = ("digest", "dtypes", "errors", "kernel_cache", "store", "target")
 """What kernels are made by, below graphflow's folder, besides `kernels`."""
 
