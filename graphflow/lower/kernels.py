@@ -32,7 +32,7 @@ from graphflow.kernels.recipes import (
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
-from graphflow.schedule import Rewrite, Schedule, require_in_bounds
+from graphflow.schedule import Rewrite, Schedule, reason_of, require_in_bounds
 from graphflow.target import Target
 from graphflow.tir import (
     EXPANDED,
@@ -142,7 +142,7 @@ def _schedule(task: KernelTask) -> Schedule:
     except ScheduleError as refusal:
         if not isinstance(task.recipe, Tiled) or task.claimed is not None:
             raise
-        reason = str(refusal).partition("\nin\n")[0]
+        reason = reason_of(refusal)
         made = build(task.definition, task.placements, Staged(), task.target)
         first = Schedule.of(task.definition).apply(instead_of_tile, reason)
         return replace(made, steps=(*first.steps, *made.steps))

@@ -10,7 +10,15 @@ from graphflow.schedule.conditions import (
     simplify_kernel,
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
-from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
+from graphflow.schedule.frame import (
+    Handle,
+    Rewrite,
+    Schedule,
+    Step,
+    StepRefused,
+    reason_of,
+    replay,
+)
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
     LayoutGiven,
@@ -41,6 +49,7 @@ from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
+    "Handle",
     "LayoutGiven",
     "Marked",
     "PadFunction",
@@ -49,6 +58,7 @@ __all__ = [
     "Rewrite",
     "Schedule",
     "Step",
+    "StepRefused",
     "UnstatedPadding",
     "absorb_padding",
     "assume_finite",
@@ -73,6 +83,7 @@ __all__ = [
     "marked_stage",
     "mult_loops",
     "parallelize_loop",
+    "reason_of",
     "remove_branching_through_overcompute",
     "reorder_loops",
     "replay",
