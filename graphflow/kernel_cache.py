@@ -52,6 +52,7 @@ class _Entry:
     definition: PrimFunc | None
     scheduled: PrimFunc
     steps: tuple[Step, ...]
+    refusals: tuple[str, ...]
     extent: int
     workspace: tuple[Buffer, ...]
     proofs: tuple[Proof, ...]
@@ -67,6 +68,7 @@ class _Entry:
             None if own else schedule.definition,
             schedule.func,
             schedule.steps,
+            schedule.refusals,
             kernel.extent,
             kernel.workspace,
             kernel.proofs,
@@ -76,7 +78,7 @@ class _Entry:
     def kernel(self, task: KernelTask) -> LoweredKernel:
         """The kernel, as the task calls it."""
         definition = task.definition if self.definition is None else self.definition
-        schedule = Schedule(definition, self.scheduled, self.steps)
+        schedule = Schedule(definition, self.scheduled, self.steps, self.refusals)
         func = replace(self.func, name=task.symbol)
         return LoweredKernel(
             task.symbol, func, schedule, self.extent, self.workspace, self.proofs, task

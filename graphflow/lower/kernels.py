@@ -145,7 +145,8 @@ def _schedule(task: KernelTask) -> Schedule:
         reason = reason_of(refusal)
         made = build(task.definition, task.placements, Staged(), task.target)
         first = Schedule.of(task.definition).apply(instead_of_tile, reason)
-        return replace(made, steps=(*first.steps, *made.steps))
+        steps, refusals = (*first.steps, *made.steps), (reason, *made.refusals)
+        return replace(made, steps=steps, refusals=refusals)
 
 
 def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:

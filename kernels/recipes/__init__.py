@@ -7,13 +7,14 @@ from graphflow.kernels.recipes.alternative import (
     Link,
     Padding,
     Recipe,
+    RefusedVariant,
     Scheduled,
     Staged,
     Tiled,
     View,
     Work,
 )
-from graphflow.kernels.recipes.alternatives import alternatives
+from graphflow.kernels.recipes.alternatives import alternatives, refused_variants
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms, placed_form
 from graphflow.kernels.recipes.halo import asked_of
@@ -45,6 +46,7 @@ __all__ = [
     "Panel",
     "Placements",
     "Recipe",
+    "RefusedVariant",
     "Run",
     "Scheduled",
     "Staged",
@@ -63,5 +65,6 @@ __all__ = [
     "memory_key",
     "moves_of",
     "placed_form",
+    "refused_variants",
     "run_of",
 ]

@@ -118,6 +118,14 @@ class Work:
     written: int
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedVariant:
+    """A form that a kernel does not have: what it would have been, and why it cannot be made."""
+
+    form: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Alternative:
     """One possible form of a kernel: claims that flow decides by, and the recipe that keeps them.
