@@ -30,7 +30,7 @@ from graphflow.codegen import renamed
 from graphflow.digest import SIZE, Digests
 from graphflow.kernels import recipes
 from graphflow.lower import KernelTask, LoweredKernel
-from graphflow.schedule import Schedule, Step
+from graphflow.schedule import Refusal, Schedule, Step
 from graphflow.store import MOST_BYTES, Store
 from graphflow.tir import Buffer, PrimFunc
 from graphflow.trace import Trace
@@ -52,7 +52,7 @@ class _Entry:
     definition: PrimFunc | None
     scheduled: PrimFunc
     steps: tuple[Step, ...]
-    refusals: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
     extent: int
     workspace: tuple[Buffer, ...]
     proofs: tuple[Proof, ...]

@@ -69,7 +69,7 @@ def test_places_that_simplification_takes_away_are_gone() -> None:
     first, second, third = s.made["axes"]
     assert s[c] == s[third] == "p2"
     assert s.present((n, first, second)) == ()
-    with pytest.raises(ScheduleError, match="p0 is gone: sequential_buffer_access.* made it and"):
+    with pytest.raises(ScheduleError, match=r"p0 is gone: sequential_buffer_access.* made it and"):
         s.loop(first)
 
 

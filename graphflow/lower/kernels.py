@@ -32,7 +32,7 @@ from graphflow.kernels.recipes import (
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
-from graphflow.schedule import Rewrite, Schedule, reason_of, require_in_bounds
+from graphflow.schedule import Refusal, Rewrite, Schedule, require_in_bounds
 from graphflow.target import Target
 from graphflow.tir import (
     EXPANDED,
@@ -142,9 +142,9 @@ def _schedule(task: KernelTask) -> Schedule:
     except ScheduleError as refusal:
         if not isinstance(task.recipe, Tiled) or task.claimed is not None:
             raise
-        reason = reason_of(refusal)
+        reason = Refusal.of(refusal)
         made = build(task.definition, task.placements, Staged(), task.target)
-        first = Schedule.of(task.definition).apply(instead_of_tile, reason)
+        first = Schedule.of(task.definition).apply(instead_of_tile, str(reason))
         steps, refusals = (*first.steps, *made.steps), (reason, *made.refusals)
         return replace(made, steps=steps, refusals=refusals)
 

@@ -12,11 +12,11 @@ from graphflow.schedule.conditions import (
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import (
     Handle,
+    Refusal,
     Rewrite,
     Schedule,
     Step,
     StepRefused,
-    reason_of,
     replay,
 )
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
@@ -55,6 +55,7 @@ __all__ = [
     "PadFunction",
     "PadGiven",
     "PadValue",
+    "Refusal",
     "Rewrite",
     "Schedule",
     "Step",
@@ -83,7 +84,6 @@ __all__ = [
     "marked_stage",
     "mult_loops",
     "parallelize_loop",
-    "reason_of",
     "remove_branching_through_overcompute",
     "reorder_loops",
     "replay",

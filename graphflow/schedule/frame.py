@@ -19,6 +19,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from graphflow.arith import Proof
 from graphflow.errors import ScheduleError
+from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.places import (
     find_loop,
     fresh_name,
@@ -86,21 +87,46 @@ class Handle:
         return self.name
 
 
-class StepRefused(ScheduleError):
-    """A primitive refused: the step, the reason, and the kernel that it was applied to."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A step that was refused, the reason, and by which proof that fails, if it is one.
 
-    def __init__(self, step: str, reason: str, func: PrimFunc) -> None:
-        super().__init__(step, reason, func)
-        self.step, self.reason, self.func = step, reason, func
+    There is no step where what was asked before it, such as the bounds of a loop, was refused.
+    """
+
+    step: str
+    reason: str
+    proof: Proof | None = None
+
+    def __str__(self) -> str:
+        """The step and the reason, without the proof."""
+        return f"{self.step}: {self.reason}" if self.step else self.reason
+
+    @staticmethod
+    def of(error: ScheduleError) -> Refusal:
+        """What an error says, without the kernel's text."""
+        if isinstance(error, StepRefused):
+            return error.refusal
+        if isinstance(error, Unproven):
+            return Refusal("", error.reason, error.proof)
+        return Refusal("", str(error))
+
+
+class StepRefused(ScheduleError):
+    """A primitive refused: which step and why, and the kernel that it was applied to."""
+
+    def __init__(self, refusal: Refusal, func: PrimFunc) -> None:
+        super().__init__(refusal, func)
+        self.refusal, self.func = refusal, func
 
     def __str__(self) -> str:
         # Most refusals are of steps that were only tried, so the text is made on demand.
-        return f"{reason_of(self)}\nin\n{to_text(self.func)}"
+        because = f": {_proof_text(self.refusal.proof)}" if self.refusal.proof else ""
+        return f"{self.refusal}{because}\nin\n{to_text(self.func)}"
 
 
-def reason_of(error: ScheduleError) -> str:
-    """The message of a refusal: the step and why it was refused, without the kernel's text."""
-    return f"{error.step}: {error.reason}" if isinstance(error, StepRefused) else str(error)
+def _proof_text(proof: Proof) -> str:
+    return f"{proof.claim} ({proof.method}: {proof.reason})"
 
 
 def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
@@ -135,13 +161,13 @@ class Schedule:
     """A kernel under transformation: the definition, the kernel now, and the steps between.
 
     `made` holds the handles of what the last step made, by role; each primitive documents its
-    roles.  `refusals` are the reasons of what was attempted and refused, in that order.
+    roles.  `refusals` are the steps that were attempted and refused, in that order.
     """
 
     definition: PrimFunc
     func: PrimFunc
     steps: tuple[Step, ...] = ()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -165,7 +191,8 @@ class Schedule:
             done = primitive(self.func, *arguments, **options)
         except ScheduleError as error:
             step = Step(primitive, arguments, tuple(options.items()), (), {})
-            raise StepRefused(str(step), str(error), self.func) from None
+            refusal = replace(Refusal.of(error), step=str(step))
+            raise StepRefused(refusal, self.func) from None
         if done.func is self.func:
             return replace(self, made={}) if self.made else self
         places = _moved(self.func, done)
@@ -205,8 +232,8 @@ class Schedule:
 
     def refusing(self, error: ScheduleError) -> Schedule:
         """This schedule, with the reason of `error` among what was refused."""
-        reasons = dict.fromkeys((*self.refusals, reason_of(error)))
-        return replace(self, refusals=tuple(reasons), made={})
+        refusals = dict.fromkeys((*self.refusals, Refusal.of(error)))
+        return replace(self, refusals=tuple(refusals), made={})
 
     def handle(self, name: str) -> Handle:
         """The place that is called `name` now; ScheduleError where there is none."""
@@ -270,11 +297,14 @@ class Schedule:
         return fresh_name(wanted, lambda name: has_place(self.func, name))
 
     def trace(self) -> str:
-        """The steps as text, one a line, each followed by its proofs."""
+        """The steps as text, one a line, each followed by its proofs; then what was refused."""
         lines: list[str] = []
         for step in self.steps:
             lines.append(str(step))
             lines += [f"    {proof}" for proof in step.proofs]
+        for refusal in self.refusals:
+            lines.append(f"refused: {refusal}")
+            lines += [f"    {_proof_text(refusal.proof)}"] if refusal.proof else []
         return "\n".join(lines)
 
     def _names(self, place: Handle) -> tuple[str, ...]:

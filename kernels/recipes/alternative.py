@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from graphflow.kernels.recipes.tile import Tiling
 from graphflow.layout import Demand, Layout
+from graphflow.schedule import Refusal
 from graphflow.tir import PrimFunc
 
 
@@ -123,7 +124,7 @@ class RefusedVariant:
     """A form that a kernel does not have: what it would have been, and why it cannot be made."""
 
     form: str
-    reason: str
+    reason: Refusal
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.movement import offered_views
 from graphflow.kernels.recipes.placing import Given, Offered, Offers
 from graphflow.layout import Equal, Family, Layout, families
-from graphflow.schedule import PadValue, reason_of
+from graphflow.schedule import PadValue, Refusal
 from graphflow.target import Target
 from graphflow.tir import PrimFunc, Store, Undef, sites
 
@@ -101,7 +101,7 @@ def _usable(
         if written:
             build(definition, _placements(definition, form, 0), form.recipe, target)
     except ScheduleError as error:
-        return RefusedVariant(form.name, reason_of(error))
+        return RefusedVariant(form.name, Refusal.of(error))
     whole = all(
         site.domain.where == TRUE
         for site in sites(made.func.body)

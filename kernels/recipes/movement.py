@@ -44,6 +44,7 @@ from graphflow.layout import (
     logical_vars,
     row_major,
 )
+from graphflow.schedule import Refusal
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer, Load, PrimFunc, Store, sites
 
@@ -290,7 +291,7 @@ def _renamed(
         read = None if given.is_padded else _read_as(given, store, load)
         if read is None:
             continue
-        if isinstance(read, str):
+        if isinstance(read, Refusal):
             yield RefusedVariant(f"view of {given.describe()}", read)
             continue
         if source.size == output.size:
@@ -319,7 +320,7 @@ def _view(layouts: dict[str, Layout], name: str, view: View) -> Alternative:
     return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, FREE, True)
 
 
-def _read_as(part: Layout, store: Store, load: Load) -> Layout | str | None:
+def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
     """The layout of the stored buffer in the memory of the loaded one.
 
     None where it has no name for each of its places, the reason where no such map has an inverse.
@@ -339,7 +340,7 @@ def _read_as(part: Layout, store: Store, load: Load) -> Layout | str | None:
         index_map = IndexMap.from_function(len(shape), place, shape)
         return Layout.of(index_map, shape, part.physical_shape)
     except ScheduleError as error:
-        return str(error)
+        return Refusal.of(error)
 
 
 def _joined(layout: Layout) -> Layout:

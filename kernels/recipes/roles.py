@@ -10,7 +10,7 @@ from math import prod
 from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.form import join_axes, merge_stages
-from graphflow.schedule import Schedule, reason_of
+from graphflow.schedule import Refusal, Schedule
 from graphflow.tir import (
     Access,
     Allocate,
@@ -97,14 +97,14 @@ def roles_of(definition: PrimFunc) -> Roles | None:
     return found if isinstance(found, Roles) else None
 
 
-def refused_roles(definition: PrimFunc) -> str | None:
+def refused_roles(definition: PrimFunc) -> Refusal | None:
     """Why the stages of a kernel of one output are not joined to one nest, if a step refused to."""
     found = _roles_or_refusal(definition)
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, Refusal) else None
 
 
 @lru_cache(maxsize=4096)
-def _roles_or_refusal(definition: PrimFunc) -> Roles | str | None:
+def _roles_or_refusal(definition: PrimFunc) -> Roles | Refusal | None:
     if len(definition.outputs) != 1 or definition.callee is not None:
         return None
     if matched_variables(definition.body):
@@ -115,7 +115,7 @@ def _roles_or_refusal(definition: PrimFunc) -> Roles | str | None:
     try:
         merged = merge_stages(schedule).func
     except ScheduleError as error:
-        return reason_of(error)
+        return Refusal.of(error)
     work = [stmt for stmt in merged.body if not isinstance(stmt, Allocate)]
     if len(work) != 1 or not isinstance(work[0], Block) or len(work[0].body) != 1:
         return None

@@ -23,6 +23,7 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.blocks import in_blocks
+from graphflow.kernels.recipes.tile import restrictable
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
     Handle,
@@ -210,7 +211,7 @@ def _guards_apart(s: Schedule) -> Schedule:
             s = s.refusing(error)
     s = s.apply(simplify_kernel)
     for place, stmt in _followed(s, _divisible(s.func)):
-        if any(_mention(p, stmt, False) for p in _conditions(stmt)):
+        if restrictable(stmt):
             s = s.attempt(restrict_loop, s[place])
     return s.apply(simplify_kernel)
 
