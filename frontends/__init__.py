@@ -1,4 +1,4 @@
-"""Frontends: models from outside become operator graphs."""
+"""Frontends: import of ONNX models into operator graphs."""
 
 from graphflow.frontends.importer import OPERATORS, check_supported, import_checked, import_model
 from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names

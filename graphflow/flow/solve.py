@@ -15,7 +15,7 @@ from math import fsum, inf, prod
 
 import numpy as np
 
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import CostModel
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
 from graphflow.flow.connected import connected
@@ -27,7 +27,6 @@ from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.program import Outcome, Rest, Unfinished
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
-from graphflow.target import Target
 
 TIME_LIMIT = 20.0
 """Seconds after which the best plan so far is taken; the gap is reported."""
@@ -52,17 +51,15 @@ class Solution:
 def solve(
     graph: OperatorGraph,
     candidates: Candidates,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     excluded: Iterable[Candidate] = (),
     table_limit: int = TABLE_LIMIT,
-    timings: Timings = NO_TIMINGS,
 ) -> Solution | None:
     """The cheapest plan, or the cheapest that differs from the `excluded` candidates; None if none.
 
     Unsatisfiable if there is no plan at all, LayoutConflict if none was found in time.
     """
-    problem = Problem(graph, candidates, target, threads, table_limit, timings)
+    problem = Problem(graph, candidates, cost, table_limit)
     left_out = tuple(excluded)
     return problem.differing(left_out) if left_out else problem.best
 
@@ -77,15 +74,13 @@ class Problem:
         self,
         graph: OperatorGraph,
         candidates: Candidates,
-        target: Target,
-        threads: int,
+        cost: CostModel,
         table_limit: int = TABLE_LIMIT,
-        timings: Timings = NO_TIMINGS,
         eliminated_only: bool = False,
     ) -> None:
         self.graph = graph
         self.options = list(candidates.of_node.values())
-        self.terms = terms_of(graph, candidates, target, threads, timings)
+        self.terms = terms_of(graph, candidates, cost)
         self.prices = self._prices()
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
         self.term_of: dict[Factor, Term] = {}
