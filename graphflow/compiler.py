@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,7 +31,7 @@ from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, 
 from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
 from graphflow.frontends import frozen_inputs, import_checked, read_model, tensor_names
-from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
+from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, only_moves, take_assumptions
 from graphflow.kernel_cache import KernelCache, RecentKernels
 from graphflow.layout import Layout
 from graphflow.lower import (
@@ -59,7 +59,7 @@ Objects: TypeAlias = "dict[str, bytes]"
 
 WORKER_MODULES = ("graphflow.making",)
 
-GROUPS_PER_WORKER = 16
+KERNELS_PER_WORKER = 16
 """A worker takes some 0.6 s to start, a kernel some 0.07 s to make: fewer would not be worth it."""
 
 
@@ -155,8 +155,22 @@ def fuse_and_staff(
     graph = fuse(canonical)
     check_values(graph, options.memory_limit)
     if not cache.expects(tuple(node.func for node in graph.nodes), target):
-        workers.start(worker_count(len(graph.nodes), options), trace)
+        workers.start(worker_count(promised_kernels(graph), options), trace)
     return graph
+
+
+def promised_kernels(graph: OperatorGraph) -> int:
+    """About how many distinct kernels the groups of a graph need.
+
+    That is one for each definition, and another one that packs its constants.  Groups that only
+    move elements count for nothing: most become views.
+    """
+    packs = {
+        replace(node.func, name="kernel"): any(map(graph.is_constant, node.inputs))
+        for node in graph.nodes
+        if not only_moves(node.func)
+    }
+    return len(packs) + sum(packs.values())
 
 
 def lower_unknown(
@@ -169,15 +183,15 @@ def lower_unknown(
 ) -> Lowered:
     """The lowered graph, with the kernels that are cached.
 
-    Where all were expected to be, and many are not, workers start now.  Workers make the object of
-    a kernel as well, and the cache has it then.  `MemoryLimitExceeded` where the whole program
-    needs more memory than allowed.
+    Where many are not, and that was not expected, workers start now.  Workers make the object of a
+    kernel as well, and the cache has it then.  `MemoryLimitExceeded` where the whole program needs
+    more memory than allowed.
     """
 
     def make(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
         found = cache.kernels(tasks)
         missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
-        if cache.expected and missing:
+        if missing and not workers.started:
             workers.start(worker_count(len(missing), options), trace)
         if not workers.started:
             return found | workers.map(make_kernel, missing, trace)
@@ -192,8 +206,8 @@ def lower_unknown(
     return lowered
 
 
-def worker_count(groups: int, options: Options) -> int:
-    """How many processes should help to make the kernels of so many groups; 0 for none.
+def worker_count(kernels: int, options: Options) -> int:
+    """How many processes should help to make so many kernels; 0 for none.
 
     One does not help: while it works, this process waits.
     """
@@ -201,7 +215,7 @@ def worker_count(groups: int, options: Options) -> int:
         return options.workers
     processors = default_threads()
     threads = processors if options.threads is None else min(options.threads, processors)
-    count = min(threads, groups // GROUPS_PER_WORKER)
+    count = min(threads, kernels // KERNELS_PER_WORKER)
     return count if count > 1 else 0
 
 

@@ -24,8 +24,16 @@ import graphflow as gf
 from graphflow import compiler
 from graphflow.cli import main
 from graphflow.codegen import avx2_target, host_target
-from graphflow.compiler import WORKER_MODULES, Compiled, compile_graph, worker_count
+from graphflow.compiler import (
+    WORKER_MODULES,
+    Compiled,
+    compile_graph,
+    promised_kernels,
+    worker_count,
+)
 from graphflow.errors import CodegenError, GraphflowError, VerifyError
+from graphflow.frontends import import_model
+from graphflow.graph import canonicalize, fuse
 from graphflow.lower import LoweredKernel, kernel_task
 from graphflow.models import Builder
 from graphflow.options import Options
@@ -332,6 +340,21 @@ def test_few_kernels_few_threads_or_a_wish_mean_no_workers(
     assert worker_count(1000, Options(threads=1)) == 0
     assert worker_count(1000, Options(workers=0)) == 0
     assert worker_count(1, Options(workers=5)) == 5
+
+
+def test_equal_definitions_and_movement_promise_no_kernels() -> None:
+    """Many groups are no reason to start workers, but many kernels."""
+    build = Builder(seed=1, name="alike")
+    x = build.input("x", (1, 64, 5, 5))
+    parts = [build.relu(build.slice_channels(x, k, k + 2)) for k in range(0, 64, 2)]
+    build.output(build.node("Concat", parts, axis=1))
+    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 1
+    build = Builder(seed=1, name="various")
+    y = build.input("x", (1, 3, 19, 19))
+    for channels in range(4, 9):  # each packs its weights
+        y = build.conv(y, channels, 3)
+    build.output(y)
+    assert promised_kernels(fuse(canonicalize(import_model(build.model())))) == 10
 
 
 def test_a_negative_number_of_workers_is_refused() -> None:
