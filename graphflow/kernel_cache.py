@@ -36,7 +36,7 @@ from graphflow.tir import Buffer, PrimFunc
 from graphflow.trace import Trace
 
 PACKAGES = ("arith", "codegen", "layout", "lower", "schedule", "tir")
-MODULES = ("digest", "dtypes", "errors", "kernel_cache", "store", "target")
+MODULES = ("digest", "dtypes", "errors", "kernel_cache", "shared_scope", "store", "target")
 """What kernels are made by, below graphflow's folder, besides `kernels`."""
 
 
