@@ -23,22 +23,27 @@ from graphflow.runtime.driver import (
     STEP,
     STRUCTS,
     WORKER,
-    Array,
-    Field,
-    Struct,
+    ArrayType,
+    StructField,
+    StructType,
     driver_text,
     new_engine,
 )
-from graphflow.runtime.driver.function_builder import Body, Function, function, module_text
-from graphflow.runtime.driver.instructions import Address, Place, Value
+from graphflow.runtime.driver.function_builder import (
+    NativeBody,
+    NativeFunction,
+    function,
+    module_text,
+)
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
-UNEVEN = Struct(
+UNEVEN = StructType(
     "Uneven",
     (
-        (Field("small", INT32), Field("large", INT64), Field("last", INT32)),
-        (Field("words", Array(INT32, 3)), Field("pointer", POINTER)),
+        (StructField("small", INT32), StructField("large", INT64), StructField("last", INT32)),
+        (StructField("words", ArrayType(INT32, 3)), StructField("pointer", POINTER)),
     ),
     32,
 )
@@ -48,7 +53,7 @@ UNEVEN = Struct(
 # Structs ----------------------------------------------------------------------------------------
 
 
-def native(struct: Struct) -> tuple[list[int], int]:
+def native(struct: StructType) -> tuple[list[int], int]:
     """LLVM's offsets of the fields, and its size."""
     llvm.initialize_native_target()
     text = "\n".join(
@@ -63,7 +68,7 @@ def native(struct: Struct) -> tuple[list[int], int]:
 
 
 @pytest.mark.parametrize("struct", [*STRUCTS, UNEVEN], ids=lambda struct: struct.name)
-def test_llvm_and_ctypes_place_fields_where_the_description_says(struct: Struct) -> None:
+def test_llvm_and_ctypes_place_fields_where_the_description_says(struct: StructType) -> None:
     offsets = [member.offset for member in struct.members.values()]
     assert native(struct) == (offsets, struct.size)
     ctype = struct.ctype
@@ -72,7 +77,7 @@ def test_llvm_and_ctypes_place_fields_where_the_description_says(struct: Struct)
 
 
 @pytest.mark.parametrize("struct", [STEP, PATCH], ids=lambda struct: struct.name)
-def test_numpy_places_the_fields_of_tables_where_the_description_says(struct: Struct) -> None:
+def test_numpy_places_the_fields_of_tables_where_the_description_says(struct: StructType) -> None:
     fields, dtype = struct.dtype.fields, struct.dtype
     assert fields is not None and dtype.itemsize == struct.size
     expected = {name: (member.offset, member.type.size) for name, member in struct.members.items()}
@@ -86,7 +91,7 @@ def test_padding_follows_the_alignment_of_fields_and_groups() -> None:
 
 
 @pytest.mark.parametrize("struct", [POOL, WORKER], ids=lambda struct: struct.name)
-def test_groups_that_threads_write_at_once_are_two_cache_lines_apart(struct: Struct) -> None:
+def test_groups_that_threads_write_at_once_are_two_cache_lines_apart(struct: StructType) -> None:
     starts = [struct.members[group[0].name].offset for group in struct.groups]
     assert all(start % 128 == 0 for start in (*starts, struct.size))
     assert len(set(starts)) == len(starts)
@@ -96,7 +101,7 @@ def test_groups_that_threads_write_at_once_are_two_cache_lines_apart(struct: Str
 
 
 @function(INT64, exported=True, a=INT64, b=INT64)
-def greatest_divisor(f: Body, a: Value, b: Value) -> None:
+def greatest_divisor(f: NativeBody, a: NativeValue, b: NativeValue) -> None:
     larger, smaller = f.local(INT64, a), f.local(INT64, b)
     with f.loop() as loop:
         with f.when(smaller.load().equals(0)):
@@ -108,7 +113,7 @@ def greatest_divisor(f: Body, a: Value, b: Value) -> None:
 
 
 @function(INT64, x=INT64)
-def odd_or_nothing(f: Body, x: Value) -> None:
+def odd_or_nothing(f: NativeBody, x: NativeValue) -> None:
     with f.either((x & 1).equals(1)) as otherwise:
         f.give(x)
         otherwise()
@@ -116,15 +121,15 @@ def odd_or_nothing(f: Body, x: Value) -> None:
 
 
 @function(INT64, exported=True, count=INT64)
-def sum_of_odd(f: Body, count: Value) -> None:
+def sum_of_odd(f: NativeBody, count: NativeValue) -> None:
     total = f.local(INT64, 0)
     with f.counted(0, count) as i:
         total.store(total.load() + f.call(odd_or_nothing, i))
     f.give(total.load())
 
 
-@function(INT64, exported=True, place=Address(UNEVEN), count=INT64)
-def exchange_words(f: Body, place: Place, count: Value) -> None:
+@function(INT64, exported=True, place=AddressOf(UNEVEN), count=INT64)
+def exchange_words(f: NativeBody, place: NativePlace, count: NativeValue) -> None:
     """words[i] = 7 where it is 5; how many were."""
     changed = f.local(INT64, 0)
     with f.counted(0, count) as i:
@@ -136,7 +141,7 @@ def exchange_words(f: Body, place: Place, count: Value) -> None:
     f.give(changed.load())
 
 
-def compiled(made: Function, *arguments: Any) -> Any:
+def compiled(made: NativeFunction, *arguments: Any) -> Any:
     engine = new_engine(module_text([made], [UNEVEN], TRIPLE))
     address = engine.get_function_address(made.name)
     entry = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(address)
@@ -161,7 +166,7 @@ def test_places_reach_fields_and_elements() -> None:
 
 
 def test_nothing_follows_the_end_of_a_block() -> None:
-    body = Body(None)
+    body = NativeBody(None)
     body.give()
     with pytest.raises(CodegenError, match="behind the end"):
         body.local(INT64, 0)
@@ -169,7 +174,7 @@ def test_nothing_follows_the_end_of_a_block() -> None:
 
 def test_a_result_is_given_on_every_way() -> None:
     @function(INT64, x=INT64)
-    def forgetful(f: Body, x: Value) -> None:
+    def forgetful(f: NativeBody, x: NativeValue) -> None:
         with f.when(x.equals(0)):
             f.give(1)
 
@@ -178,7 +183,7 @@ def test_a_result_is_given_on_every_way() -> None:
 
 
 def test_operands_have_the_type_that_is_asked_for() -> None:
-    body = Body(None)
+    body = NativeBody(None)
     wide, narrow = body.constant(1, INT64), body.constant(1, INT32)
     with pytest.raises(CodegenError, match="is i32 where i64 is wanted"):
         _ = wide + narrow

@@ -18,7 +18,15 @@ from graphflow.runtime.driver.records import (
     STRUCTS,
     WORKER,
 )
-from graphflow.runtime.driver.structs import INT32, INT64, POINTER, Array, Field, Scalar, Struct
+from graphflow.runtime.driver.structs import (
+    INT32,
+    INT64,
+    POINTER,
+    ArrayType,
+    ScalarType,
+    StructField,
+    StructType,
+)
 
 __all__ = [
     "INT32",
@@ -32,11 +40,11 @@ __all__ = [
     "STEP",
     "STRUCTS",
     "WORKER",
-    "Array",
+    "ArrayType",
     "Driver",
-    "Field",
-    "Scalar",
-    "Struct",
+    "ScalarType",
+    "StructField",
+    "StructType",
     "driver",
     "driver_text",
     "new_engine",

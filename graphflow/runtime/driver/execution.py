@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphflow.runtime.driver.function_builder import Body, function
-from graphflow.runtime.driver.instructions import Address, Place, Value
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import JOB, POOL, STEP
 from graphflow.runtime.driver.structs import INT64, POINTER
 from graphflow.runtime.driver.system import nanoseconds
@@ -23,8 +23,10 @@ _CLAIM_BITS = 8
 """Bits of a claim for the number of chunks taken, which is at most `_CHUNKS`."""
 
 
-@function(job=Address(JOB), me=INT64, following=INT64)
-def consider_pause(f: Body, job: Place, me: Value, following: Value) -> None:
+@function(job=AddressOf(JOB), me=INT64, following=INT64)
+def consider_pause(
+    f: NativeBody, job: NativePlace, me: NativeValue, following: NativeValue
+) -> None:
     """Have the job pause before step `following` if its time is over.
 
     Only the caller decides, ahead of the barrier that all threads pass; behind it they all see the
@@ -36,8 +38,8 @@ def consider_pause(f: Body, job: Place, me: Value, following: Value) -> None:
             job.at("stop").store(following, "monotonic")
 
 
-@function(pool=Address(POOL), job=Address(JOB), me=INT64)
-def execute(f: Body, pool: Place, job: Place, me: Value) -> None:
+@function(pool=AddressOf(POOL), job=AddressOf(JOB), me=INT64)
+def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue) -> None:
     """Take part in the steps of a job as thread `me`, from its first step on, until it pauses.
 
     Without a pool (null) the caller is alone, and any step may be followed by a pause; otherwise
@@ -77,17 +79,19 @@ def execute(f: Body, pool: Place, job: Place, me: Value) -> None:
 class _KernelCall:
     """What a step calls, as values of the function that walks the steps."""
 
-    kernel: Value
-    parameters: Place
-    extent: Value
-    threads: Value
+    kernel: NativeValue
+    parameters: NativePlace
+    extent: NativeValue
+    threads: NativeValue
 
-    def run(self, f: Body, begin: Value | int, end: Value) -> None:
+    def run(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
         """The call for the iterations from `begin` to `end`."""
         f.run_pointer(self.kernel, (POINTER, self.parameters), (INT64, begin), (INT64, end))
 
 
-def _share(f: Body, pool: Place, call: _KernelCall, number: Value, me: Value) -> None:
+def _share(
+    f: NativeBody, pool: NativePlace, call: _KernelCall, number: NativeValue, me: NativeValue
+) -> None:
     """Instructions that execute the share of thread `me` of step `number`, then what others left.
 
     Thread t of n has the iterations [extent * t / n, extent * (t + 1) / n).  It takes them in up to

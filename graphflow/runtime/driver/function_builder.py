@@ -1,8 +1,9 @@
 """Writes native functions as LLVM IR: structured control flow, calls, local variables.
 
-In: a decorated Python function for each native function; it is called once, with a `Body` and the
-parameters, and writes the instructions.  Out: `module_text`, the IR of the exported functions and
-of all that they call.  What always holds: each block ends with exactly one jump or return.
+In: a decorated Python function for each native function; it is called once, with a `NativeBody`
+and the parameters, and writes the instructions.  Out: `module_text`, the IR of the exported
+functions and of all that they call.  What always holds: each block ends with exactly one jump or
+return.
 
 Local variables are stack slots.  The text is to be run through LLVM's SROA pass, which keeps those
 in registers whose address is passed to no call.
@@ -16,26 +17,33 @@ from dataclasses import dataclass, field
 
 from graphflow.errors import CodegenError
 from graphflow.runtime.driver.instructions import (
-    Address,
+    AddressOf,
     Instructions,
+    NativePlace,
+    NativeValue,
     Operand,
-    Place,
-    Value,
     llvm_type,
 )
-from graphflow.runtime.driver.structs import INT64, POINTER, Array, DataType, Scalar, Struct
+from graphflow.runtime.driver.structs import (
+    INT64,
+    POINTER,
+    ArrayType,
+    DataType,
+    ScalarType,
+    StructType,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Function:
+class NativeFunction:
     """A native function: name, parameters, result, and `write`, which writes its body.
 
     Functions without `write` are LLVM's intrinsics or the system's.
     """
 
     name: str
-    parameters: Mapping[str, Scalar | Address] = field(default_factory=dict)
-    result: Scalar | None = None
+    parameters: Mapping[str, ScalarType | AddressOf] = field(default_factory=dict)
+    result: ScalarType | None = None
     write: Callable[..., None] | None = None
     exported: bool = False
     variadic: bool = False
@@ -53,22 +61,25 @@ class Function:
 
 
 def function(
-    result: Scalar | None = None, exported: bool = False, **parameters: Scalar | Address
-) -> Callable[[Callable[..., None]], Function]:
-    """Decorates what writes a body: called with the `Body`, then a `Value` or a `Place` (for an
-    `Address`) for each parameter."""
+    result: ScalarType | None = None, exported: bool = False, **parameters: ScalarType | AddressOf
+) -> Callable[[Callable[..., None]], NativeFunction]:
+    """Makes a `NativeFunction` of the decorated Python function, which writes its body.
 
-    def made(write: Callable[..., None]) -> Function:
-        return Function(write.__name__, parameters, result, write, exported)
+    The Python function is called with a `NativeBody` and then one argument for each parameter: a
+    `NativePlace` where the parameter is an `AddressOf`, a `NativeValue` otherwise.
+    """
+
+    def made(write: Callable[..., None]) -> NativeFunction:
+        return NativeFunction(write.__name__, parameters, result, write, exported)
 
     return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class NativeLoop:
     """A loop under construction, which only `leave` or the end of the function ends."""
 
-    body: Body
+    body: NativeBody
     head: str
     end: str
     ended: list[bool] = field(default_factory=list)
@@ -83,62 +94,62 @@ class Loop:
         self.body.jump(self.head)
 
 
-class Body(Instructions):
+class NativeBody(Instructions):
     """The body of one function under construction."""
 
-    def __init__(self, result: Scalar | None) -> None:
+    def __init__(self, result: ScalarType | None) -> None:
         super().__init__()
-        self.called: dict[str, Function] = {}
+        self.called: dict[str, NativeFunction] = {}
         self.slots: list[str] = []
         self._result = result
 
     # ---- memory
 
-    def place(self, address: Value, kind: DataType) -> Place:
+    def place(self, address: NativeValue, kind: DataType) -> NativePlace:
         """The memory that a pointer points to."""
-        return Place(self, address, kind)
+        return NativePlace(self, address, kind)
 
-    def array(self, address: Value, element: DataType) -> Place:
+    def array(self, address: NativeValue, element: DataType) -> NativePlace:
         """The elements that a pointer points to."""
-        return Place(self, address, Array(element, 0))
+        return NativePlace(self, address, ArrayType(element, 0))
 
-    def local(self, kind: DataType, initial: Operand = None, alignment: int = 0) -> Place:
+    def local(self, kind: DataType, initial: Operand = None, alignment: int = 0) -> NativePlace:
         """A variable on the stack, undefined where `initial` is not given."""
         name = f"%{self._name('slot')}"
         self.slots.append(f"  {name} = alloca {kind.llvm}, align {alignment or kind.alignment}")
-        place = Place(self, Value(self, name, POINTER), kind)
+        place = NativePlace(self, NativeValue(self, name, POINTER), kind)
         if initial is not None:
             place.store(initial)
         return place
 
     # ---- calls
 
-    def call(self, callee: Function, *arguments: Operand) -> Value:
+    def call(self, callee: NativeFunction, *arguments: Operand) -> NativeValue:
         """Call a function that has a result."""
         if callee.result is None:
             raise CodegenError(f"{callee.name} has no result")
         return self.value(self._called(callee, arguments), callee.result)
 
-    def run(self, callee: Function, *arguments: Operand) -> None:
+    def run(self, callee: NativeFunction, *arguments: Operand) -> None:
         """Call a function for its effect; its result, if any, is ignored."""
         if callee.result is None:
             self.do(self._called(callee, arguments))
         else:
             self.call(callee, *arguments)
 
-    def run_pointer(self, callee: Value, *arguments: tuple[Scalar, Operand]) -> None:
+    def run_pointer(self, callee: NativeValue, *arguments: tuple[ScalarType, Operand]) -> None:
         """Call a function without a result by its address, with arguments of stated types."""
         passed = ", ".join(f"{kind.llvm} {self.operand(value, kind)}" for kind, value in arguments)
         self.do(f"call void {callee.text}({passed})")
 
-    def address_of(self, callee: Function) -> Value:
+    def address_of(self, callee: NativeFunction) -> NativeValue:
         """The address of a function."""
         self.called[callee.name] = callee
-        return Value(self, f"@{callee.name}", POINTER)
+        return NativeValue(self, f"@{callee.name}", POINTER)
 
-    def _called(self, callee: Function, arguments: Sequence[Operand]) -> str:
+    def _called(self, callee: NativeFunction, arguments: Sequence[Operand]) -> str:
         self.called[callee.name] = callee
-        kinds: list[Scalar | Address] = list(callee.parameters.values())
+        kinds: list[ScalarType | AddressOf] = list(callee.parameters.values())
         if callee.variadic:
             kinds += [self._promoted(argument) for argument in arguments[len(kinds) :]]
         passed = ", ".join(
@@ -148,11 +159,11 @@ class Body(Instructions):
         listed = f" ({callee.parameter_types})" if callee.variadic else ""
         return f"call {callee.result_type}{listed} @{callee.name}({passed})"
 
-    def _promoted(self, argument: Operand) -> Scalar:
+    def _promoted(self, argument: Operand) -> ScalarType:
         """The type of an argument that the callee does not state: of 64 bits, or as it is."""
         if isinstance(argument, int):
             return INT64
-        return argument.type if isinstance(argument, Value) else POINTER
+        return argument.type if isinstance(argument, NativeValue) else POINTER
 
     # ---- control flow
 
@@ -162,7 +173,7 @@ class Body(Instructions):
         self._end(f"ret {result.llvm} {self.operand(value, result)}" if result else "ret void")
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: NativeValue) -> Iterator[None]:
         """What is written inside happens only if the condition holds."""
         then, end = self._name("then"), self._name("end")
         self._end(f"br i1 {condition.text}, label %{then}, label %{end}")
@@ -171,7 +182,7 @@ class Body(Instructions):
         self._fall_through(end)
 
     @contextmanager
-    def either(self, condition: Value) -> Iterator[Callable[[], None]]:
+    def either(self, condition: NativeValue) -> Iterator[Callable[[], None]]:
         """What is written inside happens if the condition holds.
 
         The context is a function that begins the other side: what follows its call happens if the
@@ -197,9 +208,9 @@ class Body(Instructions):
             self._begin(end)
 
     @contextmanager
-    def loop(self) -> Iterator[Loop]:
+    def loop(self) -> Iterator[NativeLoop]:
         """What is written inside happens again and again, until `leave`."""
-        loop = Loop(self, self._name("loop"), self._name("end"))
+        loop = NativeLoop(self, self._name("loop"), self._name("end"))
         self._fall_through(loop.head)
         yield loop
         if self._is_open:
@@ -208,7 +219,7 @@ class Body(Instructions):
             self._begin(loop.end)
 
     @contextmanager
-    def counted(self, start: int, stop: Value) -> Iterator[Value]:
+    def counted(self, start: int, stop: NativeValue) -> Iterator[NativeValue]:
         """What is written inside happens for each i with start <= i < stop."""
         counter = self.local(INT64, start)
         with self.loop() as loop:
@@ -228,7 +239,9 @@ class Body(Instructions):
         self._begin(label)
 
 
-def module_text(exported: Sequence[Function], structs: Sequence[Struct], triple: str) -> str:
+def module_text(
+    exported: Sequence[NativeFunction], structs: Sequence[StructType], triple: str
+) -> str:
     """The IR of the exported functions and of all that they call, directly or not."""
     todo, written = list(exported), dict[str, str]()
     while todo:
@@ -240,11 +253,11 @@ def module_text(exported: Sequence[Function], structs: Sequence[Struct], triple:
     return "\n\n".join(["\n".join(heads), *written.values()]) + "\n"
 
 
-def _text(callee: Function) -> tuple[str, list[Function]]:
+def _text(callee: NativeFunction) -> tuple[str, list[NativeFunction]]:
     """The definition or declaration of a function, and the functions that it calls."""
     if callee.write is None:
         return f"declare {callee.result_type} @{callee.name}({callee.parameter_types})", []
-    body = Body(callee.result)
+    body = NativeBody(callee.result)
     callee.write(body, *(_argument(body, *each) for each in callee.parameters.items()))
     if body.is_open:
         if callee.result is not None:
@@ -257,7 +270,9 @@ def _text(callee: Function) -> tuple[str, list[Function]]:
     return "\n".join(lines), list(body.called.values())
 
 
-def _argument(body: Body, name: str, kind: Scalar | Address) -> Value | Place:
-    if isinstance(kind, Address):
-        return Place(body, Value(body, f"%{name}", POINTER), kind.target)
-    return Value(body, f"%{name}", kind)
+def _argument(
+    body: NativeBody, name: str, kind: ScalarType | AddressOf
+) -> NativeValue | NativePlace:
+    if isinstance(kind, AddressOf):
+        return NativePlace(body, NativeValue(body, f"%{name}", POINTER), kind.target)
+    return NativeValue(body, f"%{name}", kind)

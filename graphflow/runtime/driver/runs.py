@@ -9,8 +9,8 @@ word, hence rounds as the caller would.
 from __future__ import annotations
 
 from graphflow.runtime.driver.execution import execute
-from graphflow.runtime.driver.function_builder import Body, function
-from graphflow.runtime.driver.instructions import Address, Place, Value
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import (
     JOB,
     JOB_FREE,
@@ -37,8 +37,8 @@ BUSY = -1
 """What `graphflow_run` gives if the job is being executed by another caller."""
 
 
-@function(POINTER, worker=Address(WORKER))
-def work(f: Body, worker: Place) -> None:
+@function(POINTER, worker=AddressOf(WORKER))
+def work(f: NativeBody, worker: NativePlace) -> None:
     """The life of a worker: wait for a run, take part in it, again; it never returns."""
     word = f.local(INT32)
     pool = f.place(worker.at("pool").load(), POOL)
@@ -68,8 +68,8 @@ def work(f: Body, worker: Place) -> None:
         f.run(meet, pool, me, 0)
 
 
-@function(pool=Address(POOL))
-def forget_claims(f: Body, pool: Place) -> None:
+@function(pool=AddressOf(POOL))
+def forget_claims(f: NativeBody, pool: NativePlace) -> None:
     """Clear the claims of the last run, whose steps had the same numbers.
 
     To be called while all workers wait for the next one.
@@ -78,8 +78,8 @@ def forget_claims(f: Body, pool: Place) -> None:
         pool.at("workers", i, "claim").store(0, "monotonic")
 
 
-@function(pool=Address(POOL), job=Address(JOB), word=INT32)
-def execute_together(f: Body, pool: Place, job: Place, word: Value) -> None:
+@function(pool=AddressOf(POOL), job=AddressOf(JOB), word=INT32)
+def execute_together(f: NativeBody, pool: NativePlace, job: NativePlace, word: NativeValue) -> None:
     """Execute a job with all threads of the pool, under the control word `word`."""
     mutex, epoch = pool.at("mutex"), pool.at("epoch")
     f.run(pthread_mutex_lock, mutex)
@@ -94,8 +94,8 @@ def execute_together(f: Body, pool: Place, job: Place, word: Value) -> None:
     f.run(pthread_mutex_unlock, mutex)
 
 
-@function(job=Address(JOB))
-def apply_patches(f: Body, job: Place) -> None:
+@function(job=AddressOf(JOB))
+def apply_patches(f: NativeBody, job: NativePlace) -> None:
     """Write the addresses of this run's inputs and outputs where steps read their parameters."""
     pointers = f.array(job.at("pointers").load(), INT64)  # addresses are added to, hence integers
     patches = f.array(job.at("patches").load(), PATCH)
@@ -106,8 +106,8 @@ def apply_patches(f: Body, job: Place) -> None:
         pointers.at(patch.at("slot").load()).store(address)
 
 
-@function(INT64, exported=True, pool=Address(POOL), job=Address(JOB), first=INT64)
-def graphflow_run(f: Body, pool: Place, job: Place, first: Value) -> None:
+@function(INT64, exported=True, pool=AddressOf(POOL), job=AddressOf(JOB), first=INT64)
+def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: NativeValue) -> None:
     """Execute a job from step `first` on, with the pool's threads and the caller.
 
     Gives 0 when the job is done, BUSY if another caller executes it; otherwise the job has paused,

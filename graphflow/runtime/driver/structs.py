@@ -18,7 +18,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarType:
     """An integer or a pointer: its LLVM type, its size in bytes, its ctypes and numpy types."""
 
     llvm: str
@@ -32,16 +32,16 @@ class Scalar:
         return self.size
 
 
-BOOL = Scalar("i1", 1)
+BOOL = ScalarType("i1", 1)
 """A truth value; native code only, so it has no type in Python and is no field of a struct."""
-INT8 = Scalar("i8", 1, ctypes.c_int8, "<i1")
-INT32 = Scalar("i32", 4, ctypes.c_int32, "<i4")
-INT64 = Scalar("i64", 8, ctypes.c_int64, "<i8")
-POINTER = Scalar("ptr", 8, ctypes.c_void_p, "<i8")
+INT8 = ScalarType("i8", 1, ctypes.c_int8, "<i1")
+INT32 = ScalarType("i32", 4, ctypes.c_int32, "<i4")
+INT64 = ScalarType("i64", 8, ctypes.c_int64, "<i8")
+POINTER = ScalarType("ptr", 8, ctypes.c_void_p, "<i8")
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class ArrayType:
     """`length` elements one after another; 0 where the struct does not say how many follow."""
 
     element: DataType
@@ -69,7 +69,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructField:
     """A field of a struct."""
 
     name: str
@@ -77,7 +77,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class StructMember:
     """Where a field lies: its position among the elements of the LLVM type, and its byte offset."""
 
     type: DataType
@@ -86,7 +86,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Struct:
+class StructType:
     """A named struct of one or more groups of fields.
 
     Each group begins at a multiple of `group_bytes`, and the size is a multiple of it: groups that
@@ -94,7 +94,7 @@ class Struct:
     """
 
     name: str
-    groups: tuple[tuple[Field, ...], ...]
+    groups: tuple[tuple[StructField, ...], ...]
     group_bytes: int = 8
 
     @property
@@ -120,10 +120,10 @@ class Struct:
         return max(member.type.alignment for member in self.members.values())
 
     @cached_property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, StructMember]:
         """All fields by name, in order of their offsets."""
         return {
-            name: Member(kind, position, offset)
+            name: StructMember(kind, position, offset)
             for position, (name, kind, offset) in enumerate(self._elements)
             if name
         }
@@ -140,7 +140,7 @@ class Struct:
         columns = [
             (name, member.type.code, member.offset)
             for name, member in self.members.items()
-            if isinstance(member.type, Scalar)
+            if isinstance(member.type, ScalarType)
         ]
         names, formats, offsets = zip(*columns, strict=True)
         layout: Any = {"names": names, "formats": formats, "offsets": offsets}
@@ -166,7 +166,7 @@ class Struct:
             end = at
 
 
-DataType: TypeAlias = Scalar | Array | Struct
+DataType: TypeAlias = ScalarType | ArrayType | StructType
 
 
 def _round_up(value: int, multiple: int) -> int:
@@ -175,4 +175,4 @@ def _round_up(value: int, multiple: int) -> int:
 
 def _padding(start: int, stop: int) -> Iterator[tuple[str, DataType, int]]:
     if start < stop:
-        yield "", Array(INT8, stop - start), start
+        yield "", ArrayType(INT8, stop - start), start

@@ -5,20 +5,20 @@ The numbers are those of Linux on x86-64: `driver()` refuses any other system.
 
 from __future__ import annotations
 
-from graphflow.runtime.driver.function_builder import Body, Function, function
-from graphflow.runtime.driver.instructions import Address
+from graphflow.runtime.driver.function_builder import NativeBody, NativeFunction, function
+from graphflow.runtime.driver.instructions import AddressOf
 from graphflow.runtime.driver.records import TIME
-from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64, POINTER, Array
+from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64, POINTER, ArrayType
 
 # The processor.
 
-pause = Function("llvm.x86.sse2.pause")
-store_control_word = Function("llvm.x86.sse.stmxcsr", {"to": POINTER})
-load_control_word = Function("llvm.x86.sse.ldmxcsr", {"from": POINTER})
-fill = Function(
+pause = NativeFunction("llvm.x86.sse2.pause")
+store_control_word = NativeFunction("llvm.x86.sse.stmxcsr", {"to": POINTER})
+load_control_word = NativeFunction("llvm.x86.sse.ldmxcsr", {"from": POINTER})
+fill = NativeFunction(
     "llvm.memset.p0.i64", {"to": POINTER, "byte": INT8, "size": INT64, "volatile": BOOL}
 )
-copy = Function(
+copy = NativeFunction(
     "llvm.memcpy.p0.p0.i64", {"to": POINTER, "from": POINTER, "size": INT64, "volatile": BOOL}
 )
 
@@ -28,19 +28,19 @@ STICKY_FLAGS = 0x3F
 # Processors that a thread may use: a mask of `cpu_set_t`'s size, one bit a processor.
 
 MASK_BYTES = 128
-CPU_MASK = Array(INT8, MASK_BYTES)
+CPU_MASK = ArrayType(INT8, MASK_BYTES)
 
-sched_getcpu = Function("sched_getcpu", {}, INT32)
-sched_getaffinity = Function(
+sched_getcpu = NativeFunction("sched_getcpu", {}, INT32)
+sched_getaffinity = NativeFunction(
     "sched_getaffinity", {"thread": INT32, "size": INT64, "mask": POINTER}, INT32
 )
-sched_setaffinity = Function(
+sched_setaffinity = NativeFunction(
     "sched_setaffinity", {"thread": INT32, "size": INT64, "mask": POINTER}, INT32
 )
 
 # System calls without a function of their own in glibc.
 
-syscall = Function("syscall", {"number": INT64}, INT64, variadic=True)
+syscall = NativeFunction("syscall", {"number": INT64}, INT64, variadic=True)
 GETTID = 186
 FUTEX = 202
 FUTEX_WAIT = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
@@ -49,24 +49,24 @@ EVERYONE = 2**31 - 1
 
 # Memory and threads.
 
-aligned_alloc = Function("aligned_alloc", {"alignment": INT64, "size": INT64}, POINTER)
+aligned_alloc = NativeFunction("aligned_alloc", {"alignment": INT64, "size": INT64}, POINTER)
 
-OPAQUE = Array(INT8, 128)
+OPAQUE = ArrayType(INT8, 128)
 """Room for a `sigset_t` (128 bytes) or a `pthread_attr_t` (56 bytes)."""
 
 DETACHED = 1
 
-pthread_mutex_lock = Function("pthread_mutex_lock", {"mutex": POINTER}, INT32)
-pthread_mutex_unlock = Function("pthread_mutex_unlock", {"mutex": POINTER}, INT32)
-pthread_attr_init = Function("pthread_attr_init", {"attributes": POINTER}, INT32)
-pthread_attr_destroy = Function("pthread_attr_destroy", {"attributes": POINTER}, INT32)
-pthread_attr_setstacksize = Function(
+pthread_mutex_lock = NativeFunction("pthread_mutex_lock", {"mutex": POINTER}, INT32)
+pthread_mutex_unlock = NativeFunction("pthread_mutex_unlock", {"mutex": POINTER}, INT32)
+pthread_attr_init = NativeFunction("pthread_attr_init", {"attributes": POINTER}, INT32)
+pthread_attr_destroy = NativeFunction("pthread_attr_destroy", {"attributes": POINTER}, INT32)
+pthread_attr_setstacksize = NativeFunction(
     "pthread_attr_setstacksize", {"attributes": POINTER, "size": INT64}, INT32
 )
-pthread_attr_setdetachstate = Function(
+pthread_attr_setdetachstate = NativeFunction(
     "pthread_attr_setdetachstate", {"attributes": POINTER, "state": INT32}, INT32
 )
-pthread_create = Function(
+pthread_create = NativeFunction(
     "pthread_create",
     {"thread": POINTER, "attributes": POINTER, "start": POINTER, "argument": POINTER},
     INT32,
@@ -77,20 +77,20 @@ pthread_create = Function(
 SIG_SETMASK = 2
 SIGNALS_OF_A_CRASH = (4, 5, 6, 7, 8, 11)  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
 
-pthread_sigmask = Function(
+pthread_sigmask = NativeFunction(
     "pthread_sigmask", {"how": INT32, "mask": POINTER, "old": POINTER}, INT32
 )
-sigfillset = Function("sigfillset", {"mask": POINTER}, INT32)
-sigdelset = Function("sigdelset", {"mask": POINTER, "signal": INT32}, INT32)
+sigfillset = NativeFunction("sigfillset", {"mask": POINTER}, INT32)
+sigdelset = NativeFunction("sigdelset", {"mask": POINTER, "signal": INT32}, INT32)
 
 # Time.
 
 CLOCK_MONOTONIC_COARSE = 6
-clock_gettime = Function("clock_gettime", {"clock": INT32, "time": Address(TIME)}, INT32)
+clock_gettime = NativeFunction("clock_gettime", {"clock": INT32, "time": AddressOf(TIME)}, INT32)
 
 
 @function(INT64)
-def nanoseconds(f: Body) -> None:
+def nanoseconds(f: NativeBody) -> None:
     """The time of a clock that ticks every few milliseconds and is read in a few nanoseconds."""
     time = f.local(TIME)
     f.run(clock_gettime, CLOCK_MONOTONIC_COARSE, time)

@@ -6,8 +6,8 @@ freed, and its workers end with the process; they block every signal that is not
 
 from __future__ import annotations
 
-from graphflow.runtime.driver.function_builder import Body, function
-from graphflow.runtime.driver.instructions import Address, Place, Value
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import CONTENDED_BYTES, POOL, WORKER
 from graphflow.runtime.driver.runs import work
 from graphflow.runtime.driver.structs import BOOL, INT32, INT64, POINTER
@@ -34,7 +34,7 @@ _STACK_BYTES = 16 << 20
 
 
 @function(old=POINTER)
-def block_signals(f: Body, old: Value) -> None:
+def block_signals(f: NativeBody, old: NativeValue) -> None:
     """Block all signals of the calling thread but those of a crash; `old` is to restore them.
 
     Python's handlers belong to its threads, while a crash in a kernel must still be reported where
@@ -47,8 +47,8 @@ def block_signals(f: Body, old: Value) -> None:
     f.run(pthread_sigmask, SIG_SETMASK, mask, old)
 
 
-@function(BOOL, pool=Address(POOL), threads=INT64)
-def start_workers(f: Body, pool: Place, threads: Value) -> None:
+@function(BOOL, pool=AddressOf(POOL), threads=INT64)
+def start_workers(f: NativeBody, pool: NativePlace, threads: NativeValue) -> None:
     """Start the workers 1, 2, … of a pool; false if the system refuses one.
 
     Workers that were started before a refusal go on waiting for a run that never comes.
@@ -79,7 +79,9 @@ def start_workers(f: Body, pool: Place, threads: Value) -> None:
 
 
 @function(POINTER, exported=True, threads=INT64, barrier_spins=INT32, idle_spins=INT32)
-def graphflow_pool(f: Body, threads: Value, barrier_spins: Value, idle_spins: Value) -> None:
+def graphflow_pool(
+    f: NativeBody, threads: NativeValue, barrier_spins: NativeValue, idle_spins: NativeValue
+) -> None:
     """A pool of the caller and `threads - 1` new detached workers; null if the system refuses a
     thread or memory."""
     size = threads * WORKER.size + POOL.size  # a multiple of the alignment, as both sizes are
@@ -96,7 +98,7 @@ def graphflow_pool(f: Body, threads: Value, barrier_spins: Value, idle_spins: Va
 
 
 @function(exported=True, count=INT64)
-def graphflow_spin(f: Body, count: Value) -> None:
+def graphflow_spin(f: NativeBody, count: NativeValue) -> None:
     """Pause `count` times, to find out how long a pause takes."""
     with f.counted(0, count):
         f.run(pause)

@@ -17,8 +17,8 @@ foreign process is gone for milliseconds.
 
 from __future__ import annotations
 
-from graphflow.runtime.driver.function_builder import Body, function
-from graphflow.runtime.driver.instructions import Address, Place, Value
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
 from graphflow.runtime.driver.records import POOL
 from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64
 from graphflow.runtime.driver.system import (
@@ -44,8 +44,8 @@ _ASLEEP = -1
 """The processor of a thread that sleeps, or that is being moved."""
 
 
-@function(INT32, pool=Address(POOL), me=INT64)
-def publish(f: Body, pool: Place, me: Value) -> None:
+@function(INT32, pool=AddressOf(POOL), me=INT64)
+def publish(f: NativeBody, pool: NativePlace, me: NativeValue) -> None:
     """Store and return the processor that thread `me` runs on.
 
     Other threads read the word, so it is written only when it changes.
@@ -57,8 +57,8 @@ def publish(f: Body, pool: Place, me: Value) -> None:
     f.give(here)
 
 
-@function(BOOL, pool=Address(POOL), index=INT64)
-def spread(f: Body, pool: Place, index: Value) -> None:
+@function(BOOL, pool=AddressOf(POOL), index=INT64)
+def spread(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
     """Move worker `index` to a processor that it may use and that no thread of the pool was seen
     on; whether it was moved.
 
@@ -89,7 +89,7 @@ def spread(f: Body, pool: Place, index: Value) -> None:
     f.give(1)
 
 
-def _clear_bit(mask: Place, number: Value) -> None:
+def _clear_bit(mask: NativePlace, number: NativeValue) -> None:
     """Instructions that clear one bit of a mask; the lowest bit of a byte comes first."""
     byte = mask.at(number >> 3)
     bit = (number & 7).truncated(INT8)
@@ -97,8 +97,8 @@ def _clear_bit(mask: Place, number: Value) -> None:
     byte.store(byte.load() & ~(one << bit))
 
 
-@function(BOOL, pool=Address(POOL), me=INT64)
-def crowded(f: Body, pool: Place, me: Value) -> None:
+@function(BOOL, pool=AddressOf(POOL), me=INT64)
+def crowded(f: NativeBody, pool: NativePlace, me: NativeValue) -> None:
     """Whether another thread of the pool was last seen on the processor of thread `me`, and no
     worker could be moved away from it."""
     here = f.call(publish, pool, me)
@@ -112,19 +112,25 @@ def crowded(f: Body, pool: Place, me: Value) -> None:
 
 
 @function(
-    pool=Address(POOL),
+    pool=AddressOf(POOL),
     me=INT64,
-    word=Address(INT32),
+    word=AddressOf(INT32),
     seen=INT32,
-    sleepers=Address(INT32),
+    sleepers=AddressOf(INT32),
     spins=INT32,
 )
 def wait_for_change(
-    f: Body, pool: Place, me: Value, word: Place, seen: Value, sleepers: Place, spins: Value
+    f: NativeBody,
+    pool: NativePlace,
+    me: NativeValue,
+    word: NativePlace,
+    seen: NativeValue,
+    sleepers: NativePlace,
+    spins: NativeValue,
 ) -> None:
-    """Return when the word differs from `seen`, after at most `spins` pauses asleep.
+    """Return when the word differs from `seen`; sleep if it does not within `spins` pauses.
 
-    Sleepers are counted in `sleepers`.
+    While it sleeps, the thread is counted in `sleepers`.
     """
     left = f.local(INT32, spins)
     with f.loop() as spinning:
@@ -149,16 +155,16 @@ def wait_for_change(
     f.run(publish, pool, me)
 
 
-@function(word=Address(INT32), value=INT32, sleepers=Address(INT32))
-def change(f: Body, word: Place, value: Value, sleepers: Place) -> None:
+@function(word=AddressOf(INT32), value=INT32, sleepers=AddressOf(INT32))
+def change(f: NativeBody, word: NativePlace, value: NativeValue, sleepers: NativePlace) -> None:
     """Store `value` in the word and wake all threads that sleep until it changes."""
     word.store(value, "seq_cst")
     with f.when(sleepers.load("seq_cst").differs(0)):
         f.run(syscall, FUTEX, word, FUTEX_WAKE, EVERYONE)
 
 
-@function(pool=Address(POOL), me=INT64, wait=BOOL)
-def meet(f: Body, pool: Place, me: Value, wait: Value) -> None:
+@function(pool=AddressOf(POOL), me=INT64, wait=BOOL)
+def meet(f: NativeBody, pool: NativePlace, me: NativeValue, wait: NativeValue) -> None:
     """A barrier of all threads of the pool: the last one to arrive lets the others go on.
 
     A worker at the end of a run does not wait: what it waits for next is the next epoch, which
