@@ -43,9 +43,7 @@ POOL = StructType(
     "Pool",
     (
         (
-            StructField(
-                "epoch", INT32
-            ),  # the number of runs begun; idle workers wait for it to change
+            StructField("epoch", INT32),  # runs begun so far; idle workers wait for a change
             StructField("idle_sleepers", INT32),  # workers asleep until then
             StructField("job", POINTER),  # of the current run
             StructField("control_word", INT32),  # the floating-point control word of its caller
@@ -97,9 +95,7 @@ STEP = StructType(
     (
         (
             StructField("kernel", POINTER),
-            StructField(
-                "first_pointer", INT64
-            ),  # index of the first parameter in the job's pointers
+            StructField("first_pointer", INT64),  # where its parameters begin in the job's pointers
             StructField("extent", INT64),  # iterations of the kernel's parallel loop
             StructField("threads", INT64),  # threads that share them
             StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
