@@ -28,10 +28,11 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.compilation import compile
 from graphflow.compiler import Model
 from graphflow.demo import demo
+from graphflow.drawing import change_table, draw_table
 from graphflow.errors import GraphflowError, InvalidModel, Remedy
 from graphflow.executable import Executable, load
 from graphflow.frontends import operator_document
-from graphflow.inspect import change_table, changes, draw_table, read_report
+from graphflow.inspect import changes, read_report
 from graphflow.models import LIGHT, ZOO_PREFIX, named
 from graphflow.options import Options, default_timings
 from graphflow.runtime import is_container

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from graphflow.bench import bench, bench_table
 from graphflow.compilation import compile
+from graphflow.drawing import decision_table
 from graphflow.executable import Executable
-from graphflow.inspect import decision_table, summary_line
+from graphflow.inspect import summary_line
 from graphflow.models import Builder
 from graphflow.options import Options
 

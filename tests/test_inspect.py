@@ -14,9 +14,10 @@ from onnx import helper
 from rich.console import Console
 
 import graphflow as gf
+from graphflow.drawing import decision_table
 from graphflow.errors import InvalidModel
 from graphflow.frontends import tensor_names
-from graphflow.inspect import decision_table, movement_kind, summary_line
+from graphflow.inspect import movement_kind, summary_line
 from graphflow.models import Builder
 from graphflow.tir import parse
 

@@ -1,9 +1,7 @@
 """What differs between two reports, as `graphflow inspect --json` prints them.
 
 In: reports as plain values, or files of them.  Out: changes, each with what was before and after,
-in the order of the reports; and as a table.  What always holds: a report does not differ from
-itself.
-The names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers
+in the order of the reports.  What always holds: a report does not differ from itself.  The names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers
 are compared to six digits.
 """
 
@@ -15,9 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from rich.markup import escape
-from rich.table import Table
 
 from graphflow.errors import InvalidModel
 
@@ -67,17 +62,6 @@ def read_report(path: str | Path) -> dict[str, Any]:
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
     """What differs between two reports; InvalidModel where one of them is none."""
     return tuple(_changes(_compared(before, "the first"), _compared(after, "the second")))
-
-
-def change_table(found: tuple[Change, ...]) -> Table:
-    """The changes for people; a dash where there is nothing."""
-    table = Table(header_style="bold")
-    for column in ("what", "of", "before", "after"):
-        table.add_column(column, overflow="fold")
-    for change in found:
-        table.add_row(*(escape(text or "-") for text in (
-            change.kind, change.name, change.before, change.after)))  # fmt: skip
-    return table
 
 
 def _changes(before: _Compared, after: _Compared) -> Iterator[Change]:

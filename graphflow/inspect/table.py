@@ -1,7 +1,6 @@
-"""The decisions as a table for people: a row an edge, and a line that sums up.
+"""The decisions as texts for people: a row for each edge, and a line that sums up.
 
-In: what the compiler's stages gave.  Out: a rich table and text.  Constants are left out unless
-asked for; nobody decides much about them, and they are most of the tensors.
+In: what the compiler's stages gave.  Out: rows and text; `graphflow.drawing` draws them.
 """
 
 from __future__ import annotations
@@ -9,35 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from graphflow.compiler import Compiled
-from graphflow.decisions import COLUMNS, Decisions, microseconds
+from graphflow.decisions import Decisions, microseconds
 from graphflow.flow import LayoutPlan
-from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
+from graphflow.inspect.edges import EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
 
 MOST_NAMED = 3
 """Nodes of the next best plan that a summary names."""
-
-
-def decision_table(compiled: Compiled, constants: bool = False) -> Table:
-    """Name, logical shape, place, layout, padding, form of the producer, conversions."""
-    return draw_table(decisions(compiled), constants)
-
-
-def draw_table(known: Decisions, constants: bool = False) -> Table:
-    """The rows as a rich table."""
-    table = Table(title=known.title, header_style="bold")
-    for column in COLUMNS[:-1]:
-        table.add_column(column, overflow="fold")
-    table.add_column(COLUMNS[-1], overflow="fold", ratio=1)
-    where = COLUMNS.index("where")
-    for row in known.rows:
-        if constants or row[where] not in (CONSTANT, REMOVED):
-            table.add_row(*map(escape, row))
-    return table
 
 
 def decisions(compiled: Compiled) -> Decisions:
