@@ -1,8 +1,9 @@
 """What differs between two reports, as `graphflow inspect --json` prints them.
 
 In: reports as plain values, or files of them.  Out: changes, each with what was before and after,
-in the order of the reports.  What always holds: a report does not differ from itself.  The names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers
-are compared to six digits.
+in the order of the reports.  What always holds: a report does not differ from itself.  The
+names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers are
+compared to six digits.
 """
 
 from __future__ import annotations
