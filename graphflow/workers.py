@@ -102,18 +102,22 @@ class Workers:
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._workers: list[_Worker] = []
+        self._startable = True
 
     def start(self, count: int, trace: Trace) -> None:
         """See that there are `count` processes.
 
-        What stops that is told to the trace, and there are none.
+        What stops that is told to the trace; there are none then, and it is not tried again.
         """
+        if not self._startable:
+            return
         try:
             command = [*_interpreter(), " ".join(self._modules), *filter(_is_text, sys.path)]
             for _ in range(count - len(self._workers)):
                 self._workers.append(_Worker(command))
         except OSError as error:
             self.close()
+            self._startable = False
             trace.notice(f"worker processes cannot be started: {error}")
 
     @property
