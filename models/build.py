@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from onnx import checker, helper, numpy_helper, shape_inference
 
 IR_VERSION = 8
-"""Old enough for every onnxruntime that graphflow is tested with."""
+"""An IR version that every onnxruntime reads with which graphflow is tested."""
 
 
 class Builder:
@@ -57,7 +57,7 @@ class Builder:
         return self.constant(values.astype(dtype), self._fresh("weight"))
 
     def literal(self, value: ArrayLike) -> str:
-        """A Constant node: how exporters write numbers that a program, not its weights, holds."""
+        """A Constant node, as exporters write numbers of the program that are not weights."""
         return self.node("Constant", [], value=numpy_helper.from_array(np.asarray(value)))
 
     def node(
@@ -67,7 +67,8 @@ class Builder:
         outputs: Sequence[str] | None = None,
         **attributes: Any,
     ) -> str:
-        """Any operator; gives its first output, by default `<op>_<number>`."""
+        """Add a node of any operator; returns its first output, by default called
+        `<op>_<number>`."""
         names = list(outputs) if outputs else [self._fresh(op_type.lower())]
         node = helper.make_node(op_type, list(inputs), names, name=f"{names[0]}_node", **attributes)
         self._nodes.append(node)
@@ -90,8 +91,8 @@ class Builder:
         """A 2-d convolution with random weights; `kernel` is one number or (height, width).
 
         Weights have the variance gain / fan-in: 2 keeps the scale of activations through Relu.
-        `in_channels` is needed where the builder cannot know it, such as after a Concat that was
-        added with `node`.
+        `in_channels` is needed if the builder cannot know it, such as behind a Concat that was
+        added by `node`.
         """
         kernel = (kernel, kernel) if isinstance(kernel, int) else tuple(kernel)
         depth = (in_channels or self._channels[x]) // group
@@ -111,7 +112,8 @@ class Builder:
         return self.node("Add", [a, b])
 
     def conv_transpose(self, x: str, channels: int, kernel: int, stride: int) -> str:
-        """A 2-d transposed convolution with random weights and a bias, scaled for no activation."""
+        """A 2-d transposed convolution with random weights and a bias, scaled for use without
+        Relu."""
         depth = self._channels[x]
         # A result element is touched by kernel² / stride² taps of each channel.
         fan_in = depth * kernel**2 / stride**2
@@ -150,11 +152,12 @@ class Builder:
         return result
 
     def channels(self, x: str) -> int:
-        """Extent of axis 1 of a tensor that this builder made."""
+        """The extent of axis 1 of a tensor that this builder made."""
         return self._channels[x]
 
     def set_channels(self, x: str, channels: int) -> None:
-        """Say what axis 1 of `x` is where the operator does not tell, as after a Reshape."""
+        """State the extent of axis 1 of `x` if the operator does not tell it, as behind a
+        Reshape."""
         self._channels[x] = channels
 
     def batch_norm(self, x: str, gain: float = 1.0, **attributes: Any) -> str:
@@ -172,8 +175,10 @@ class Builder:
     def output(
         self, *names: str, shape: Sequence[int | str] | None = None, dtype: str = "float32"
     ) -> None:
-        """Name graph outputs, in order; their types are inferred, unless `shape` and `dtype` give
-        what cannot be."""
+        """Make tensors graph outputs, in order.
+
+        Their types are inferred, or given by `shape` and `dtype` if inference cannot find them.
+        """
         for name in names:
             info = onnx.ValueInfoProto(name=name)
             if shape is not None:

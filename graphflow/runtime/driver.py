@@ -57,7 +57,7 @@ class Driver:
     pause_ns: float
 
     def spins(self, microseconds: float) -> int:
-        """How many pauses fill that time."""
+        """The number of pauses that take so many microseconds."""
         return max(1, round(microseconds * 1000 / self.pause_ns))
 
 

@@ -34,7 +34,7 @@ from graphflow.runtime.table import PATIENCE_NS, Arena, StepTable, step_table
 from graphflow.runtime.values import require_value
 
 _KEPT_ARENAS = 4
-"""Arenas kept for later runs; more exist only while more runs are under way."""
+"""The most arenas that are kept for later runs; concurrent runs may use more."""
 
 _MOST_THREADS = 1024
 
@@ -106,10 +106,10 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs, in the model's order, are new arrays, also where they are trimmed; those of
-        `spec.objects_out` are as onnxruntime gives them.  Raises InvalidModel, before anything
-        runs, if the inputs are not exactly the ones of `spec.inputs` and `spec.objects_in`, and
-        RunError, after it, if a guard does not hold.
+        Outputs are new arrays in the model's order, also if they are trimmed; those of
+        `spec.objects_out` are what onnxruntime gives.  Raises InvalidModel, before anything runs,
+        if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
+        after the run, if a guard does not hold.
         """
         arrays = self._accept(inputs)
         objects = self._objects(inputs)
@@ -125,11 +125,12 @@ class Program:
         return with_objects(self.spec, results, objects)
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
-        """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
+        """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
         return BoundRun(self, self._accept(inputs), inputs)
 
     def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
-        """Run all stretches on an arena; `objects` has those that go in, and gets all others."""
+        """Run all phases on an arena; `objects` holds the incoming objects and receives all
+        others."""
         if self._watch is not None:
             self._watch()
         for stretch in self._stretches:
@@ -142,7 +143,7 @@ class Program:
     def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
 
-        Long runs pause between steps, so that a handler of a signal can end them by an exception.
+        Long runs pause between steps, so that a signal handler can end them by an exception.
         """
         step = 0
         try:
@@ -161,13 +162,13 @@ class Program:
 
     @property
     def prepared(self) -> NDArray[np.uint8]:
-        """The constants that runs read, as `prepare` left them; not to be written to."""
+        """The constants that runs read, as `prepare` left them; read-only."""
         view = self._constants[: self.spec.run_constant_bytes]
         view.flags.writeable = False
         return view
 
     def _prepare(self) -> NDArray[np.uint8]:
-        """The constant block, without what only `prepare` needed."""
+        """The constant block after `prepare`, without the part that only `prepare` needs."""
         spec = self.spec
         constants = zeroed_block(spec.constant_bytes)
         for offset, array in spec.constants:
@@ -198,7 +199,7 @@ class Program:
         return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
 
     def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
-        """What a run is given for sections alone, as it is."""
+        """The inputs that only sections take, as they were given."""
         return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
@@ -240,11 +241,11 @@ class Program:
 
 
 class BoundRun:
-    """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
+    """A program with its inputs in place: `run()` overwrites `outputs` and allocates nothing.
 
-    Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
-    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError,
-    whatever the first one is executing, kernels or a section.
+    Outputs that are trimmed are views of their buffers, made anew by each run.  It is meant for
+    measuring and for tight loops.  Only one thread at a time may run it: a second one gets a
+    GraphflowError, whether the first is executing kernels or a section.
     """
 
     __slots__ = ("_arena", "_buffers", "_objects", "_program", "_under_way", "outputs")
@@ -328,7 +329,7 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 
 def _usable_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """Of the array itself if a kernel can read it where it is, else of a copy in `staging`."""
+    """The address of the array if kernels can read it in place, else of a copy in `staging`."""
     if array.flags.c_contiguous and array.dtype == staging.dtype:
         address = address_of(array)
         if address % ALIGNMENT == 0:

@@ -26,11 +26,11 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
-    """Fresh zeroed memory; pages that nobody touches cost nothing.  MemoryError where the system
-    has none.
+    """Fresh zeroed memory; pages that are never touched cost nothing.
 
-    From two huge pages on it is aligned to them and asks for them: reading weights through 4 KiB
-    pages spends its time in address translation.
+    Blocks of two huge pages or more are aligned to huge pages and request them: reading weights
+    through 4 KiB pages spends its time in address translation.  Raises MemoryError if the system
+    has none.
     """
     huge = nbytes >= 2 * _HUGE_PAGE
     size = max(nbytes, ALIGNMENT) + (_HUGE_PAGE if huge else 0)
@@ -48,9 +48,10 @@ def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
 
 
 def release(block: NDArray[np.uint8], start: int) -> None:
-    """Give the system back what a `zeroed_block` holds from byte `start` on; zeros take its place.
+    """Return the memory of a `zeroed_block` from byte `start` on to the system; it then reads as
+    zeros.
 
-    Whole pages only: an incomplete one stays as it is.
+    Only whole pages are returned.
     """
     mapping: Any = block
     while isinstance(mapping, np.ndarray):

@@ -45,9 +45,9 @@ class _Names:
 
 
 def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
-    """Load the objects; each must define its symbol and find every other one it uses.
+    """Load the objects; each must define its symbol, and every symbol that it uses must be found.
 
-    Raises CodegenError for a damaged object, one of another machine, a missing or doubly defined
+    Raises CodegenError for a damaged object, one for another machine, a missing or doubly defined
     symbol, and code that was not compiled position-independent.
     """
     _check(objects)
@@ -60,7 +60,7 @@ def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
 
 
 def reachable(objects: tuple[tuple[str, bytes], ...], wanted: Iterable[str]) -> set[str]:
-    """The symbols whose objects define `wanted`, or anything that those need in turn."""
+    """The symbols of the objects that define `wanted`, or what those need in turn."""
     names = {symbol: _names(symbol, code) for symbol, code in objects}
     owner = {name: symbol for symbol, found in names.items() for name in found.defined}
     found: set[str] = set()
@@ -95,7 +95,7 @@ def _check(objects: tuple[tuple[str, bytes], ...]) -> None:
 
 
 def _names(symbol: str, code: bytes) -> _Names:
-    """Global names that an object defines and needs."""
+    """The global names that an object defines, and those that it needs."""
     if code[:6] != b"\x7fELF\x02\x01" or len(code) < 64:
         raise CodegenError(f"the object of kernel {symbol!r} is not 64-bit little-endian ELF")
     kind, machine = np.frombuffer(code, "<u2", 2, 16).tolist()

@@ -23,7 +23,7 @@ from graphflow.runtime.table import Arena, StepTable
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """Steps that the driver walks, with the position of their job in an arena."""
+    """Consecutive kernel steps: their table, and the position of their job in an arena."""
 
     table: StepTable
     job: int
@@ -31,17 +31,17 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A step that a session runs."""
+    """A step that runs a section."""
 
     spec: SectionSpec
     session: Runs
     buffers: tuple[BufferRef, ...]
 
     def run(self, arena: Arena, constants: int, objects: dict[str, Any]) -> None:
-        """Run the section on the buffers of an arena; `objects` gets what it gives besides.
+        """Run the section on the buffers of an arena; its outgoing objects are added to `objects`.
 
-        `constants` is the address of the constant block.  GraphflowError where the section fails,
-        or gives an output of another dtype or shape than the program was made for.
+        `constants` is the address of the constant block.  Raises GraphflowError if the section
+        fails, or if an output has another dtype or shape than the program expects.
         """
         section = self.spec.section
         places = [arena.address(ref, constants) for ref in self.buffers]
@@ -75,7 +75,7 @@ def stretches(
 
 
 def native_steps(spec: ProgramSpec) -> list[tuple[Step, ...]]:
-    """The steps of a run that are kernels, apart where something foreign runs between them."""
+    """The kernel steps of a run, split where a section runs between them."""
     sections = {section.name for section in spec.sections}
     parts = groupby(spec.run, lambda step: step.symbol in sections)
     return [tuple(steps) for foreign, steps in parts if not foreign]

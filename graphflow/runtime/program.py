@@ -24,22 +24,23 @@ from graphflow.foreign import ObjectSpec, Section
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
 ALIGNMENT = 64
-"""Bytes; the base of every storage is a multiple of it."""
+"""The alignment, in bytes, of every storage."""
 
 _KINDS = "biufc"
 
 
 def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors have such elements; numpy knows no kind of those that `ml_dtypes` adds."""
+    """Whether tensors may have this dtype; numpy's kinds do not cover the dtypes of `ml_dtypes`."""
     return dtype.kind in _KINDS or dtype.name in STORED
 
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """Where a kernel parameter lives.
+    """The location of a kernel parameter.
 
-    `position` is a byte offset (a multiple of 64) for "arena" and "constant", the index of a graph
-    input or output for "input" and "output".  The parameter begins `offset` bytes behind that.
+    `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
+    graph input or output for "input" and "output".  The parameter begins `offset` bytes behind
+    that.
     """
 
     space: Space
@@ -51,9 +52,9 @@ class BufferRef:
 class Step:
     """One kernel call of the program.
 
-    `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing
-    to do).  At most `threads` threads (0: all of the program's) have even shares of them; who is
-    done first takes from those of the others.
+    `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
+    do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
+    thread that is done takes iterations from the others.
     """
 
     symbol: str
@@ -62,14 +63,17 @@ class Step:
     threads: int = 0
 
     def workers(self, threads: int) -> int:
-        """How many of `threads` threads get iterations of this step."""
+        """How many of the program's `threads` threads get iterations of this step."""
         return min(self.threads or threads, threads, self.extent)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a kernel may be called with: at most `extent` iterations of its parallel loop, and for
-    each parameter how many bytes it may touch behind the address that it is given."""
+    """The limits of a kernel's arguments.
+
+    At most `extent` iterations of its parallel loop, and for each parameter the number of bytes
+    that it may access behind the given address.
+    """
 
     extent: int
     sizes: tuple[int, ...]
@@ -104,10 +108,10 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class OpenTensor:
-    """An input or output of a model whose extents are not all known.
+    """An input or output of a model whose shape is not fully known.
 
-    An extent is a number, the name that the model has for it, or `?`.  `shape` is None where even
-    the rank is not known.
+    An extent is a number, the model's name for it, or `?`.  `shape` is None if even the rank is not
+    known.
     """
 
     name: str
@@ -120,7 +124,7 @@ class OpenTensor:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a tensor of a dtype that kernels may have; `?` stands for no tensor."""
+        """Whether it is a tensor of numbers; `?` is the dtype of what is no tensor."""
         try:
             dtype = np.dtype(self.dtype)
             # "?" says that the type is not known, and is numpy's letter for bool.
@@ -136,9 +140,9 @@ class OpenTensor:
 
 @dataclass(frozen=True, slots=True)
 class GuardedOutput:
-    """After a run, each element of output number `output` has to be from `lo` to `hi`.
+    """A check after each run: every element of output number `output` is from `lo` to `hi`.
 
-    `subject` names the tensor, and the node that asks for it, at the beginning of the error.
+    `subject` is the beginning of the error; it names the tensor and the node that needs the check.
     """
 
     output: int
@@ -149,7 +153,7 @@ class GuardedOutput:
 
 @dataclass(frozen=True, slots=True)
 class TrimmedOutput:
-    """Of output number `output`, a run gives along `axis` only the first n elements.
+    """Output number `output` is trimmed after each run, to the first n elements along `axis`.
 
     n is element `element`, in row-major order, of output number `extents`.
     """
@@ -162,9 +166,9 @@ class TrimmedOutput:
 
 @dataclass(frozen=True, slots=True)
 class SectionSpec:
-    """A foreign part of the program: steps whose symbol is its name run it.
+    """A section of the program; it is run by the steps whose symbol is its name.
 
-    `tensors` are what the step's buffers hold, the inputs of the section and then its outputs.
+    `tensors` are the buffers of these steps: the inputs of the section, then its outputs.
     """
 
     section: Section
@@ -180,14 +184,16 @@ class SectionSpec:
 class ProgramSpec:
     """A whole model as one native program.
 
-    `objects` pairs each symbol with the relocatable object that defines it.  `prepare` runs once
-    when the program is loaded and turns the initial `constants` (byte offset, array) into the form
-    that `run` reads; it may use the arena as scratch.  `run` is executed at every run; of the
-    constant block it touches the first `kept_bytes` only (None: all), the rest is `prepare`'s.
-    `sections` are what runs in onnxruntime, and `objects_in` and `objects_out` what a run takes and
-    gives for them alone.
-    The last `hidden` outputs are not the model's: they are what `guards` and `trimmed` read.
-    Steps of kernels that `signatures` has stay within their memory, as far as a signature says.
+    objects: each symbol with the relocatable object that defines it.
+    prepare: steps that run once when the program is loaded; the arena is their scratch memory.
+    run: the steps of every run.
+    constants: (byte offset, array) pairs, the constant block before `prepare`.
+    kept_bytes: how many bytes of the constant block `run` accesses (None: all).
+    sections: the parts that run in onnxruntime.
+    objects_in, objects_out: inputs and outputs that only sections take and give.
+    hidden: how many of the last outputs are not the model's, but read by `guards` and `trimmed`.
+    signatures: the limits of kernels; steps of these kernels stay within the program's memory.
+
     Raises VerifyError if the parts do not fit together.
     """
 
@@ -215,7 +221,7 @@ class ProgramSpec:
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """The model's own outputs; one that is trimmed has here the largest shape it can have."""
+        """The model's own outputs; one that is trimmed has the largest shape that is possible."""
         return self.outputs[: len(self.outputs) - self.hidden]
 
     @property
@@ -245,7 +251,7 @@ class ProgramSpec:
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
 
     def _check_objects(self) -> None:
-        """Whether each object that a section takes or that a run gives is there by then."""
+        """Each object that a section takes, or that a run gives, has been made before."""
         there = {known.name for known in self.objects_in}
         sections = {spec.name: spec.section for spec in self.sections}
         for index, step in enumerate(self.run):

@@ -46,10 +46,10 @@ _SECTION = "section:"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedProgram:
-    """What a file holds.
+    """The contents of a file for one program.
 
-    `spec` has no `prepare` and no initial constants; `constants` is its whole constant block,
-    ready for `run`.  `arrays` are further values by name, `documents` whatever belongs to it.
+    `spec` has no `prepare` and no initial constants; `constants` is its whole constant block, ready
+    for `run`.  `arrays` are further values by name, `documents` are stored unread.
     """
 
     spec: ProgramSpec
@@ -59,12 +59,12 @@ class SavedProgram:
     arrays: Mapping[str, NDArray[Any]]
     documents: Mapping[str, bytes]
     watch: Callable[[], None] | None = None
-    """Raises where `constants` or `arrays` are mapped and the file has changed since."""
+    """Called before runs; raises if the file changed after `constants` or `arrays` were mapped."""
 
     def load(
         self, threads: int | None, values: Mapping[str, NDArray[Any]] = MappingProxyType({})
     ) -> Program:
-        """Link it, for these values of inputs; the errors are those of `Program`."""
+        """A linked `Program`, for these values of inputs; raises the errors of `Program`."""
         return Program(
             self.spec,
             threads,
@@ -78,7 +78,8 @@ class SavedProgram:
 def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
     """The program without what only `prepare` needs.
 
-    VerifyError where a kernel has no signature: what is stored says of each which memory it takes.
+    Raises VerifyError if a kernel has no signature, since a file states what memory each kernel
+    accesses.
     """
     signatures = _signatures(spec)
     used = reachable(spec.objects, set(signatures))
@@ -102,7 +103,7 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
 
 
 def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
-    """Those of the kernels that `run` calls; what is no kernel says itself what it takes."""
+    """The signatures of the kernels that `run` calls; sections state their memory themselves."""
     foreign = {section.name for section in spec.sections}
     called = [s for s in dict.fromkeys(step.symbol for step in spec.run) if s not in foreign]
     missing = [symbol for symbol in called if symbol not in spec.signatures]
@@ -112,13 +113,13 @@ def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
 
 
 def _arena_bytes(spec: ProgramSpec) -> int:
-    """How much of the arena the steps of `run` touch, up to the alignment."""
+    """The bytes of the arena that the steps of `run` access, rounded up to the alignment."""
     ends = [ref.position + ref.offset + size for ref, size in _touched(spec, "arena")]
     return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
 
 
 def _output_bytes(spec: ProgramSpec, place: int) -> int:
-    """How much of an output the steps of `run` touch."""
+    """The bytes of an output that the steps of `run` access."""
     touched = _touched(spec, "output")
     return max((ref.offset + size for ref, size in touched if ref.position == place), default=0)
 
@@ -133,7 +134,7 @@ def _touched(spec: ProgramSpec, space: str) -> Iterator[tuple[BufferRef, int]]:
 
 
 def save_programs(path: str | Path, programs: Sequence[SavedProgram], written_by: str) -> None:
-    """Write the file; GraphflowError where the system refuses, with the old file untouched.
+    """Write the file; raises GraphflowError, with the old file unchanged, if the system refuses.
 
     All programs are for one processor.  The same programs give the same bytes.
     """
@@ -163,9 +164,9 @@ def load_programs(
 ) -> tuple[SavedProgram, ...]:
     """Read and check a file: the programs in the order in which they were saved.
 
-    With `mmap` their constants are memory that is shared with the file.  InvalidModel for a file
-    that is damaged, of another format or of another SHA-256 than the one given, CodegenError for
-    one that is for another processor.
+    With `mmap` their constants are memory that is shared with the file.  Raises InvalidModel if the
+    file is damaged, of another format or of another SHA-256 than the given one, CodegenError if it
+    is for another processor.
     """
     with Container(path) as file:
         if sha256 is not None and file.sha256() != sha256.lower():
@@ -191,7 +192,7 @@ _WRONG_FORMS = (
     OSError,
     VerifyError,
 )
-"""What data of another form ends in, wherever it is read."""
+"""The errors that reading data of an unexpected structure ends in."""
 
 
 def _load_all(file: Container, mapped: bool) -> tuple[SavedProgram, ...]:
@@ -206,7 +207,7 @@ def _load_all(file: Container, mapped: bool) -> tuple[SavedProgram, ...]:
 
 
 def _file_sections(saved: SavedProgram, number: int, owner: int) -> dict[str, Bytes]:
-    """The sections of program `number`, whose constants are those of program `owner`."""
+    """The sections of program `number`, whose constants are stored with program `owner`."""
     table, arrays = _packed(saved.arrays)
     program = {
         **_program(saved.spec),
@@ -237,7 +238,7 @@ def _load(
     constants: dict[int, NDArray[np.uint8]],
     mapped: bool,
 ) -> SavedProgram:
-    """Program `number`; `constants` are those of earlier ones, which this one may share."""
+    """Program `number`; it may share `constants` with earlier ones."""
     prefix = _prefix(number)
     program = mapping(json.loads(file.read(f"{prefix}program")))
     models = _named_sections(file, f"{prefix}{_SECTION}")
@@ -260,7 +261,7 @@ def _load(
 
 
 def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
-    """The contents of all sections whose names begin like that, by the rest of their names."""
+    """The contents of all sections whose names begin with `prefix`, by the rest of their names."""
     return {n.removeprefix(prefix): file.read(n) for n in file.names if n.startswith(prefix)}
 
 
@@ -294,7 +295,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
 
 
 def _section(spec: SectionSpec) -> dict[str, Any]:
-    """All but its model, which is a section of the file."""
+    """The description of a section without its model, which is stored as a section of the file."""
     section = spec.section
     return {
         "name": section.name,
@@ -336,7 +337,7 @@ def _guard(row: Any) -> GuardedOutput:
 
 
 def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) -> ProgramSpec:
-    """The program; `models` are those of its sections by name."""
+    """The program; `models` are the models of its sections by name."""
     spec = ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),
@@ -411,7 +412,7 @@ def _json(value: Any) -> bytes:
 
 
 def _packed(arrays: Mapping[str, NDArray[Any]]) -> tuple[list[Any], bytes]:
-    """Name, dtype, shape and offset of each array, and their row-major elements."""
+    """Name, dtype, shape and offset of each array, and the concatenated row-major elements."""
     table: list[Any] = []
     content = bytearray()
     for name, array in arrays.items():

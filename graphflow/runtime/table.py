@@ -25,20 +25,22 @@ PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
 
 PAUSED = 2
-"""State of a job between two native calls of one run."""
+"""The state of a job that paused between two native calls of one run."""
 
 FLUSH_DENORMALS = 0x8040
-"""Bits of the x86 control word: results and operands that are denormal count as zero."""
+"""Bits of the x86 control word MXCSR: denormal results and operands count as zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """Steps as the driver reads them.
+    """Steps in the form that the driver reads.
 
-    `steps` is int64 [n, 5]: kernel, index of its first pointer, extent, threads that take part,
-    barrier behind it.  `pointers` holds addresses, but offsets at `arena_slots`; `patches` is
-    int64 [m, 3]: slot, which graph input or (behind the inputs) output belongs there, and how many
-    bytes behind its beginning.
+    steps: int64 [n, 5]: kernel address, index of its first pointer, extent, number of threads,
+        whether a barrier follows.
+    pointers: the buffers' addresses, but offsets into the arena at `arena_slots`.
+    patches: int64 [m, 3]: slot, number of the graph input or (behind the inputs) output whose
+        address belongs there, and an offset in bytes.
+    parallel: whether any step has several threads.
     """
 
     steps: NDArray[np.int64]
@@ -55,7 +57,8 @@ def step_table(
     inputs: int,
     threads: int,
 ) -> StepTable:
-    """The table of a stretch for that many threads and graph inputs; empty steps are left out."""
+    """The table of one native phase for that many threads and graph inputs; empty steps are
+    omitted."""
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros((len(steps), 5), np.int64)
     base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
@@ -87,11 +90,11 @@ def step_table(
 
 
 class Arena:
-    """The memory of one run at a time; the driver refuses a second one.
+    """The memory of one run at a time.
 
-    `staging` has one aligned row-major array per graph input.  `addresses` is to be filled with the
-    addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses of native
-    jobs, one for each table.
+    `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
+    with the addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses
+    of native jobs, one for each table.
     """
 
     __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
@@ -115,7 +118,7 @@ class Arena:
     def _job(
         self, table: StepTable, flush_denormals: bool, patience_ns: int
     ) -> tuple[Job, NDArray[np.int64]]:
-        """The job of a table, and the pointers that it refers to."""
+        """The job of a table, and the pointers to which it refers."""
         pointers = table.pointers.copy()
         pointers[table.arena_slots] += self._base
         job = Job(
@@ -132,7 +135,7 @@ class Arena:
         return job, pointers
 
     def address(self, ref: BufferRef, constants: int) -> int:
-        """Where a buffer lies, the constant block beginning at the address `constants`."""
+        """The address of a buffer; `constants` is the address of the constant block."""
         match ref.space:
             case "constant":
                 return constants + ref.position + ref.offset
@@ -144,7 +147,7 @@ class Arena:
                 return self.addresses[self._inputs + ref.position] + ref.offset
 
     def abandon(self) -> None:
-        """Give up a paused run, so that the next one may begin; nothing else is changed."""
+        """Give up a paused run, so that the next one may begin."""
         for job in self._jobs:
             if job.in_use == PAUSED:
                 job.in_use = 0

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.errors import InvalidModel
 
 MOST_SHOWN = 64
-"""Elements of the largest value that a message prints."""
+"""The most elements of a value that a message prints."""
 
 
 def require_value(name: str, expected: ArrayLike, given: ArrayLike) -> None:
-    """InvalidModel where an input is not, bit by bit, the value that a program was made for."""
+    """Raise InvalidModel unless an input has, bit by bit, the value that a program was compiled
+    for."""
     wanted, found = np.asarray(expected), np.asarray(given)
     if value_key(wanted) != value_key(found):
         raise InvalidModel(
@@ -29,6 +30,6 @@ def _value_text(array: NDArray[Any]) -> str:
 
 
 def value_key(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
-    """What two equal values share: dtype, shape and bytes in native order."""
+    """A key that is the same for equal values: dtype, shape, and bytes in native order."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native.dtype.name, native.shape, native.tobytes()

@@ -22,16 +22,16 @@ from graphflow.validation.inputs import Array
 from graphflow.validation.placing import Placed
 
 MOST_PLACES = 512
-"""Places of padding that are looked at in one output."""
+"""The most positions of padding that are looked at in one output."""
 
 FILL = 0.0
-"""What padding of inputs holds where the kernel may assume nothing of it."""
+"""What padding of inputs holds if the kernel may assume nothing of it."""
 
 
 def relied_on(task: KernelTask, placed: Iterable[Placed]) -> bool:
-    """Whether the plan relies on what the kernel leaves in padding by running over it.
+    """Whether the plan relies on what the kernel leaves in padding because its loops run over it.
 
-    A user's kernel answers for its padding itself: its claims were proven from its own body.
+    A user's kernel states its padding itself, and these statements were proven from its body.
     """
     if task.claimed is None or isinstance(task.recipe, Scheduled):
         return False
@@ -45,7 +45,7 @@ def check_claims(
     arrays: Mapping[str, Array],
     memory: Mapping[str, Array],
 ) -> None:
-    """Compare the padding of outputs with what the definition gives there.  Raises `Differs`."""
+    """Raise `Differs` unless the padding of outputs holds what the definition gives there."""
     layouts = {b.name: p.layout or row_major(b.shape) for b, p in placed.items()}
     left = output_facts(task.definition, layouts, _facts(task, placed, arrays))
     for buffer in task.definition.outputs:
@@ -69,7 +69,7 @@ def check_claims(
 
 
 def _facts(task: KernelTask, placed: Mapping[Buffer, Placed], arrays: Mapping[str, Array]) -> Facts:
-    """What the inputs hold in that run."""
+    """Facts about what the inputs hold in that run."""
     found: dict[tuple[str, str], Constant | Range] = {}
     for buffer in task.definition.inputs:
         where = placed[buffer]
@@ -86,6 +86,6 @@ def _facts(task: KernelTask, placed: Mapping[Buffer, Placed], arrays: Mapping[st
 
 
 def _padding(placed: Placed) -> list[int]:
-    """Places of padding, evenly spread if there are many."""
+    """Positions of padding, evenly spread if there are many."""
     places = np.flatnonzero(placed.elements < 0)
     return [int(k) for k in places[:: max(1, places.size // MOST_PLACES)]]

@@ -48,21 +48,23 @@ from graphflow.tir import (
 
 WIDE = "float64"
 MARGIN = 4.0
-"""Tolerances are so many times the bound: another order of a sum rounds other partial sums."""
+"""The factor between bounds and tolerances: a sum in another order rounds other partial sums."""
 
 UNIT = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""The distance of 1.0 to the next number: twice the rounding error of one operation."""
+"""The distance from 1.0 to the next number: twice the rounding error of one operation."""
 
 SMALLEST = {
     "float32": 2.0**-125, "float64": 2.0**-1021, "float16": 2.0**-24, "bfloat16": 2.0**-125,
 }  # fmt: skip
-"""Below this, elementary functions may lose all digits: `sigmoid` by an overflow inside it."""
+"""Results below this may have lost all digits: `sigmoid`, for example, by an overflow inside it."""
 
 
 def with_errors(func: PrimFunc) -> tuple[PrimFunc, dict[Buffer, Buffer]]:
-    """`func` with bounds as further outputs, and the buffer of bounds of each buffer that has one.
+    """`func` with error bounds as further outputs, and the buffer of bounds of each buffer that has
+    one.
 
-    A buffer without one holds what every correct kernel stores, up to the sign of zero in sums.
+    A buffer without bounds is the same in every correct kernel, except for the signs of zeros in
+    sums.
     """
     names = {p.buffer.name for p in func.params}
     bounds: dict[Buffer, Buffer] = {}
@@ -88,13 +90,13 @@ def _may_differ(stmt: Store | Reduce, bounds: dict[Buffer, Buffer]) -> bool:
 
 
 class _Errors:
-    """Expressions for error bounds; None stands for zero."""
+    """Expressions for error bounds; None is a bound of zero."""
 
     def __init__(self, bounds: dict[Buffer, Buffer]) -> None:
         self.bounds = bounds
 
     def statements(self, stmt: Stmt) -> Body:
-        """A statement, and beside it the one that keeps its bound."""
+        """A statement, and the statement that stores the error bound of its result."""
         match stmt:
             case Allocate() if stmt.buffer in self.bounds:
                 return stmt, Allocate(self.bounds[stmt.buffer])
@@ -110,7 +112,8 @@ class _Errors:
                 return (stmt,)
 
     def reduced(self, stmt: Reduce) -> Store:
-        """The bound after one more term; the order of the terms is free, so each counts in full."""
+        """The bound after one more term; terms may be in any order, so each rounding counts in
+        full."""
         held = self.bounds[stmt.buffer]
         known, error = Load(held, stmt.indices), self.of(stmt.value)
         before = Load(stmt.buffer, stmt.indices)
@@ -134,7 +137,7 @@ class _Errors:
         return Store(held, stmt.indices, after)
 
     def of(self, expr: Expr) -> Expr | None:
-        """How far `expr` may be from its value here."""
+        """The error bound of `expr`."""
         match expr:
             case Literal() | IndexValue() | Undef():
                 return None
@@ -208,8 +211,7 @@ class _Errors:
         return _times(_size(expr), _sum(*parts))
 
     def _comparison(self, expr: Comparison) -> Expr | None:
-        """Infinite where the operands are nearer to each other than they are to what they stand
-        for."""
+        """Infinite if the operands are nearer to each other than their error bounds."""
         error = _sum(self.of(expr.left), self.of(expr.right))
         if error is None:
             return None
@@ -237,12 +239,13 @@ class _Errors:
         return _infinite(error) if expr.dtype in ("bool", *STORED) else _stepped(error)
 
     def _ulp(self, expr: Expr) -> Expr:
-        """The rounding of an operation that is not exactly rounded, or of inexact operands."""
+        """The rounding error of an operation that is not correctly rounded, or has inexact
+        operands."""
         unit, smallest = Literal(UNIT[expr.dtype], WIDE), Literal(SMALLEST[expr.dtype], WIDE)
         return Binary("add", Binary("mul", unit, _size(expr)), smallest)
 
     def _rounding(self, expr: Binary) -> Expr:
-        """How much the result of `+`, `−` or `·` was rounded: zero where it is exact."""
+        """The rounding error of `+`, `−` or `·`: zero if the result is exact."""
         if expr.dtype == WIDE:
             return Binary("mul", Literal(UNIT[WIDE], WIDE), _size(expr))
         exact, rounded = Binary(expr.op, _wide(expr.left), _wide(expr.right)), _wide(expr)
@@ -251,14 +254,15 @@ class _Errors:
 
 
 def _steepness(expr: Unary) -> Expr:
-    """Twice an upper bound of a function's derivative, from its value y: 1 + |y|, of tan 1 + y²."""
+    """Twice an upper bound of a function's derivative, from its value y: 1 + |y|, for tan 1 +
+    y²."""
     size = _size(expr)
     grown = Binary("mul", size, size) if expr.op == "tan" else size
     return Binary("mul", Literal(2.0, WIDE), Binary("add", Literal(1.0, WIDE), grown))
 
 
 def _flatness(expr: Unary, error: Expr | None) -> Expr:
-    """The least that one over the derivative may be: of atanh 1 − x², else √|1 − x²|; or zero."""
+    """A lower bound of 1 / derivative, or zero: 1 − x² for atanh, else √|1 − x²|."""
     one = Literal(1.0, WIDE)
     if expr.op == "acosh":
         x = _least(expr.operand, error)
@@ -291,14 +295,14 @@ def _sum(*parts: Expr | None) -> Expr | None:
 
 
 def _times(factor: Expr, error: Expr | None) -> Expr | None:
-    """`factor · error`; nothing where there is no error, be the factor infinite."""
+    """`factor · error`; zero for an error of zero, even if the factor is infinite."""
     if error is None:
         return None
     return Select(Comparison("eq", error, ZERO), ZERO, Binary("mul", factor, error))
 
 
 def _over(error: Expr | None, size: Expr) -> Expr | None:
-    """`error / size`; nothing where there is no error, be the size zero."""
+    """`error / size`; zero for an error of zero, even if the size is zero."""
     if error is None:
         return None
     return Select(Comparison("eq", error, ZERO), ZERO, Binary("div", error, size))
@@ -311,14 +315,15 @@ def _largest(left: Expr | None, right: Expr | None) -> Expr | None:
 
 
 def _least(expr: Expr, error: Expr | None) -> Expr:
-    """The least that the size of `expr` may be."""
+    """A lower bound of the magnitude of `expr`."""
     if error is None:
         return _size(expr)
     return Binary("max", Binary("sub", _size(expr), error), ZERO)
 
 
 def _stepped(error: Expr | None) -> Expr | None:
-    """What is rounded to whole numbers may come out at the next one."""
+    """The bound of a value that is rounded to whole numbers: inexact operands may give the next
+    one."""
     if error is None:
         return None
     more = Binary("add", error, Literal(1.0, WIDE))
@@ -326,7 +331,7 @@ def _stepped(error: Expr | None) -> Expr | None:
 
 
 def _infinite(error: Expr | None) -> Expr | None:
-    """Of what is not a float nothing is known if it is inexact at all."""
+    """The bound of a value that is no float: unknown, hence infinite, if it is inexact at all."""
     if error is None:
         return None
     return Select(Comparison("gt", error, ZERO), INFINITE, ZERO)

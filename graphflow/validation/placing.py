@@ -24,9 +24,9 @@ from graphflow.validation.inputs import Array
 
 @dataclass(frozen=True)
 class Placed:
-    """A parameter: `buffer` as the definition has it, and the layout it is placed in, if any.
+    """A parameter: its `buffer` in the definition, and its physical layout, if it has one.
 
-    `pad` is what the places without an element hold (inputs: a number, or `undef`) or must hold
+    `pad` is what positions without an element hold (inputs: a number, or `undef`) or must hold
     afterwards (outputs: a number, `undef` for anything, None for what was there).
     """
 
@@ -36,7 +36,7 @@ class Placed:
 
     @property
     def size(self) -> int:
-        """Elements of the box."""
+        """The number of positions of the box."""
         return self.buffer.size if self.layout is None else int(np.prod(self.layout.physical_shape))
 
     @cached_property
@@ -48,7 +48,7 @@ class Placed:
 
     @cached_property
     def elements(self) -> Array:
-        """For each place of the box the logical position of its element, −1 where it has none."""
+        """The logical position of the element at each position of the box, −1 if there is none."""
         found = np.full(self.size, -1, np.int64)
         found[self.positions] = np.arange(self.buffer.size)
         return found
@@ -59,7 +59,7 @@ class Placed:
         return self.buffer.shape if self.layout is None else self.layout.physical_shape
 
     def packed(self, logical: Array, undefined: Any) -> Array:
-        """The box with these elements, and in between what the kernel may assume."""
+        """The box with these elements, and at all other positions what the kernel may assume."""
         if self.layout is None or self.layout == row_major(self.buffer.shape):
             return logical
         free = undefined if isinstance(self.pad, str | None) else self.pad
@@ -68,21 +68,21 @@ class Placed:
         return box
 
     def element_name(self, position: int) -> str:
-        """The element at a logical position, for messages."""
+        """The name, for messages, of the element at a logical position."""
         index = np.unravel_index(position, self.buffer.shape)
         return f"{self.buffer.name}[{', '.join(str(int(k)) for k in index)}]"
 
     def place_name(self, position: int) -> str:
-        """A place of the box, for messages."""
+        """The name, for messages, of a position of the box."""
         index = ", ".join(str(int(k)) for k in np.unravel_index(position, self.box))
         name = "" if self.layout is None else f" of {self.layout.describe()}"
         return f"[{index}]{name}"
 
 
 def placed_params(task: KernelTask) -> Iterator[Placed]:
-    """Where each parameter of the definition is, in their order.
+    """The position of each parameter of the definition, in order.
 
-    Raises `Unsolved` for padding that a function of its place gives: no plan asks for that.
+    Raises `Unsolved` for padding that is a function of the index, which no plan asks for.
     """
     given = {name: (layout, pad) for name, layout, pad in task.placements}
     for param in task.definition.params:

@@ -23,13 +23,13 @@ from graphflow.tir import Access, PrimFunc, accesses
 from graphflow.validation.placing import Placed
 
 MOST = 3000
-"""Elements that are compared at most where not all are."""
+"""The most elements of a sample."""
 
 PER_STORE = 24
-"""Random iterations of each store."""
+"""The number of random iterations of each store."""
 
 TRIES = 8
-"""For an iteration at which a store's conditions hold."""
+"""The number of attempts to find an iteration at which the conditions of a store hold."""
 
 MOST_CORNERS = 64
 
@@ -58,7 +58,7 @@ def _position(index: tuple[int, ...], placed: Placed) -> int:
 
 
 def _stored(func: PrimFunc, placed: Placed, rng: np.random.Generator) -> list[list[int | None]]:
-    """Elements that each store of the kernel writes: by its first and last iteration, and others.
+    """Elements that each store of the kernel writes, in its first, its last and random iterations.
 
     Iterations that write padding give None.
     """
@@ -82,18 +82,18 @@ def _picks(rng: np.random.Generator) -> Iterator[_Pick]:
 
 
 class _Pick:
-    """Chooses iterations: at a fraction of each loop, or at random."""
+    """Chooses an iteration: at a fraction of each loop's extent, or at random."""
 
     def __init__(self, where: float | np.random.Generator) -> None:
         self._where = where
 
     @property
     def again(self) -> bool:
-        """Whether it chooses otherwise the next time."""
+        """Whether another attempt may give another iteration."""
         return not isinstance(self._where, float)
 
     def value(self, start: int, stop: int) -> int:
-        """A value of a loop that is not empty."""
+        """A value of the variable of a loop that is not empty."""
         if isinstance(self._where, float):
             return start + round(self._where * (stop - 1 - start))
         return int(self._where.integers(start, stop))
@@ -139,14 +139,14 @@ def _edges(placed: Placed, rng: np.random.Generator) -> Iterator[tuple[int, ...]
 
 
 def _marks(extent: int, block: int) -> list[int]:
-    """The first and last indices of an axis, and those beside the first and the last boundary."""
+    """The first and last indices of an axis, and those at its first and last block boundary."""
     last = (extent - 1) // block * block
     wanted = (0, 1, extent - 1, extent - 2, block - 1, block, last - 1, last)
     return list(dict.fromkeys(k for k in wanted if 0 <= k < extent))
 
 
 def _block(layout: Layout | None, axis: int) -> int:
-    """The width of the blocks in which a layout keeps an axis; 1 where it is not split."""
+    """The width of the blocks into which a layout splits an axis; 1 if it does not."""
     if layout is None:
         return 1
     var: IndexExpr = layout.index_map.inputs[axis]

@@ -22,7 +22,7 @@ from graphflow.validation.check import ROUNDS, Check, check_kernel
 from graphflow.workers import Workers
 
 MOST_NAMED = 4
-"""Calls that a message names for one kernel."""
+"""The most calls of a kernel that a message names."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Validation:
         return tuple(check for check in self.checks if check.method == "none")
 
     def report(self) -> dict[str, Any]:
-        """As plain values."""
+        """The checks as plain values."""
         counts = Counter(check.method for check in self.checks)
         return {
             "kernels": len(self.checks),
@@ -55,7 +55,7 @@ class Validation:
         }
 
     def summary(self) -> str:
-        """In one line."""
+        """The checks in one line."""
         counts = Counter(check.method for check in self.checks)
         reasons = Counter(check.reason for check in self.skipped)
         skipped = "".join(f"; {n} not validated: {reason}" for reason, n in reasons.items())
@@ -75,10 +75,10 @@ def validate(
     trace: Trace,
     workers: Workers,
 ) -> Validation | None:
-    """Validate all kernels if the options say so.
+    """Validate all kernels if the options ask for it.
 
-    Raises `VerifyError` where a kernel differs from its definition, and CodegenError where this
-    processor cannot run them.
+    Raises `VerifyError` if a kernel differs from its definition, and CodegenError if this processor
+    cannot run the kernels.
     """
     if not options.validate:
         return None

@@ -74,7 +74,7 @@ def _put(scalar: Buffer, value: Expr) -> Store:
 
 
 class _Rows:
-    """The matrix while its columns are eliminated, and what is found of the current one."""
+    """The state of the elimination: the rows of the matrix, and the pivot of the current column."""
 
     def __init__(self, n: int, dtype: str) -> None:
         self.n = n
@@ -94,7 +94,7 @@ class _Rows:
         return Load(self.work, (row, column))
 
     def find_pivot(self, k: Var) -> Body:
-        """`place` = the first row from k on with the largest magnitude in column k."""
+        """`place` = the first row from k on whose element in column k has the largest magnitude."""
         row = Var("s")
         size = Unary("abs", self.element(row, k))
         larger = compared("gt", size, _got(self.best))
@@ -108,7 +108,8 @@ class _Rows:
         )  # fmt: skip
 
     def exchange(self, k: Var) -> Body:
-        """Row k and that of the pivot change places, and the product gets pivot and sign."""
+        """Exchange row k with the pivot's row, and multiply the product by the pivot and the
+        sign."""
         saved, row, at = Var("f"), Var("e"), Var("g")
         chosen = Comparison("eq", IndexValue(row), _got(self.place))
         moved = Comparison("ne", IndexValue(k), _got(self.place))
@@ -128,7 +129,7 @@ class _Rows:
         )  # fmt: skip
 
     def eliminate(self, k: Var) -> Body:
-        """Multiples of row k are taken from the rows below."""
+        """Subtract multiples of row k from the rows below."""
         row, at = Var("r"), Var("q")
         pivot = self.element(k, k)
         # A column of zeros has made the product zero: what the rows hold then does not matter.

@@ -29,7 +29,7 @@ from graphflow.tir import (
 
 
 def add(a: Expr, b: Expr | float) -> Expr:
-    """`a + b`, where b may be a number of a's dtype; likewise the next two."""
+    """`a + b`; b may be a number, which gets the dtype of a.  So it is in the next functions."""
     return Binary("add", a, _operand(b, a.dtype))
 
 
@@ -63,7 +63,7 @@ def _operand(value: Expr | float, dtype: str) -> Expr:
 
 
 def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    """`min(max(x, low), high)` as selects, which let a NaN in x pass."""
+    """`min(max(x, low), high)` as selects, which return NaN for a NaN x."""
     if isinstance(low, Literal) and isinstance(high, Literal) and low.value > high.value:
         low = high
     if low is None:
@@ -78,9 +78,9 @@ def clipped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
 
 
 def converted(x: Expr, dtype: str, saturate: bool = False) -> Expr:
-    """`x` converted to any element type, in as many casts as that takes; to bool it is `x != 0`.
+    """`x` converted to any dtype, by several casts if needed; to bool it is `x != 0`.
 
-    With `saturate` and a float8 as target, `x` is first limited to that type's finite numbers.
+    With `saturate` and a float8 target, `x` is first clamped to the finite numbers of that type.
     """
     if x.dtype == dtype:
         return x
@@ -97,7 +97,7 @@ def converted(x: Expr, dtype: str, saturate: bool = False) -> Expr:
 
 
 def leaky_relu(x: Expr, alpha: Expr | float) -> Expr:
-    """`alpha · x` below zero, x from there on."""
+    """`alpha · x` if x is below zero, else x."""
     return Select(compared("lt", x, 0), multiply(x, alpha), x)
 
 
@@ -134,7 +134,7 @@ def _softsign(x: Expr) -> Expr:
 
 
 def _thresholded_relu(x: Expr, alpha: float) -> Expr:
-    """0 for a NaN too, as ONNX's body has it: that is not larger than alpha."""
+    """`x if x > alpha else 0`: also 0 for NaN, as in the function by which ONNX defines it."""
     return Select(compared("gt", x, alpha), x, literal(0, x.dtype))
 
 
@@ -211,16 +211,16 @@ def powered(p: int) -> Callable[[Expr], Expr]:
 
 
 def root(x: Expr, p: int) -> Expr:
-    """The p-th root of a number that is not negative."""
+    """The p-th root of a number that is at least zero."""
     if p == 1:
         return x
     return Unary("sqrt", x) if p == 2 else Binary("pow", x, literal(1 / p, x.dtype))
 
 
 def remainder(a: Expr, b: Expr, truncated: bool) -> Expr:
-    """What is left of `a / b`: with the sign of a if the quotient is `truncated`, else of b.
+    """The remainder of `a / b`, with the sign of a if `truncated`, else of b; also if it is zero.
 
-    That holds for zeros among floats too.  Of integers a divisor of zero leaves the dividend.
+    For integers and a divisor of zero it is a.
     """
     if a.dtype in FLOATS:
         left: Expr = Binary("fmod", a, b)
@@ -285,4 +285,4 @@ UNARY_VALUES: dict[str, Callable[..., Expr]] = {
     "shrink": _shrink,
     **{op: _of_floats(op, make) for op, make in _FLOATS_ONLY.items()},
 }
-"""The value of each unary op, from its operand and its attributes."""
+"""The expression of each unary op, from its operand and its attributes."""
