@@ -48,7 +48,7 @@ from graphflow.frontends.signature import signature
 from graphflow.frontends.steps import Step, names_in, names_read
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
-from graphflow.graph import OperatorGraph, Removed, Value
+from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
@@ -102,13 +102,29 @@ def import_model(
     on values that are not given, and `UnsupportedOp` for nodes without a kernel if there is no
     fallback.
     """
-    model = read_model(model)
+    proto = read_model(model)
+    return import_checked(proto, input_shapes, input_values, overridable, fallback, {})
+
+
+def import_checked(
+    model: onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, ArrayLike] | None,
+    overridable: Collection[str],
+    fallback: bool,
+    contents: dict[int, Array],
+) -> OperatorGraph:
+    """`import_model` of what `read_model` gave.
+
+    `contents` has initializers by number as earlier imports of the same proto read them, and gets
+    those that are missing: the graphs share them.
+    """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
     proto = loaded.graph
     steps = _steps(proto, _opsets(loaded.header))
     context = _context(loaded)
-    _add_sources(loaded, context, fallback)
+    _add_sources(loaded, context, fallback, contents)
     context.known.update(values)
     walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback)
     walk.run(steps, [info.name for info in proto.output])
@@ -229,7 +245,9 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
     return {name: described for name, described in found.items() if described is not None}
 
 
-def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
+def _add_sources(
+    loaded: LoadedModel, context: Context, fallback: bool, contents: dict[int, Array]
+) -> None:
     """Add inputs and initializers as values; with `fallback`, unsupported inputs as objects."""
     names = {info.name for info in loaded.inputs}
     for info in loaded.inputs:
@@ -241,8 +259,10 @@ def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
         check_dtype(f"graph input {info.name}", dtype)
         shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
         context.graph.add_value(Value(info.name, dtype, shape))
-    for tensor in loaded.initializers:
-        array = known_array(tensor, f"initializer {tensor.name}")
+    for number, tensor in enumerate(loaded.initializers):
+        if number not in contents:
+            contents[number] = known_array(tensor, f"initializer {tensor.name}")
+        array = contents[number]
         if tensor.name not in names:
             context.add_constant(tensor.name, array)
             continue

@@ -1,10 +1,9 @@
 """Loading a model: from the proto that a user gives to a checked graph with all shapes known.
 
-In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the given proto is never
-edited.  The model is read and checked, deviations from the standard are repaired, an old opset is
-converted, input shapes are fixed, and ONNX's own checker and shape inference have accepted the
-result.  A wrong model raises `InvalidModel`; a correct one that is not supported raises
-`UnsupportedOp`.
+In: a checked model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the given proto is
+never edited.  Deviations from the standard are repaired, an old opset is converted, input shapes
+are fixed, and ONNX's own checker and shape inference have accepted the result.  A wrong model
+raises `InvalidModel`; a correct one that is not supported raises `UnsupportedOp`.
 
 Weights are not copied: for onnx's own code large initializers are replaced by graph inputs, since
 it would serialize hundreds of megabytes three times.
@@ -23,7 +22,6 @@ from onnx import checker, helper, shape_inference
 from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
-from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.repair import STANDARD, repair
 from graphflow.frontends.steps import Step, subgraphs
 from graphflow.frontends.upgrade import upgraded
@@ -59,15 +57,14 @@ class LoadedModel:
 
 
 def load_model(
-    model: Model,
+    given: onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     overridable: Collection[str] = (),
 ) -> LoadedModel:
-    """Check a model and fix its shapes, as the module's text describes.
+    """Fix the shapes of a model that `read_model` gave, as the module's text describes.
 
     Initializers that are also graph inputs are constants, unless `overridable` names them.
     """
-    given = read_model(model)
     settable = settable_inputs(given, overridable)
     proto = _without_large_initializers(given, settable)
     repair(proto)
