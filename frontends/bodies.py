@@ -98,7 +98,10 @@ def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[S
     no default either, nodes of the body that refer to it go without, as ONNX defines.
     """
     if step.depth > DEEPEST:
-        raise InvalidModel(f"{step} is the body of itself, or of {DEEPEST} bodies around it")
+        raise InvalidModel(
+            f"{step} is inside of {DEEPEST} bodies; the functions of the model call themselves, or "
+            "are nested too deep"
+        )
     context.taken |= names_in(function.node)
     attributes = {attribute.name: attribute for attribute in function.attribute_proto}
     attributes.update((attribute.name, attribute) for attribute in step.node.attribute)

@@ -90,7 +90,7 @@ class Call:
         if value is not None:
             return value
         if name not in self.context.known:
-            self.refuse(f"input {name} is no tensor", "take the tensors out of it in the model")
+            self.refuse(f"input {name} is not a tensor", "use the tensors in it one by one")
         # Only constants of element types that kernels do not have are no values of the graph.
         dtype = self.context.known[name].dtype.name
         return self.refuse(f"input {name} has dtype {dtype}", f"use one of {', '.join(DTYPES)}")
@@ -146,7 +146,9 @@ class Call:
         they do not exist."""
         for name in self.outputs[first:]:
             if name in self.context.read:
-                self.refuse(f"its output {name} is used", "cut the model before the nodes that do")
+                self.refuse(
+                    f"its output {name} is used", "cut the model before the nodes that use it"
+                )
             if name:
                 self.context.graph.removed[name] = Removed(
                     f"optional output of {self.op} {self.name} that nobody reads"

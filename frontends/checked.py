@@ -194,8 +194,8 @@ def _check_equation(equation: bytes, what: str) -> None:
     """Refuse malformed Einsum equations: on some of them ONNX's inference does not terminate."""
     if not _EQUATION.fullmatch(equation):
         raise InvalidModel(
-            f"{what}: {equation!r} is no equation; it has letters for axes, once `...` for others, "
-            "commas between operands, and perhaps `->` before the result"
+            f"{what}: {equation!r} is no equation; an equation has letters for axes, at most one "
+            "`...` in each operand, commas between operands, and at most one `->` before the result"
         )
 
 

@@ -121,7 +121,7 @@ class Context:
             return array.dtype, array.shape
         if name not in self.graph.values:
             raise UnsupportedOp(
-                f"{name} is no tensor, which is not built here; take the tensors out of it"
+                f"{name} is not a tensor, which is not built here; use the tensors in it one by one"
             )
         value = self.graph.values[name]
         return DTYPES[value.dtype], value.shape

@@ -40,7 +40,7 @@ class _Operand:
 
 def _einsum(call: Call) -> None:
     if not call.inputs or not all(map(call.has, range(len(call.inputs)))):
-        raise InvalidModel(f"{call.title} needs at least one operand, and no gaps")
+        raise InvalidModel(f"{call.title} needs at least one operand, and none may be left out")
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     terms, result = _parsed(call, [len(shape) for shape in shapes])
     extents = label_extents(shapes, terms)

@@ -68,9 +68,7 @@ def _require_within(
     lo, hi = interval
     tensor = f"of tensor {source}"
     if lo > hi:
-        raise InvalidModel(
-            f"{call.title}: an axis without elements has no place for the indices {tensor}"
-        )
+        raise InvalidModel(f"{call.title}: the axis has no elements, so no index {tensor} is valid")
     known = call.context.known.get(name)
     if known is not None:
         outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
@@ -171,7 +169,9 @@ def _one_hot(call: Call) -> None:
     if depth < 1:
         raise InvalidModel(f"{call.title}: depth {depth} is not positive")
     if call.shape(2) != (2,):
-        raise InvalidModel(f"{call.title}: values have shape {call.shape(2)}, and have to be two")
+        raise InvalidModel(
+            f"{call.title}: values have shape {call.shape(2)}, and have to be two numbers"
+        )
     axis = int(call.attribute("axis", -1))
     func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
     call.emit(func, (call.inputs[0], call.inputs[2]))

@@ -43,7 +43,7 @@ def _slice(call: Call) -> None:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise InvalidModel(
             f"{call.title}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
-            f"must be equally many, and no step 0"
+            "must have the same length, and no step may be 0"
         )
     ranges = [range(n) for n in shape]
     for start, end, stated, step in zip(starts, ends, axes, steps, strict=True):

@@ -50,7 +50,7 @@ def _reshape(call: Call) -> None:
     rest = prod(n for n in wanted if n != -1)
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
         raise InvalidModel(
-            f"{call.title}: {wanted} does not say one shape for {prod(source)} elements"
+            f"{call.title}: {prod(source)} elements do not determine the shape {wanted}"
         )
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
 

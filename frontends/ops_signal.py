@@ -41,7 +41,7 @@ def _dft(call: Call) -> None:
     rank = len(shape)
     if rank < 2 or not (-rank <= axis <= -2 or 0 <= axis <= rank - 2):
         raise InvalidModel(
-            f"{call.title}: axis {axis} is none of a signal of shape {shape}; the last one "
+            f"{call.title}: axis {axis} is no axis of a signal of shape {shape}; the last one "
             "holds the real and imaginary parts"
         )
     axis %= rank

@@ -311,8 +311,9 @@ class Walk:
         known = defs.get_schema(step.node.op_type, self.context.opset, "")
         if known.since_version != schema.since_version:
             raise UnsupportedOp(
-                f"{step} is of opset {step.opset}, the model of opset {self.context.opset}, where "
-                f"the operator is another one; and {reason}"
+                f"{step} is written for opset {step.opset}; in the model's opset "
+                f"{self.context.opset}, in which onnxruntime would run it, the operator differs; "
+                f"and {reason}"
             )
 
     def refuse_unbuilt(self, steps: Iterable[Step]) -> None:

@@ -728,7 +728,7 @@ TABLES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda t: t.__setitem__("arrays", [["x", "float32", [1, 5, 6, 6], 64]]), "buffer"),
     (lambda t: t.__setitem__("arrays", [["w", "float32", [0], 0]]), "no input"),
     (lambda t: t.pop("run"), "'run'"),
-    (lambda t: t.__setitem__("objects_out", [["z", "a string", 0]]), "nothing gives the output z"),
+    (lambda t: t.__setitem__("objects_out", [["z", "a string", 0]]), "no step makes the output z"),
 ]
 
 

@@ -129,7 +129,7 @@ class Container:
             self._places = self._sections()
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             self.close()
-            raise self.refuse(f"its header has another form ({error!r:.200})") from error
+            raise self.refuse(f"its header has another structure ({error!r:.200})") from error
         except BaseException:
             self.close()
             raise

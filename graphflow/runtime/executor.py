@@ -20,7 +20,7 @@ from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import Driver, driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
-from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
+from graphflow.runtime.phases import Foreign, Native, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
 from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
 from graphflow.runtime.results import (
@@ -98,7 +98,7 @@ class Program:
                 f"{spec.arena_bytes} bytes of intermediate results ({error}); it needs a machine "
                 "with more, or smaller input_shapes"
             ) from error
-        self._stretches = tuple(stretches(spec, self._tables, sessions))
+        self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = set(spec.input_names)
@@ -133,12 +133,12 @@ class Program:
         others."""
         if self._watch is not None:
             self._watch()
-        for stretch in self._stretches:
-            match stretch:
+        for phase in self._phases:
+            match phase:
                 case Native():
-                    self._walk(arena, stretch.table, arena.jobs[stretch.job])
+                    self._walk(arena, phase.table, arena.jobs[phase.job])
                 case Foreign():
-                    stretch.run(arena, address_of(self._constants), objects)
+                    phase.run(arena, address_of(self._constants), objects)
 
     def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.

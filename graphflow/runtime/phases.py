@@ -56,13 +56,13 @@ class Foreign:
         objects.update((name, results[name]) for name in section.objects_out)
 
 
-Stretch: TypeAlias = Native | Foreign
+Phase: TypeAlias = Native | Foreign
 
 
-def stretches(
+def phases_of(
     spec: ProgramSpec, tables: Sequence[StepTable], sessions: dict[str, Runs]
-) -> Iterator[Stretch]:
-    """The stretches of a run, `tables` being those of `native_steps` in order."""
+) -> Iterator[Phase]:
+    """The phases of a run; `tables` are those of `native_steps`, in order."""
     sections = {section.name: section for section in spec.sections}
     job = 0
     for foreign, steps in groupby(spec.run, lambda step: step.symbol in sections):

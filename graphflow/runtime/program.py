@@ -257,11 +257,13 @@ class ProgramSpec:
         for index, step in enumerate(self.run):
             if (section := sections.get(step.symbol)) is not None:
                 if not there.issuperset(section.objects_in):
-                    raise VerifyError(f"run step {index} ({step.symbol}) takes what nothing gives")
+                    raise VerifyError(
+                        f"run step {index} ({step.symbol}) takes an object before it is made"
+                    )
                 there.update(section.objects_out)
         for known in self.objects_out:
             if known.name not in there:
-                raise VerifyError(f"nothing gives the output {known}")
+                raise VerifyError(f"no step makes the output {known}")
 
     def _check_constants(self) -> None:
         for offset, array in self.constants:

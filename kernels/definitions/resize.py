@@ -273,7 +273,7 @@ def _buffers(
     x_shape: Shape, y_shape: Shape, coordinates: Sequence[Coordinates], dtype: str
 ) -> tuple[Buffer, Buffer, tuple[Loop, ...]]:
     if not len(x_shape) == len(y_shape) == len(coordinates):
-        raise InvalidModel(f"shapes {x_shape} and {y_shape} must have one same rank to be resized")
+        raise InvalidModel(f"shapes {x_shape} and {y_shape} must have the same rank to be resized")
     if min(x_shape, default=1) < 1:
         raise InvalidModel(f"a tensor of shape {x_shape} has no elements to resize")
     return Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype), loops_over("i", y_shape)
