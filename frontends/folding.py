@@ -47,6 +47,7 @@ RANDOM = frozenset(
 """Operators whose results differ from run to run."""
 
 _NEVER = RANDOM | {"Dropout"}
+"""Operators that are not evaluated: random ones, among them Dropout in training mode."""
 
 _WHOLE_ARRAYS = frozenset(
     {
@@ -69,6 +70,7 @@ _RIGHT_SINCE = {"Hardmax": 13, "LogSoftmax": 13, "Resize": 11, "RoiAlign": 16, "
 asked for."""
 
 _NEVER_RIGHT = frozenset({"Scatter", "Upsample"})
+"""Operators for which the evaluator follows ONNX in no opset."""
 
 _WRITTEN_SINCE = {"DequantizeLinear": 19}
 """Operators that the evaluator has from this opset on; older definitions mean the same."""

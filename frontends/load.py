@@ -65,6 +65,9 @@ def load_model(
 
     Initializers that are also graph inputs are constants, unless `overridable` names them.
     """
+    # The order matters: the checker knows neither what exporters get wrong nor vendors' operators,
+    # the converter of old opsets needs input shapes, and inference through the bodies of functions
+    # needs default attributes, which are those of the final opset.
     settable = settable_inputs(given, overridable)
     proto = _without_large_initializers(given, settable)
     repair(proto)

@@ -25,6 +25,8 @@ from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
 
 SECTION_IR_VERSION = 10
+"""The newest IR version of a section; onnxruntime refuses models of newer versions than it knows,
+and nodes mean the same in older ones."""
 
 ORDER = Value("", "uint8", (0,))
 """An empty tensor, by which one section waits for the objects of another."""

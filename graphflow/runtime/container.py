@@ -55,6 +55,8 @@ its padding, CRC-32 of all that."""
 Bytes: TypeAlias = "bytes | memoryview"
 
 _FEW_BYTES = 8 * CHUNK
+"""Sections up to this size are checked by one thread, which takes some milliseconds."""
+
 _REPAIR = "compile the ONNX model and save it again"
 
 

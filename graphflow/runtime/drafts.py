@@ -21,6 +21,7 @@ _LONGEST = 200
 """The most bytes of the destination's name in the name of a draft; file systems allow 255."""
 
 _TRIES = 8
+"""Attempts to make a draft; another process may remove one before it is locked."""
 
 
 def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:

@@ -22,6 +22,8 @@ from graphflow.errors import CodegenError
 from graphflow.runtime.driver_text import DRIVER
 
 _CALIBRATION_PAUSES = 1000
+"""Pauses in one measurement: some microseconds, which is long for the clock."""
+
 _LOADED: list[Any] = []
 
 

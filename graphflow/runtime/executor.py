@@ -37,6 +37,7 @@ _KEPT_ARENAS = 4
 """The most arenas that are kept for later runs; concurrent runs may use more."""
 
 _MOST_THREADS = 1024
+"""A larger number of threads is taken for a mistake."""
 
 
 class Program:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from graphflow.runtime.program import ALIGNMENT
 
 _HUGE_PAGE = 2 * 1024 * 1024
+"""Bytes of a huge page of x86-64."""
 
 
 def address_of(array: NDArray[Any]) -> int:

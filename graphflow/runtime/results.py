@@ -41,6 +41,7 @@ def with_objects(
     spec: ProgramSpec, results: Mapping[str, Any], objects: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The model's outputs in its order: arrays that kernels wrote, and objects from sections."""
+    # In ascending order, so that each place counts the objects that were put in front of it.
     found = list(results.items())
     for known in sorted(spec.objects_out, key=lambda known: known.place):
         found.insert(known.place, (known.name, objects[known.name]))

@@ -42,6 +42,7 @@ from graphflow.tir import (
 )
 
 CHANNELS = 1
+"""The axis of the channels."""
 
 
 @dataclass(frozen=True, slots=True)
