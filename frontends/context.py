@@ -155,7 +155,6 @@ class Context:
     def undo(self, mark: Mark) -> None:
         """Remove everything that was added after `mark`."""
         graph = self.graph
-        # Readers come after producers, and a node that is read cannot be removed.
         for name in reversed(self.node_order[mark.nodes :]):
             if name in graph:
                 graph.remove(name)
