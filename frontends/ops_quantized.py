@@ -7,11 +7,10 @@ from collections.abc import Callable
 import onnx
 
 from graphflow.frontends.call import Call
-from graphflow.frontends.ops_window import weight_extents, window_attributes
+from graphflow.frontends.ops_window import convolution_of
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import (
     Shape,
-    convolution,
     dequantize,
     dynamic_scale,
     dynamic_zero_point,
@@ -21,7 +20,6 @@ from graphflow.kernels.definitions import (
     requantize,
     shifted,
 )
-from graphflow.tir import PrimFunc
 
 
 def _quantize(call: Call) -> None:
@@ -105,22 +103,7 @@ def _matmul_integer(call: Call) -> None:
 def _conv_integer(call: Call) -> None:
     """Padding counts as the zero point of x; w may have a zero point for each output channel."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
-    call.emit(_convolution(call, 1, False), factors)
-
-
-def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
-    x_shape, w_shape = call.shape(0), call.shape(weight)
-    window = window_attributes(call, weight_extents(call, weight))
-    return convolution(
-        x_shape,
-        w_shape,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        groups=call.attribute("group", 1),
-        bias=bias,
-        dtype="int32",
-    )
+    call.emit(convolution_of(call, 1, False, "int32"), factors)
 
 
 def _qlinear_matmul(call: Call) -> None:
@@ -134,7 +117,7 @@ def _qlinear_matmul(call: Call) -> None:
 def _qlinear_conv(call: Call) -> None:
     """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
-    func = _convolution(call, 3, call.has(8))
+    func = convolution_of(call, 3, call.has(8), "int32")
     total = call.part_name("total")
     call.emit(func, (*factors, *call.inputs[8:9]) if call.has(8) else factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (1, 1, 1))

@@ -26,6 +26,7 @@ from graphflow.kernels.definitions import (
     reshape,
     transposed_convolution,
 )
+from graphflow.tir import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +95,23 @@ def _same_pads(
     return (*begins, *ends)
 
 
-def _conv(call: Call) -> None:
-    window = window_attributes(call, weight_extents(call, 1))
-    func = convolution(
+def convolution_of(call: Call, weight: int, bias: bool, dtype: str) -> PrimFunc:
+    """The convolution of input 0 with the weight at input `weight`, by the node's attributes."""
+    window = window_attributes(call, weight_extents(call, weight))
+    return convolution(
         call.shape(0),
-        call.shape(1),
+        call.shape(weight),
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,
         groups=call.attribute("group", 1),
-        bias=call.has(2),
-        dtype=call.dtype(),
+        bias=bias,
+        dtype=dtype,
     )
-    call.emit(func, call.given_inputs)
+
+
+def _conv(call: Call) -> None:
+    call.emit(convolution_of(call, 1, call.has(2), call.dtype()), call.given_inputs)
 
 
 def _conv_transpose(call: Call) -> None:
