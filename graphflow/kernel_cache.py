@@ -40,7 +40,7 @@ from graphflow.tir import Buffer, PrimFunc
 from graphflow.trace import Trace
 
 PACKAGES = ("arith", "codegen", "cost", "layout", "lower", "schedule", "tir")
-MODULES = ("digest", "dtypes", "errors", "kernel_cache", "store", "target")
+MODULES = ("digest", "dtypes", "errors", "kernel_cache", "shared_scope", "store", "target")
 """What kernels are made by, below graphflow's folder, besides `kernels`."""
 
 MOST_RECENT = 1024
