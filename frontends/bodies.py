@@ -24,7 +24,7 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class BodyGraph:
     """A subgraph whose constants are already in the graph, so that all copies of its nodes share
     them."""
 
@@ -37,7 +37,7 @@ class Body:
     """The Constant nodes of the subgraph, as steps."""
 
 
-def body_of(step: Step, attribute: str, context: Context) -> Body:
+def body_of(step: Step, attribute: str, context: Context) -> BodyGraph:
     """The subgraph `attribute` of `step`; its initializers are added to the graph.
 
     Raises `InvalidModel` where the node has no such attribute.
@@ -59,7 +59,7 @@ def body_of(step: Step, attribute: str, context: Context) -> Body:
     constants = [node for node in graph.node if _is_constant(node)]
     steps = _renamed_steps(constants, names, {}, step, step.opsets, context)
     nodes = tuple(node for node in graph.node if not _is_constant(node))
-    return Body(graph, nodes, names, tuple(steps))
+    return BodyGraph(graph, nodes, names, tuple(steps))
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
@@ -67,7 +67,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def inlined(
-    body: Body,
+    body: BodyGraph,
     step: Step,
     inputs: Sequence[str],
     context: Context,

@@ -24,7 +24,7 @@ from graphflow.graph import Array, OperatorGraph, Removed
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
+class TensorSequence:
     """A sequence of known length: its element type and the names of its tensors."""
 
     elem_type: int
@@ -63,7 +63,7 @@ class Context:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     """The model's own functions by domain, name and overload."""
     folding: Folding = field(default_factory=Folding)
-    sequences: dict[str, Tensors] = field(default_factory=dict)
+    sequences: dict[str, TensorSequence] = field(default_factory=dict)
     optionals: dict[str, str | None] = field(default_factory=dict)
     """For each optional the name of the tensor or sequence in it; None if it is empty."""
     unrolled: int = 0
@@ -103,7 +103,7 @@ class Context:
             self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
 
-    def add_sequence(self, name: str, sequence: Tensors) -> None:
+    def add_sequence(self, name: str, sequence: TensorSequence) -> None:
         """Record the tensors of a sequence; a sequence is no value of the graph."""
         self.sequences[name] = sequence
         self.graph.removed[name] = Removed(f"a sequence of {len(sequence.names)} tensors")

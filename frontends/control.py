@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.bodies import Body, body_of, copies, inlined
+from graphflow.frontends.bodies import BodyGraph, body_of, copies, inlined
 from graphflow.frontends.context import Context
 from graphflow.frontends.protos import dtype_name
 from graphflow.frontends.steps import After, Item, Step, derived, only_element, require_only_element
@@ -143,7 +143,7 @@ class _Unrolled:
     far."""
 
     step: Step
-    body: Body
+    body: BodyGraph
     context: Context
     states: tuple[str, ...]
     """The loop-carried tensors or sequences that the next iteration starts from."""

@@ -15,7 +15,7 @@ import onnx
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
-from graphflow.frontends.context import Context, Tensors
+from graphflow.frontends.context import Context, TensorSequence
 from graphflow.frontends.inference import tensor_type
 from graphflow.frontends.steps import Item, Step, derived, existing_axis, only_element
 from graphflow.graph import Array
@@ -35,7 +35,7 @@ def _refuse(step: Step, what: str, remedy: str) -> NoReturn:
     raise UnsupportedOp(f"{step}: {what}, which is not built; {remedy}")
 
 
-def _sequence(step: Step, context: Context, position: int = 0) -> Tensors:
+def _sequence(step: Step, context: Context, position: int = 0) -> TensorSequence:
     name = step.input(position)
     name = context.optionals.get(name) or name
     if name not in context.sequences:
@@ -67,13 +67,13 @@ def _position(step: Step, operand: int, length: int, context: Context, end: int 
 
 def _construct(step: Step, context: Context) -> Sequence[Item]:
     names = tuple(step.node.input)
-    context.add_sequence(step.node.output[0], Tensors(_elem_type(names[0], context), names))
+    context.add_sequence(step.node.output[0], TensorSequence(_elem_type(names[0], context), names))
     return ()
 
 
 def _empty(step: Step, context: Context) -> Sequence[Item]:
     elem_type = step.attribute("dtype", onnx.TensorProto.FLOAT)
-    context.add_sequence(step.node.output[0], Tensors(elem_type, ()))
+    context.add_sequence(step.node.output[0], TensorSequence(elem_type, ()))
     return ()
 
 
@@ -94,7 +94,9 @@ def _insert(step: Step, context: Context) -> Sequence[Item]:
     names = given.names
     place = _position(step, 2, len(names), context, 1) if step.input(2) else len(names)
     result = (*names[:place], step.input(1), *names[place:])
-    context.add_sequence(step.node.output[0], Tensors(_elem_type(step.input(1), context), result))
+    context.add_sequence(
+        step.node.output[0], TensorSequence(_elem_type(step.input(1), context), result)
+    )
     return ()
 
 
@@ -104,7 +106,7 @@ def _erase(step: Step, context: Context) -> Sequence[Item]:
     last = len(names) - 1
     place = _position(step, 1, len(names), context) if step.input(1) else last
     result = names[:place] + names[place + 1 :]
-    context.add_sequence(step.node.output[0], Tensors(given.elem_type, result))
+    context.add_sequence(step.node.output[0], TensorSequence(given.elem_type, result))
     return ()
 
 
@@ -134,7 +136,7 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
     parts = [context.unique_tensor_name(f"{result}/{k}") for k in range(len(sizes))]
-    context.add_sequence(result, Tensors(_elem_type(source, context), tuple(parts)))
+    context.add_sequence(result, TensorSequence(_elem_type(source, context), tuple(parts)))
     if not parts:
         return ()
     given = context.unique_tensor_name(f"{result}/sizes")

@@ -39,7 +39,7 @@ class LinkedCode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _SymbolNames:
     defined: frozenset[str]
     undefined: frozenset[str]
 
@@ -94,7 +94,7 @@ def _check(objects: tuple[tuple[str, bytes], ...]) -> None:
                 )
 
 
-def _names(symbol: str, code: bytes) -> _Names:
+def _names(symbol: str, code: bytes) -> _SymbolNames:
     """The global names that an object defines, and those that it needs."""
     if code[:6] != b"\x7fELF\x02\x01" or len(code) < 64:
         raise CodegenError(f"the object of kernel {symbol!r} is not 64-bit little-endian ELF")
@@ -133,7 +133,7 @@ def _check_relocations(symbol: str, code: bytes, sections: NDArray[Any]) -> None
             )
 
 
-def _read_names(code: bytes, sections: NDArray[Any]) -> _Names:
+def _read_names(code: bytes, sections: NDArray[Any]) -> _SymbolNames:
     defined: set[str] = set()
     undefined: set[str] = set()
     for section in sections[sections["kind"] == _KIND_SYMBOLS]:
@@ -144,7 +144,7 @@ def _read_names(code: bytes, sections: NDArray[Any]) -> _Names:
             if row["info"] >> 4 and row["name"]:  # binding 0 is local
                 name = _string(text, int(row["name"]))
                 (defined if row["section"] else undefined).add(name)
-    return _Names(frozenset(defined), frozenset(undefined))
+    return _SymbolNames(frozenset(defined), frozenset(undefined))
 
 
 def _string(text: bytes, start: int) -> str:

@@ -21,7 +21,7 @@ from graphflow.tir import Buffer, to_text, undefined_value
 from graphflow.trace import Trace
 from graphflow.validation.claims import FILL, check_claims, relied_on
 from graphflow.validation.compare import (
-    Compared,
+    ComparisonCounts,
     Differs,
     Disagree,
     Runs,
@@ -32,7 +32,7 @@ from graphflow.validation.elements import Unsolved
 from graphflow.validation.expected import Found, Oracle
 from graphflow.validation.inputs import Array, Assumed, Kind, logical_inputs
 from graphflow.validation.native import Native, Slices, Trespass, pieces, whole
-from graphflow.validation.placing import Placed, placed_params
+from graphflow.validation.placing import PlacedParameter, placed_params
 from graphflow.validation.samples import samples
 
 MOST_BYTES = 2 << 30
@@ -171,7 +171,7 @@ class Checker:
         ]
         return [pair for row in zip_longest(*lists) for pair in row if pair is not None]
 
-    def compared(self, arrays: Mapping[str, Array], expected: Found) -> Iterator[Compared]:
+    def compared(self, arrays: Mapping[str, Array], expected: Found) -> Iterator[ComparisonCounts]:
         """Run natively and compare each output."""
         extent = self.kernel.extent
         first = self.run(arrays, 0, whole(extent))
@@ -211,7 +211,9 @@ class Checker:
         }
         return self.native.run(packed, held, slices)
 
-    def cause(self, arrays: Mapping[str, Array], first: Mapping[str, Array], placed: Placed) -> str:
+    def cause(
+        self, arrays: Mapping[str, Array], first: Mapping[str, Array], placed: PlacedParameter
+    ) -> str:
         """Why two runs differ, found by changing one of their differences at a time."""
         extent, name = self.kernel.extent, placed.buffer.name
         elements = placed.positions

@@ -19,7 +19,7 @@ from graphflow.lower import KernelTask
 from graphflow.tir import FLOATS, Buffer
 from graphflow.validation.compare import Differs
 from graphflow.validation.inputs import Array
-from graphflow.validation.placing import Placed
+from graphflow.validation.placing import PlacedParameter
 
 MOST_PLACES = 512
 """The most positions of padding that are looked at in one output."""
@@ -28,7 +28,7 @@ FILL = 0.0
 """What padding of inputs holds if the kernel may assume nothing of it."""
 
 
-def relied_on(task: KernelTask, placed: Iterable[Placed]) -> bool:
+def relied_on(task: KernelTask, placed: Iterable[PlacedParameter]) -> bool:
     """Whether the plan relies on what the kernel leaves in padding because its loops run over it.
 
     A user's kernel states its padding itself, and these statements were proven from its body.
@@ -41,7 +41,7 @@ def relied_on(task: KernelTask, placed: Iterable[Placed]) -> bool:
 
 def check_claims(
     task: KernelTask,
-    placed: Mapping[Buffer, Placed],
+    placed: Mapping[Buffer, PlacedParameter],
     arrays: Mapping[str, Array],
     memory: Mapping[str, Array],
 ) -> None:
@@ -68,7 +68,9 @@ def check_claims(
                 )
 
 
-def _facts(task: KernelTask, placed: Mapping[Buffer, Placed], arrays: Mapping[str, Array]) -> Facts:
+def _facts(
+    task: KernelTask, placed: Mapping[Buffer, PlacedParameter], arrays: Mapping[str, Array]
+) -> Facts:
     """Facts about what the inputs hold in that run."""
     found: dict[tuple[str, str], Constant | Range] = {}
     for buffer in task.definition.inputs:
@@ -85,7 +87,7 @@ def _facts(task: KernelTask, placed: Mapping[Buffer, Placed], arrays: Mapping[st
     return found
 
 
-def _padding(placed: Placed) -> list[int]:
+def _padding(placed: PlacedParameter) -> list[int]:
     """Positions of padding, evenly spread if there are many."""
     places = np.flatnonzero(placed.elements < 0)
     return [int(k) for k in places[:: max(1, places.size // MOST_PLACES)]]

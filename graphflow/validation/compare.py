@@ -1,9 +1,9 @@
 """Comparison of the memory that a kernel wrote with the elements that its definition gives.
 
-In: the memory of an output after two runs, and elements of the definition's result.  Out: a
-`Comparison`, with the first difference in words.  The two runs differ in the earlier contents of
-the output, in the contents of the inputs' undefined padding, and in the slices of the parallel
-loop; no element of the result may depend on any of them.
+In: the memory of an output after two runs, and elements of the definition's result.  Out:
+`ComparisonCounts`, or `Differs` with the first difference in words.  The two runs differ in the
+earlier contents of the output, in the contents of the inputs' undefined padding, and in the slices
+of the parallel loop; no element of the result may depend on any of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphflow.tir import DTYPES, Reduce, ReduceOp, walk
 from graphflow.validation.errors import MARGIN
 from graphflow.validation.expected import Oracle
 from graphflow.validation.inputs import Array
-from graphflow.validation.placing import Placed
+from graphflow.validation.placing import PlacedParameter
 
 
 class Differs(Exception):
@@ -41,7 +41,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonCounts:
     """The numbers of elements that were equal, within their error bounds, and not judged.
 
     An element is not judged if rounding decides between values, or if its bound takes too long.
@@ -52,7 +52,7 @@ class Compared:
     unjudged: int
 
 
-def check_places(placed: Placed, runs: Runs) -> None:
+def check_places(placed: PlacedParameter, runs: Runs) -> None:
     """Check that a kernel wrote every position that it must write, and no other.
 
     Needs no results of the definition.  Raises `Differs`.
@@ -75,7 +75,7 @@ def check_places(placed: Placed, runs: Runs) -> None:
         _check_padding(placed, runs, untouched)
 
 
-def _agree(placed: Placed, runs: Runs, places: Array) -> None:
+def _agree(placed: PlacedParameter, runs: Runs, places: Array) -> None:
     if places.size:
         place = int(places[0])
         raise Disagree(
@@ -88,7 +88,7 @@ class Disagree(Differs):
     """Two runs differ; the caller finds out which of their differences matters."""
 
 
-def _check_padding(placed: Placed, runs: Runs, untouched: Array) -> None:
+def _check_padding(placed: PlacedParameter, runs: Runs, untouched: Array) -> None:
     padding = np.flatnonzero(placed.elements < 0)
     if placed.pad is None:
         wrong = padding[~untouched[padding]]
@@ -112,17 +112,17 @@ def _check_padding(placed: Placed, runs: Runs, untouched: Array) -> None:
 
 
 def check_values(
-    placed: Placed,
+    placed: PlacedParameter,
     runs: Runs,
     expected: Mapping[int, Any],
     oracle: Oracle,
     arrays: Mapping[str, Array],
-) -> Compared:
+) -> ComparisonCounts:
     """Compare elements with those of the definition; raises `Differs`."""
     found = _Values.of(placed, runs, expected)
     doubtful = found.other_numbers(oracle)
     if not doubtful.size:
-        return Compared(len(expected), 0, 0)
+        return ComparisonCounts(len(expected), 0, 0)
     bounds: Mapping[int, Any] = {}
     missed = 0
     if oracle.has_bounds(placed.buffer) and found.all_written(doubtful):
@@ -144,7 +144,7 @@ def check_values(
         what = found.describe(placed, first, bounds.get(int(found.elements[first])))
         raise Differs(f"{what}; {len(wrong)} of the {len(expected)} compared elements differ")
     rounded = int(doubtful.size) - unjudged
-    return Compared(len(expected) - int(doubtful.size), rounded, unjudged)
+    return ComparisonCounts(len(expected) - int(doubtful.size), rounded, unjudged)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class _Values:
     written: Array
 
     @staticmethod
-    def of(placed: Placed, runs: Runs, expected: Mapping[int, Any]) -> _Values:
+    def of(placed: PlacedParameter, runs: Runs, expected: Mapping[int, Any]) -> _Values:
         elements = np.fromiter(expected, np.int64, len(expected))
         places = placed.positions[elements]
         got = runs.first[places]
@@ -191,7 +191,7 @@ class _Values:
         far = np.nan_to_num(far, nan=np.inf, posinf=np.inf)
         return np.asarray(which[np.argsort(-far, kind="stable")])
 
-    def describe(self, placed: Placed, k: int, bound: Any | None) -> str:
+    def describe(self, placed: PlacedParameter, k: int, bound: Any | None) -> str:
         """The expected and the actual value of one element, as text."""
         allowed = f" give or take {MARGIN * float(bound):.2g}" if bound else ""
         must = f"{self.reference[k]}{allowed}" if self.written[k] else "left alone"
@@ -200,7 +200,7 @@ class _Values:
         return f"{_named(placed, place)} must be {must} and is {found}"
 
 
-def _named(placed: Placed, place: int) -> str:
+def _named(placed: PlacedParameter, place: int) -> str:
     element = int(placed.elements[place])
     if element < 0:
         return f"place {placed.place_name(place)} of {placed.buffer.name}"

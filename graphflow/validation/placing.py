@@ -1,8 +1,9 @@
 """The positions of a kernel's logical elements in the boxes of its parameters.
 
-In: the task of a kernel.  Out: for each parameter a `Placed`: the flat position of each element in
-its box, and for all other positions what the kernel may assume there, or must leave there.  The
-definition of a conversion is physical already, so there every position of the box is an element.
+In: the task of a kernel.  Out: for each parameter a `PlacedParameter`: the flat position of
+each element in its box, and for all other positions what the kernel may assume there, or must leave
+there.  The definition of a conversion is physical already, so there every position of the box is an
+element.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from graphflow.validation.inputs import Array
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedParameter:
     """A parameter: its `buffer` in the definition, and its physical layout, if it has one.
 
     `pad` is what positions without an element hold (inputs: a number, or `undef`) or must hold
@@ -79,7 +80,7 @@ class Placed:
         return f"[{index}]{name}"
 
 
-def placed_params(task: KernelTask) -> Iterator[Placed]:
+def placed_params(task: KernelTask) -> Iterator[PlacedParameter]:
     """The position of each parameter of the definition, in order.
 
     Raises `Unsolved` for padding that is a function of the index, which no plan asks for.
@@ -89,7 +90,7 @@ def placed_params(task: KernelTask) -> Iterator[Placed]:
         layout, pad = given.get(param.buffer.name, (None, None))
         if not isinstance(pad, str | float | int | None):
             raise Unsolved(f"the padding of {param.buffer.name} is a function")
-        yield Placed(param.buffer, layout, pad)
+        yield PlacedParameter(param.buffer, layout, pad)
 
 
 def _positions(layout: Layout) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 from graphflow.arith import Axis, FloorDiv, FloorMod, IndexExpr, Var, evaluate, holds, terms_of
 from graphflow.layout import Layout
 from graphflow.tir import Access, PrimFunc, accesses
-from graphflow.validation.placing import Placed
+from graphflow.validation.placing import PlacedParameter
 
 MOST = 3000
 """The most elements of a sample."""
@@ -34,7 +34,7 @@ TRIES = 8
 MOST_CORNERS = 64
 
 
-def samples(func: PrimFunc, placed: Placed, seed: int) -> list[int]:
+def samples(func: PrimFunc, placed: PlacedParameter, seed: int) -> list[int]:
     """Logical positions of elements of an output, at most `MOST`."""
     if placed.buffer.size == 0:
         return []
@@ -50,14 +50,16 @@ def samples(func: PrimFunc, placed: Placed, seed: int) -> list[int]:
     return list(found)[:MOST]
 
 
-def _position(index: tuple[int, ...], placed: Placed) -> int:
+def _position(index: tuple[int, ...], placed: PlacedParameter) -> int:
     return int(np.ravel_multi_index(index, placed.buffer.shape)) if index else 0
 
 
 # Stores of the lowered kernel ---------------------------------------------------------------------
 
 
-def _stored(func: PrimFunc, placed: Placed, rng: np.random.Generator) -> list[list[int | None]]:
+def _stored(
+    func: PrimFunc, placed: PlacedParameter, rng: np.random.Generator
+) -> list[list[int | None]]:
     """Elements that each store of the kernel writes, in its first, its last and random iterations.
 
     Iterations that write padding give None.
@@ -99,7 +101,7 @@ class _Pick:
         return int(self._where.integers(start, stop))
 
 
-def _element(access: Access, placed: Placed, pick: _Pick) -> int | None:
+def _element(access: Access, placed: PlacedParameter, pick: _Pick) -> int | None:
     for _ in range(TRIES if pick.again else 1):
         values = _iteration(access.domain.axes, pick)
         if values is not None and holds(access.domain.where, values):
@@ -124,7 +126,7 @@ def _iteration(axes: tuple[Axis, ...], pick: _Pick) -> dict[Var, int] | None:
 # Corners, borders, block boundaries ---------------------------------------------------------------
 
 
-def _edges(placed: Placed, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
+def _edges(placed: PlacedParameter, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
     """The corners of the tensor, then elements at both sides of each boundary along each axis."""
     shape = placed.buffer.shape
     corners = product(*(dict.fromkeys((0, n - 1)) for n in shape))

@@ -47,7 +47,7 @@ from graphflow.tir import (
     Store,
 )
 
-Indices: TypeAlias = tuple[IndexExpr, ...]
+IndexTuple: TypeAlias = tuple[IndexExpr, ...]
 
 REDUCTIONS = {
     "none": None,
@@ -298,9 +298,9 @@ def one_hot(
 
 def _gathered(
     y: Buffer,
-    at: Indices,
+    at: IndexTuple,
     x: Buffer,
-    source: Indices,
+    source: IndexTuple,
     rest: Shape,
     rows: Sequence[Loop],
     values: Sequence[Expr],
@@ -341,14 +341,14 @@ def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
     return taken
 
 
-def _positions(indices: Buffer, at: Indices, rows: Sequence[Loop]) -> list[Expr]:
+def _positions(indices: Buffer, at: IndexTuple, rows: Sequence[Loop]) -> list[Expr]:
     """The index tuple at `at`; each of its numbers is counted from the front of its axis."""
     return [
         from_front(Load(indices, (*at, const(k))), extent) for k, (_, extent) in enumerate(rows)
     ]
 
 
-def _update(reduction: str, y: Buffer, target: Indices, value: Expr) -> Stmt:
+def _update(reduction: str, y: Buffer, target: IndexTuple, value: Expr) -> Stmt:
     if reduction not in REDUCTIONS:
         known = ", ".join(REDUCTIONS)
         raise UnsupportedOp(f"a scatter with reduction {reduction} is not built; {known} are")

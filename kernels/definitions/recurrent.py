@@ -106,7 +106,7 @@ def lstm(r: Recurrence, peepholes: bool = False, coupled: bool = False) -> PrimF
     forget.  With `coupled` the forget gate is one minus the input gate.
     """
     f, g, h = r.activations
-    k = _Kernel("lstm", r, 4)
+    k = _RecurrentKernel("lstm", r, 4)
     c0, cell = k.parameter("c0", (r.batch, r.hidden)), k.state("c")
     held = k.parameter("peepholes", (3, r.hidden)) if peepholes else None
     k.start(cell, c0)
@@ -145,7 +145,7 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
     then multiplies too.
     """
     f, g = r.activations
-    k = _Kernel("gru", r, 3)
+    k = _RecurrentKernel("gru", r, 3)
     z, reset, new = (k.state(name) for name in ("z", "r", "n"))
     if linear_before_reset:
         bias, recurrent = k.parameter("bias", (r.hidden,)), k.state("q")
@@ -189,7 +189,7 @@ def rnn(r: Recurrence) -> PrimFunc:
     The outputs are y and y_h.
     """
     (f,) = r.activations
-    k = _Kernel("rnn", r, 1)
+    k = _RecurrentKernel("rnn", r, 1)
     total = k.state("z")
     k.sum_panels([total], k.h)
     k.over_units(lambda at: k.result(at, f(k.clipped(at.load(total)))))
@@ -223,7 +223,7 @@ class _Unit:
 
 
 @dataclass
-class _Kernel:
+class _RecurrentKernel:
     """A recurrent kernel under construction: parameters, states, and the loop nests of one step."""
 
     name: str
