@@ -33,7 +33,7 @@ class TensorSequence:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The state of a `Context` at some time, as the length of each of its lists and tables."""
+    """The state of an import at some time, as the length of each list and table of its context."""
 
     values: int
     nodes: int
