@@ -14,7 +14,7 @@ from graphflow.cost.kernels import (
     rows_worth_weights,
 )
 from graphflow.cost.model import NO_TIMINGS, CostModel, Price, Timings
-from graphflow.cost.near import NEAR, first_of_cheapest, levelled
+from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.table import Timing, TimingTable
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
@@ -55,14 +55,15 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
+    "clearly_less",
     "first_of_cheapest",
     "fits_sets",
-    "levelled",
     "missed_lines",
     "most_pixels",
     "move_cycles",
     "near_weights",
     "operation_cycles",
+    "plain_first",
     "row_cycles",
     "rows_worth_weights",
     "tiling_cycles",

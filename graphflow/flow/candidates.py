@@ -14,7 +14,7 @@ from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
-from graphflow.cost import CostModel
+from graphflow.cost import CostModel, clearly_less
 from graphflow.dtypes import FLOATING
 from graphflow.errors import LayoutConflict
 from graphflow.flow.contents import contents
@@ -190,7 +190,7 @@ def enumerate_candidates(
                     tuple([(v, label_key(label)) for v, label in candidate.gives]),
                 )  # fmt: skip
                 kept = candidates.get(key)
-                if kept is None or candidate.seconds < kept.seconds:
+                if kept is None or clearly_less(candidate.seconds, kept.seconds):
                     candidates[key] = candidate
         if not candidates:
             raise Unsatisfiable(f"{node.name} ({node.op}) has no form with the pins around it")

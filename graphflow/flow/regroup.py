@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphflow.assumed import Assumption
-from graphflow.cost import NO_TIMINGS, CostModel, Timings
+from graphflow.cost import NO_TIMINGS, CostModel, Timings, clearly_less
 from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.planner import Planning, find_plan
@@ -50,7 +50,7 @@ def cheapest(
     if other is None:
         return found
     through = find_plan(other, cost, None, assume)
-    return through if through.seconds < found.seconds else found
+    return through if clearly_less(through.seconds, found.seconds) else found
 
 
 def regrouped(graph: OperatorGraph, cost: CostModel) -> OperatorGraph | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from graphflow.cost import clearly_less
 from graphflow.digest import text_digest
 from graphflow.errors import LayoutConflict
 from graphflow.flow.plan import Whole
@@ -84,7 +85,7 @@ def fastest(found: Planning, graph: OperatorGraph) -> Planning:
         return found
     family = min(others, key=lambda f: known.get(others[f], timed))
     seconds = known.get(others[family], timed)
-    taken = rival(found, graph, family) if seconds < timed else None
+    taken = rival(found, graph, family) if clearly_less(seconds, timed) else None
     if taken is None:
         return found
     return replace(taken, whole=Whole(family.name, seconds, timed, found.seconds))

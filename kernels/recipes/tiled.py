@@ -21,6 +21,7 @@ from graphflow.cost import (
     fits_sets,
     near_weights,
     operation_cycles,
+    plain_first,
     rows_worth_weights,
 )
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled
@@ -60,10 +61,10 @@ def tiled_form(
             roles, buffer, lane, width, operands.layouts, group, frame.channels
         )
     cycles *= _lane_penalty(roles, layouts, lane, frame.second)
-    if _ends_in_block(output) and group % target.computed_lanes(roles.output.dtype):
-        cycles += operation_cycles(prod(roles.output.shape))  # groups begin anywhere in a block
     if _ends_in_block(output):
-        cycles *= 1.001
+        cycles = plain_first(cycles)
+        if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
+            cycles += operation_cycles(prod(roles.output.shape))
     padding = Padding.KEPT if group else Padding.NONE
     if output.is_padded and not group:
         tiling = replace(tiling, write_padding=True)

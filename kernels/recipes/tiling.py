@@ -1,8 +1,7 @@
 """Choosing a register tile by shape: how many pixels and vectors one tile holds.
 
 In: a `TileProblem` and the target.  Out: the `Tiling` that the cost model finds cheapest, and its
-estimated cycles.  What it cannot tell apart is decided here: wider tiles first, then those of more
-pixels.
+estimated cycles.  What it cannot tell apart is decided here, by a stated order.
 """
 
 from __future__ import annotations
