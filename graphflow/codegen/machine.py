@@ -14,12 +14,12 @@ this process get LLVM's own defaults.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from llvmlite import binding as llvm
 
+from graphflow.codegen.host_caches import host_caches
 from graphflow.errors import CodegenError
 from graphflow.shared_scope import SharedScope
 from graphflow.target import Target
@@ -52,7 +52,7 @@ def _initialize() -> None:
 
 @lru_cache(maxsize=1)
 def host_target() -> Target:
-    """The processor this process runs on."""
+    """The processor this process runs on, with its caches as far as the system tells them."""
     _initialize()
     cpu = llvm.get_host_cpu_name()
     features = llvm.get_host_cpu_features()
@@ -68,20 +68,23 @@ def host_target() -> Target:
         fmas_per_cycle=1.0 if wide else 2.0,
         cycles_per_vector_load=1.0 if wide else 0.5,
         cycles_per_masked_store=1.0 if wide else AVX2_MASKED_STORE[_vendor(cpu)],
+        **host_caches(),
     )
 
 
 @lru_cache(maxsize=1)
 def avx2_target() -> Target:
-    """The host restricted to AVX2: 32-byte vectors, 16 registers."""
+    """The host restricted to AVX2: 32-byte vectors, 16 registers.
+
+    Its caches are the documented defaults, so that its plans depend on the maker alone.
+    """
     host = host_target()
     features = [
         f"-{name[1:]}" if name[1:].startswith(("avx512", "avx10", "evex")) else name
         for name in host.features.split(",")
     ]
     vendor = _vendor(host.cpu)
-    return replace(
-        host,
+    return Target(
         name=f"{host.cpu}-avx2",
         cpu=AVX2_CPUS[vendor],
         features=",".join(features),
