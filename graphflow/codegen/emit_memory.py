@@ -27,6 +27,7 @@ from graphflow.codegen.emit_builder import (
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
+from graphflow.cost import in_pieces
 from graphflow.errors import CodegenError
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
@@ -343,7 +344,7 @@ class Memory:
             )
             blended = self.builder.select(mask_value(self.builder, mask), raw, old)
             self._store_raw(pointer, alignment, blended)
-        elif mask.dynamic is None and self.target.cycles_per_masked_store > 1:
+        elif mask.dynamic is None and in_pieces(self.target):
             for start, lanes in mask.pieces():
                 piece = replace(address, constant=address.constant + start)
                 self._store_at(piece, self.builder.part(raw, start, lanes))

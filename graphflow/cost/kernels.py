@@ -38,6 +38,14 @@ def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> fl
     return elements * one
 
 
+def in_pieces(target: Target) -> bool:
+    """Whether stores of one, two, four … lanes are cheaper than one under a mask known beforehand.
+
+    A mask leaves as many pieces as the binary number of its lanes has ones, mostly one or two.
+    """
+    return target.cycles_per_masked_store > 1
+
+
 def streaming_cycles(weight_bytes: float, near: bool, target: Target) -> float:
     """Of loading so many bytes of weights from the second-level cache if `near`, else the third."""
     return weight_bytes / (target.l2_bytes_per_cycle if near else target.l3_bytes_per_cycle)

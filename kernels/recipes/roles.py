@@ -12,6 +12,7 @@ from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.form import join_axes, merge_stages
 from graphflow.schedule import Refusal, Schedule
 from graphflow.tir import (
+    DTYPES,
     Access,
     Allocate,
     Binary,
@@ -63,6 +64,8 @@ class Roles:
     """What such a sum starts from: a number, or an element of the input of this name."""
     phases: tuple[int, ...] = ()
     """For each axis: how many of its neighbours meet different taps, each one of so many."""
+    sum_dtype: str = ""
+    """The widest element type that is reduced into; empty where nothing is."""
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -141,7 +144,13 @@ def _roles_or_refusal(definition: PrimFunc) -> Roles | Refusal | None:
         _factors(merged),
         _start(merged),
         _phases(merged, axes),
+        _sum_dtype(merged),
     )
+
+
+def _sum_dtype(func: PrimFunc) -> str:
+    found = {s.buffer.dtype for s in walk(func.body) if isinstance(s, Reduce)}
+    return max(sorted(found), key=lambda dtype: DTYPES[dtype].itemsize, default="")
 
 
 def _phases(func: PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:

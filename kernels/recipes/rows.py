@@ -71,6 +71,7 @@ def along_rows(
             borders,
         ),
         dtype=roles.output.dtype,
+        sum_dtype=roles.sum_dtype,
     )
     tiling, cycles = choose_tiling(problem, target)
     others = {n: x for n, x in form.layouts.items() if n not in weights}

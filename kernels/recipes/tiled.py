@@ -109,6 +109,7 @@ def _problem(roles: Roles, frame: Frame) -> TileProblem:
         pixel_bytes=0,
         whole_vectors=not group and (_ends_in_block(frame.output) or frame.output.is_padded),
         dtype=roles.output.dtype,
+        sum_dtype=roles.sum_dtype,
     )
 
 
