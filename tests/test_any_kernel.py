@@ -529,16 +529,17 @@ def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
             assert "tiles within groups of 10" in schedule.refusals[0].reason
 
 
-def test_a_buffer_beside_a_pin_may_be_called_like_its_padding() -> None:
-    """A layout with padding for x, where another parameter is called x_padding."""
+@pytest.mark.parametrize("pinned", ["x", "y"])
+def test_a_buffer_beside_a_pin_may_be_called_like_its_padding(pinned: str) -> None:
+    """A layout with padding for x or y, where other parameters are called x_padding, y_padding."""
     text = """
     @primfunc
-    def k(x: f32[14], x_padding: f32[14], x_padding_0: f32[14], y: out[f32[14]]):
-        for i in serial(0, 14):
-            y[i] = x[i] + x_padding[i] * x_padding_0[i]
+    def k(x: f32[14], x_padding: f32[14], y_padding: f32[14], y: out[f32[14]]):
+        for y_padding_0 in serial(0, 14):
+            y[y_padding_0] = x[y_padding_0] + x_padding[y_padding_0] * y_padding[y_padding_0]
 """
-    graph = alone(parse(text))
-    assert_as_meant(graph, arrays_for(graph), {"x": blocked((14,), 0, 4)})
+    graph = between_neighbours(parse(text))
+    assert_as_meant(graph, arrays_for(graph), {pinned: blocked((14,), 0, 4)})
 
 
 def test_constants_with_two_outputs() -> None:

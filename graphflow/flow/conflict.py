@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
 from graphflow.errors import LayoutConflict
-from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.graph import Node, OperatorGraph
 from graphflow.layout import Fact, Layout
@@ -71,9 +71,9 @@ class _Conflict:
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
         found = enumerate_candidates(
             self.graph, self.target, self.threads, pins, relaxed=every, facts=self.facts
-        ).of_node
+        )
         stated = [f"{node.name} ({node.op})" for node in nodes]
-        forms = ["; ".join({c.alternative.name: None for c in found[n.name]}) for n in nodes]
+        forms = [_forms(found, node.name) for node in nodes]
         if len(nodes) == 1:
             return (
                 f"{stated[0]} has no form with {_pinned(nodes[0], pins)}; its forms are: {forms[0]}"
@@ -97,6 +97,13 @@ class _Conflict:
         except LayoutConflict:  # none was found in time, which shows nothing
             return False
         return False
+
+
+def _forms(found: Candidates, node: str) -> str:
+    """The forms of a node, and those that were refused, with the reasons."""
+    names = dict.fromkeys(candidate.alternative.name for candidate in found.of_node[node])
+    refused = (f"{item.form} is refused: {item.reason}" for item in found.refused.get(node, ()))
+    return "; ".join((*names, *dict.fromkeys(refused)))
 
 
 def minimal(items: Sequence[Item], clash: Callable[[Sequence[Item]], bool]) -> list[Item]:
