@@ -23,6 +23,7 @@ from graphflow.schedule import (
     Step,
     remove_branching_through_overcompute,
 )
+from graphflow.schedule.places import place_names
 from graphflow.tir import (
     FLOATS,
     Block,
@@ -60,6 +61,7 @@ class Trial:
 
     def __init__(self, definition: PrimFunc, dice: Dice) -> None:
         self.schedule = Schedule.of(definition)
+        self.held = [self.schedule.handle(name) for name in place_names(definition)]
         self.dice = dice
         self.tried: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
@@ -78,6 +80,7 @@ class Trial:
             self.schedule = before.apply(primitive, *arguments, **options)
             if self.schedule is not before:
                 verify(self.func, "scheduled")
+                self.follow()
         except ScheduleError:
             return False
         except Exception as error:
@@ -86,6 +89,14 @@ class Trial:
         changed = self.schedule is not before
         self.taken[name] += changed
         return changed
+
+    def follow(self) -> None:
+        """Handles of the definition's places give places of the kernel, each of them once."""
+        there = set(place_names(self.func))
+        for place in self.held:
+            found = [now.name for now in self.schedule.forward(place)]
+            assert there.issuperset(found), (place.name, found)
+            assert len(found) == len(set(found)), (place.name, found)
 
     # -- names
 

@@ -13,6 +13,7 @@ import pytest
 from schedule_checks import kernel, same
 
 from graphflow.errors import ScheduleError
+from graphflow.kernels import recipes
 from graphflow.layout import blocked
 from graphflow.schedule import (
     Handle,
@@ -53,7 +54,7 @@ from graphflow.schedule import (
 from graphflow.schedule.places import place_names
 from graphflow.tir import loops_of, to_text
 
-RECIPES = Path(__file__).resolve().parent.parent / "kernels" / "recipes"
+RECIPES = Path(str(recipes.__file__)).parent
 
 NEST = """
 with block("b"):

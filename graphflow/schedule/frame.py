@@ -29,7 +29,7 @@ from graphflow.schedule.places import (
     unknown_place,
 )
 from graphflow.schedule.soundness import require_sound
-from graphflow.tir import For, PrimFunc, to_text
+from graphflow.tir import Block, For, PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
 
@@ -241,9 +241,11 @@ class Schedule:
             raise ScheduleError(unknown_place(self.func, name))
         return self._now(name)
 
-    def handles(self, loops: Iterable[For]) -> tuple[Handle, ...]:
-        """Handles of loops that were found in the kernel as it is now."""
-        return tuple(self._now(loop.var.name) for loop in loops)
+    def handles(self, found: Iterable[For | Block]) -> tuple[Handle, ...]:
+        """Handles of loops and blocks that were found in the kernel as it is now."""
+        return tuple(
+            self._now(stmt.name if isinstance(stmt, Block) else stmt.var.name) for stmt in found
+        )
 
     def _now(self, name: str) -> Handle:
         return Handle(name, len(self.steps), self.steps[-1] if self.steps else self.definition)

@@ -276,8 +276,8 @@ class _Query:
         try:
             (target_access,) = (a for a in accesses((stmt,), where) if a.kind == "reduce")
             require_away_from_forbidden(self.func, target_access)
-        except ScheduleError:
-            raise seen from None
+        except ScheduleError as error:
+            raise ScheduleError(f"{seen}; and as a reduction, {error}") from None
 
         def known(load: Load) -> Fact:
             return fact_at(self.func, load, where, self.position)

@@ -45,9 +45,9 @@ Placement = tuple[Layout, PadValue]
 def merge_stages(s: Schedule) -> Schedule:
     """All stages → one block with one nest, where the later stages follow the first elementwise."""
     s = join_axes(s)
-    blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
+    blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, Block))
     for block in blocks[1:]:
-        s = s.apply(compute_at, block.name, blocks[0].name)
+        s = s.apply(compute_at, s[block], s[blocks[0]])
     return s
 
 
@@ -105,12 +105,12 @@ def tiled(
     for name, (layout, pad) in placements.items():
         kept = recipe.group > 0 and name == output
         s = s.apply(transform_layout, name, layout, None if kept else pad)
-    block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))
+    block, *_ = s.handles(b for b in s.func.body if isinstance(b, Block) and _is_compute(b))
     rank = len(s.func.param(output).shape)
     names = tuple(s.fresh("o{}", axis) for axis in range(rank))
     whole_box = placements[output][0].is_padded and placements[output][1] is not None
     whole_box = whole_box and not recipe.group
-    s = s.apply(sequential_buffer_access, block, output, names, whole_box)
+    s = s.apply(sequential_buffer_access, s[block], output, names, whole_box)
     axes = s.made["axes"]
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
@@ -173,12 +173,12 @@ def _is_reduced(definition: PrimFunc, output: str) -> bool:
     )
 
 
-def _absorbed(s: Schedule, block: str, output: str, axes: Axes) -> Schedule:
+def _absorbed(s: Schedule, block: Handle, output: str, axes: Axes) -> Schedule:
     innermost = s.present(axes)[-1]
     body = s.loop(innermost).body
     if isinstance(body[0], If) and len(body[0].then) > 1:
         s = s.apply(split_condition, s[innermost])
-    return s.apply(absorb_padding, block, output)
+    return s.apply(absorb_padding, s[block], output)
 
 
 def _is_compute(block: Block) -> bool:
@@ -257,7 +257,8 @@ def _reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule
     pixels = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
     loops = _reduction_loops(s, axes)
     # Sorting is stable: loops of equal strides stay in the order of the kernel.
-    return s, s.handles(sorted(loops, key=lambda loop: -_stride(s.func, loop.var, pixels)))
+    loops.sort(key=lambda loop: -_stride(s.func, loop.var, pixels))
+    return s, s.handles(loops)
 
 
 def _reduction_loops(s: Schedule, axes: Axes) -> list[For]:

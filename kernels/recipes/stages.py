@@ -168,10 +168,10 @@ def _nests_joined(s: Schedule) -> Schedule:
     blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
     if len(blocks) < 2 or len(blocks) != len(s.func.body):
         return s
-    first = s.handle(blocks[0].name)
+    first, *others = s.handles(blocks)
     try:
-        for block in blocks[1:]:
-            s = s.apply(fuse, s[first], block.name)
+        for block in others:
+            s = s.apply(fuse, s[first], s[block])
         stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
         while isinstance(stmt, Block | For) and all(isinstance(x, For) for x in stmt.body):
             joined, *others = s.handles(loop for loop in stmt.body if isinstance(loop, For))
