@@ -188,20 +188,23 @@ def _guards_apart(s: Schedule) -> Schedule:
 
     A loop that is cut is not left outermost, where one nest is to be shared by threads.
     """
-    for place, stmt in _followed(s, _divisible(s.func)):
+    loops = _followed(s, _divisible(s.func))
+    for place, stmt in loops:
         if stmt.extent is None or not any(_mention(p, stmt, True) for p in _conditions(stmt)):
             continue
+        copied = [p for p, _ in loops if len(s.forward(p)) > 1]
+        if place in copied or s.inside(place, copied):
+            continue  # with pieces of pieces, a kernel would grow by a power for each loop
         inner = stmt.body[0] if len(stmt.body) == 1 else None
-        here = _first(s, place)
         try:
-            low, high = interior(s.func, s[here])
+            low, high = interior(s.func, s[place])
             start = constant_value(stmt.start)
             if start is None or low >= high or (low, high) == (start, start + stmt.extent):
                 continue
-            outermost = _is_outermost(s.func, s.loop(here))
+            outermost = _is_outermost(s.func, s.loop(place))
             if outermost and isinstance(inner, For) and not _is_innermost(inner):
-                s = s.apply(reorder_loops, (inner.var.name, s[here]))
-            s = _cut_at(s, here, (low, high), ("_most", "_rest"))
+                s = s.apply(reorder_loops, (inner.var.name, s[place]))
+            s = _cut_at(s, place, (low, high), ("_most", "_rest"))
         except ScheduleError as error:
             s = s.refusing(error)
     s = s.apply(simplify_kernel)
@@ -209,11 +212,6 @@ def _guards_apart(s: Schedule) -> Schedule:
         if restrictable(stmt):
             s = s.attempt(restrict_loop, s[place])
     return s.apply(simplify_kernel)
-
-
-def _first(s: Schedule, place: Handle) -> Handle:
-    """The loop as it is now; of one that stands in a loop that was cut, that in the first piece."""
-    return next(iter(s.forward(place)), place)
 
 
 def _conditions(stmt: For) -> list[Predicate]:
