@@ -126,7 +126,7 @@ def box(names: Sequence[Var], shape: Sequence[int]) -> Domain:
 
 
 def joined(left: Domain, right: Domain) -> Domain:
-    """Pairs of points of two domains over different variables."""
+    """The Cartesian product of two domains over different variables."""
     return Domain((*left.axes, *right.axes), conjunction((left.where, right.where)))
 
 
@@ -151,9 +151,10 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
 
 
 def point_in(domain: Domain) -> dict[Var, int] | None:
-    """A point of `domain`, if it is among a few that cost less than a proof that there is none.
+    """A point of `domain`, or None if a cheap search over a few points finds none.
 
-    From the middle on, one axis after the other is moved to an end if that comes closer.
+    The search starts at the middle of the box; then one axis after the other is moved to its start
+    or its end, if that violates the domain's conditions less.  None proves nothing.
     """
     named = predicate_variables(domain.where)
     parts = {axis.var: 1 for axis in domain.axes if axis.var in named}
@@ -172,7 +173,7 @@ def point_in(domain: Domain) -> dict[Var, int] | None:
 
 
 def _missing(predicate: Predicate, point: Mapping[Var, int]) -> int:
-    """How far a predicate is from holding at a point; 0 where it holds."""
+    """By how much a predicate is violated at a point; 0 where it holds."""
     match predicate:
         case Truth():
             return int(not predicate.value)
@@ -213,9 +214,10 @@ def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
 def _decided(
     text: str, counterexamples: Callable[[Any], Any], shown: Callable[[Any], str]
 ) -> Proof:
-    """PROVEN if a set, made in an isl context, is empty; `shown` says what a point of it refutes.
+    """PROVEN if the set of counterexamples, built in an isl context, is empty; else REFUTED.
 
-    UNKNOWN past the operation budget.
+    `shown` turns a non-empty set into the text of one counterexample.  UNKNOWN if the operation
+    budget is used up.
     """
     try:
         with _Budget() as context:
@@ -232,7 +234,7 @@ def _decided(
 
 
 def prove_empty(domain: Domain, claim: str = "") -> Proof:
-    """Whether `domain` has no point; `claim` names in words what that would mean."""
+    """Whether `domain` has no point; `claim` is the text that the proof gets."""
     proof = prove(FALSE, domain)
     return Proof(proof.verdict, claim or proof.claim, proof.method, proof.reason)
 
@@ -290,7 +292,7 @@ def images_cover(
 
 
 class _Budget:
-    """One isl context per thread, whose operations are counted from here on."""
+    """The isl context of this thread, with its operation counter reset and limited."""
 
     def __enter__(self) -> Any:
         context = getattr(_threads, "context", None)
@@ -306,7 +308,10 @@ class _Budget:
 
 
 def _out_of_budget(error: Exception) -> bool:
-    """Whether isl stopped for its budget; while it reads text, it blames the syntax for that."""
+    """Whether isl stopped at its operation limit.
+
+    If it stops while it parses a set, its message is "syntax error".
+    """
     return any(text in str(error) for text in ("maximal number of operations", "syntax error"))
 
 

@@ -84,7 +84,11 @@ def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
 
 
 def _parts(func: PrimFunc) -> list[PrimFunc]:
-    """The kernel, or where it has more than `MOST_STAGES` pieces, each with the buffers it uses."""
+    """The kernel itself, or several kernels of at most `MOST_STAGES` statements each.
+
+    A kernel is split only if it is longer than that and its parts share no allocation and have no
+    parallel loop.  Each part has those parameters that it accesses.
+    """
     body = func.body
     shared = any(isinstance(stmt, Allocate) for stmt in body)
     threads = any(loop.kind is LoopKind.PARALLEL for loop in loops_of(body))
@@ -100,7 +104,7 @@ def _used(func: PrimFunc, body: Body) -> tuple[Param, ...]:
 
 
 def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]]) -> list[str]:
-    """The function that is called, which calls the parts with their parameters."""
+    """The entry point of a kernel in several parts: it calls them in order, with their parameters."""
     lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
     numbers = {param.buffer: number for number, param in enumerate(func.params)}
     for number in range(len(func.params)):
@@ -113,7 +117,7 @@ def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]])
 
 
 class _Part:
-    """A function of LLVM that does what a kernel, or some of its stages, do."""
+    """An LLVM function that executes a kernel, or some of its stages."""
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
         self.func = func
@@ -200,7 +204,7 @@ class _Part:
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
 
     def _reduce_lanes(self, stmt: Reduce, value: Value, mask: Mask) -> None:
-        """Lane after lane, because two of them may meet in one element."""
+        """Reduce one lane after the other, because two lanes may have the same element."""
         for lane in mask.lanes():
             only = Mask(tuple(i == lane for i in range(mask.width)), mask.dynamic)
             old = self.memory.load(stmt.buffer, stmt.indices, only)
@@ -208,7 +212,7 @@ class _Part:
             self.memory.store(stmt.buffer, stmt.indices, new, only)
 
     def _fold(self, stmt: Reduce, value: Value, mask: Mask) -> None:
-        """All lanes into the one element that they share."""
+        """Reduce all lanes into the one element that they share."""
         b = self.builder
         dtype = stmt.buffer.dtype
         raw = b.splat(value, mask.width)
@@ -280,7 +284,7 @@ class _Part:
         interval: Interval,
         mask: Mask | None,
     ) -> None:
-        """The one iteration that a matched loop can have, if it lies within the limits."""
+        """Emit the one iteration that a matched loop can have, if `value` is within the bounds."""
         b = self.builder
         index = self.expressions.emit(value, mask)
         assert index.lanes == 1, "where lanes match apart, the loop around is emitted as serial"
@@ -377,8 +381,11 @@ class _Part:
 
 
 def _fits_lanes(loop: For) -> bool:
-    """Whether one vector statement can stand for each in the body: no loop bound differs by lane,
-    no matched loop takes another iteration in each, no lane owns memory."""
+    """Whether each statement in the body can be emitted once, for all lanes of a vector.
+
+    It cannot if the bounds of an inner loop depend on the lane, if a matched loop selects a
+    different iteration per lane, or if a lane would need a buffer of its own.
+    """
     dependent = {loop.var}
     for stmt in walk(loop.body):
         match stmt:
@@ -401,7 +408,7 @@ def _matches_apart(stmt: For, lane: Var) -> bool:
 
 
 def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:
-    """What changes no result of `op`."""
+    """The identity element of `op`."""
     if op in (ReduceOp.ADD, ReduceOp.MUL):
         return (-0.0 if dtype in FLOATS else 0) if op is ReduceOp.ADD else 1
     low: float | int | bool
@@ -427,7 +434,11 @@ def _horizontal(op: ReduceOp, dtype: str) -> str:
 
 
 def _check_parallel(func: PrimFunc) -> None:
-    """At most one parallel loop, and nothing beside it that would run in every slice."""
+    """CodegenError if there is a second parallel loop, or a statement beside the parallel loop.
+
+    Every call executes the whole kernel for its part of the iterations, so a statement beside the
+    loop would be executed once per call.
+    """
     loops = [s for s in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
     if not loops:
         return

@@ -102,7 +102,7 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 
 
 class Builder:
-    """The function under construction."""
+    """The LLVM function under construction."""
 
     def __init__(self, target: Target) -> None:
         features = target.features.split(",")
@@ -117,18 +117,18 @@ class Builder:
     # ---- instructions
 
     def emit(self, text: str, element: str, lanes: int = 1) -> Value:
-        """`%name = text`."""
+        """Append `%name = text`; returns the value that it defines."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
         return Value(name, element, lanes)
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def remembered(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value made earlier for `key` where it still dominates, else a new one."""
+        """The value made earlier for `key`, if its definition dominates this point, else a new one."""
         for known in reversed(self._known):
             value = known.get(key)
             if value is not None:
@@ -195,10 +195,11 @@ class Builder:
         return self.remembered(text, lambda: self.emit(text, value.element, value.lanes))
 
     def opaque(self, value: Value) -> Value:
-        """A scalar as one number that LLVM knows nothing of.
+        """A copy of a scalar about which LLVM knows nothing: the result of an empty asm statement.
 
-        A test of it then guards what uses it behind the test.  Freezing is not enough: LLVM 22 may
-        read what is frozen from two registers that were never written, one of them in the test.
+        If a test of the copy guards its uses, the uses see the value that was tested.  `freeze`
+        does not guarantee that: LLVM 22 may read a frozen undefined value from two different
+        registers, one in the test and one in the use.
         """
         return self.emit(
             f'call {value.type} asm "", "=r,0"({value.type} {value.text})', value.element
@@ -238,7 +239,7 @@ class Builder:
         return self.emit(f"extractelement {vector.type} {vector.text}, i64 {lane}", vector.element)
 
     def part(self, vector: Value, start: int, lanes: int) -> Value:
-        """So many lanes of a vector from `start` on."""
+        """`lanes` lanes of a vector, from lane `start` on."""
         if (start, lanes) == (0, vector.lanes):
             return vector
         if lanes == 1:
@@ -247,12 +248,12 @@ class Builder:
         return self.shuffled(vector, none, [*range(start, start + lanes)])
 
     def widened(self, vector: Value, lanes: int) -> Value:
-        """A vector with more lanes behind, which are poison."""
+        """The vector extended to `lanes` lanes, of which the new ones are poison."""
         none = Value("poison", vector.element, vector.lanes)
         return self.shuffled(vector, none, [min(k, vector.lanes) for k in range(lanes)])
 
     def shuffled(self, low: Value, high: Value, places: list[int]) -> Value:
-        """The lanes at these places of two vectors, the second counted on behind the first."""
+        """The lanes at these positions in the concatenation of two vectors."""
         wanted = ", ".join(f"i32 {place}" for place in places)
         text = f"shufflevector {low.type} {low.text}, {high.type} {high.text}, "
         return self.emit(f"{text}<{len(places)} x i32> <{wanted}>", low.element, len(places))
@@ -313,7 +314,11 @@ class Builder:
     def loop(
         self, start: Value, stop: Value, may_be_empty: bool, body: Callable[[Value], None]
     ) -> None:
-        """`body(i)` for each `start <= i < stop`, tested at the end; a guard if it may be empty."""
+        """Emit `body(i)` for each `start <= i < stop`.
+
+        The loop tests its condition at the end; a test in front of it is emitted only if it may be
+        empty.
+        """
         head, end = self._label("loop"), self._label("end")
         if may_be_empty:
             guard, before = self.compare("icmp slt", start, stop), self._label("enter")
@@ -341,7 +346,7 @@ class Builder:
         then: Callable[[], None],
         orelse: Callable[[], None] | None = None,
     ) -> None:
-        """`then()` where the scalar `condition` holds, else `orelse()`."""
+        """Emit `then()` for the case that the scalar `condition` holds, else `orelse()`."""
         yes, end = self._label("then"), self._label("endif")
         no = self._label("else") if orelse else end
         self.do(f"br i1 {condition.text}, label %{yes}, label %{no}")
@@ -356,7 +361,7 @@ class Builder:
     def choose(
         self, condition: Value, if_true: Callable[[], Value], if_false: Callable[[], Value]
     ) -> Value:
-        """The value of the side taken; the other one is not evaluated."""
+        """The value of one of two computations; only the one that `condition` selects is executed."""
         results: list[tuple[Value, str]] = []
 
         def keep(side: Callable[[], Value]) -> Callable[[], None]:

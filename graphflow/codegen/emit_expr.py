@@ -65,7 +65,7 @@ FLOAT_COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "
 
 
 class Expressions:
-    """Expressions of one kernel."""
+    """Emits the expressions of one kernel."""
 
     def __init__(self, builder: Builder, indices: Indices, memory: Memory, math: Math) -> None:
         self.builder = builder
@@ -75,7 +75,7 @@ class Expressions:
         self.stored = StoredTypes(builder)
 
     def emit(self, expr: Expr, mask: Mask | None) -> Value:
-        """The value of `expr` in the lanes that run."""
+        """The value of `expr` in the active lanes."""
         match expr:
             case Literal():
                 return literal(expr.value, expr.dtype)
@@ -130,12 +130,13 @@ class Expressions:
         return self.builder.intrinsic(f"{sign_of(dtype)}{op}", left, right)
 
     def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
-        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
+        """Truncated division; x / 0 gives 0, and the lowest number divided by −1 itself.
 
-        A division that traps does so in idle lanes, too, whose operands may be anything.  So sizes
-        are divided, which do not overflow, and by at least 1.  The divisor is frozen, because
-        division by poison is undefined; that alone, with the divisor compared and replaced, is not
-        enough: LLVM 22 may read what is frozen from two registers that were never written.
+        The processor's division traps on these operands, also in inactive lanes, whose operands may
+        be anything.  So magnitudes are divided, which cannot overflow, by a divisor of at least 1.
+        The divisor is frozen, because division by poison is undefined.  Freezing and then replacing
+        a zero is not enough: LLVM 22 may read a frozen undefined value from two different
+        registers.
         """
         b = self.builder
         operation = f"{sign_of(dtype)}div"
@@ -154,14 +155,13 @@ class Expressions:
         return b.select(b.compare("icmp eq", right, zero), zero, quotient)
 
     def _absolute(self, x: Value) -> Value:
-        """|x|; of the lowest number, which has none, that number, which as unsigned is its size."""
+        """|x|; the lowest number gives itself, which read as unsigned is its magnitude."""
         name = f"llvm.abs.{mangled(x.element, x.lanes)}"
         value = self.builder.call(name, x.type, x, boolean(False))
         return Value(value.text, x.element, x.lanes)
 
     def _shift(self, op: str, dtype: str, x: Value, bits: Value) -> Value:
-        """`x` moved by so many bits; as many as it has, or more, leave no bit but copies of the
-        sign."""
+        """`x` shifted; by its width or more, what is left is zeros or copies of the sign."""
         b, width = self.builder, 8 * DTYPES[dtype].itemsize
         most = b.intrinsic("umin", bits, integer(width - 1, bits.element))
         if op == "shr" and dtype not in UNSIGNED:
@@ -171,7 +171,7 @@ class Expressions:
         return b.select(inside, moved, integer(0, x.element))
 
     def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
-        """By squaring, modulo 2^bits; with a negative exponent 1 / base ** -exponent, truncated."""
+        """By squaring, modulo 2^bits; a negative exponent gives 1 / base ** -exponent, truncated."""
         b = self.builder
         zero, one = (integer(i, base.element) for i in (0, 1))
         result, square = one, base
@@ -238,7 +238,7 @@ class Expressions:
         return self.builder.convert("trunc" if held > bits else widen, x, to)
 
     def _whole_number(self, x: Value, target: str) -> Value:
-        """A float truncated to an integer; any number where it does not fit `target`."""
+        """A float truncated to an integer; unspecified where the result does not fit `target`."""
         to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
         # A wider signed integer holds what is unsigned, and casts of floats to those are
         # instructions of every processor; but nothing is wider than uint64.
@@ -291,14 +291,14 @@ class Expressions:
         return not all(self.memory.surely_inside(n.buffer, n.indices) for n in loads)
 
     def truth(self, condition: Condition, mask: Mask | None) -> Decision:
-        """A condition: decided, decided per lane, an i1, or a vector of them."""
+        """A condition: known at compile time, known per lane, an i1, or a vector of i1."""
         if is_predicate(condition):
             predicate = self.indices.resolved_predicate(cast(Predicate, condition))
             return self.indices.truth(predicate)
         return self.emit(cast(Expr, condition), mask)
 
     def given(self, condition: Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
-        """The lanes of `mask` in which the condition, whose `truth` this is, holds or does not."""
+        """The lanes of `mask` in which the condition whose `truth` is given holds, or fails."""
         if not is_predicate(condition):
             return narrowed(self.builder, mask, truth, holds)
         predicate = cast(Predicate, condition)
@@ -311,10 +311,10 @@ class Expressions:
 
 
 def sign_of(dtype: str) -> str:
-    """`u` for unsigned integers and bools, `s` for signed ones: how LLVM names instructions."""
+    """`s` for signed integers, `u` for unsigned ones and bools, as in LLVM's `sdiv` and `udiv`."""
     return "u" if dtype in UNSIGNED or dtype == "bool" else "s"
 
 
 def _holding(bits: int) -> str:
-    """The narrowest integer type with so many bits that a float is converted to."""
+    """The type to which a float is converted on its way to an integer of so many bits."""
     return "i32" if bits <= 32 else "i64"

@@ -56,7 +56,7 @@ Decision: TypeAlias = bool | tuple[bool, ...] | Value
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vectorized loop around: its lane variable counts from 0, `extent` lanes of `width`."""
+    """The enclosing vectorized loop: a lane variable from 0 to `extent - 1`, in `width` lanes."""
 
     var: Var
     extent: int
@@ -64,7 +64,7 @@ class Lanes:
 
 
 class Indices:
-    """Index expressions inside the loops that are open."""
+    """Emits index expressions inside the loops that are open."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
@@ -79,14 +79,14 @@ class Indices:
 
     @contextmanager
     def bound(self, var: Var, expr: IndexExpr) -> Iterator[None]:
-        """`var` stands for `expr`, which must be resolved."""
+        """While the context lasts, `var` is replaced by `expr`, which must be resolved."""
         self._bindings[var] = expr
         yield
         del self._bindings[var]
 
     @contextmanager
     def running(self, var: Var, value: Value, interval: Interval) -> Iterator[None]:
-        """`var` has this i64 value, within `interval`."""
+        """While the context lasts, `var` has this i64 value, which lies within `interval`."""
         self._values[var], self.ranges[var] = value, interval
         self._depths[var] = len(self._depths)
         yield
@@ -94,7 +94,7 @@ class Indices:
 
     @contextmanager
     def vectorized(self, var: Var, start: IndexExpr, lanes: Lanes) -> Iterator[None]:
-        """`var` is `start` plus the lane."""
+        """While the context lasts, `var` is `start` plus the number of the lane."""
         self.lanes, self.ranges[lanes.var] = lanes, (0, lanes.extent - 1)
         with self.bound(var, linear((*terms_of(start)[0], (lanes.var, 1)), terms_of(start)[1])):
             yield
@@ -129,16 +129,16 @@ class Indices:
         return found
 
     def resolved(self, expr: IndexExpr) -> IndexExpr:
-        """`expr` under the bindings."""
+        """`expr` with the bindings substituted."""
         terms, constant = self.terms(expr)
         return linear(terms, constant)
 
     def resolved_predicate(self, predicate: Predicate) -> Predicate:
-        """`predicate` under the bindings, with what the ranges decide taken out."""
+        """`predicate` with the bindings substituted, simplified by the ranges of the variables."""
         return simplify_predicate(substitute_in(predicate, self._bindings), self.ranges)
 
     def bounds(self, terms: Terms, constant: int) -> Interval:
-        """An interval that holds the sum."""
+        """An interval that contains the value of the sum."""
         return bounds(linear(terms, constant), self.ranges)
 
     def lane_stride(self, terms: Terms) -> int | None:
@@ -244,7 +244,7 @@ class Indices:
     # ---- truth
 
     def truth(self, predicate: Predicate) -> Decision:
-        """A resolved predicate: decided, decided per lane, an i1, or a vector of them."""
+        """A resolved predicate: known at compile time, known per lane, an i1, or a vector of i1."""
         if isinstance(predicate, Truth):
             return predicate.value
         lanes = self.lanes

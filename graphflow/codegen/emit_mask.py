@@ -17,9 +17,9 @@ from graphflow.codegen.emit_index import Decision
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true.
+    """A set of lanes: those of `active`, known at compile time, for which `dynamic` is true.
 
-    `dynamic` is frozen: lanes that are not active have some value there, which is no poison.
+    `dynamic` is frozen: in lanes that are not active it is some value, but not poison.
     """
 
     active: tuple[bool, ...]
@@ -27,17 +27,17 @@ class Mask:
 
     @property
     def is_full(self) -> bool:
-        """Whether every lane of the vector runs."""
+        """Whether every lane of the vector is active."""
         return self.dynamic is None and all(self.active)
 
     @property
     def is_prefix(self) -> bool:
-        """Whether exactly the first `count` lanes run."""
+        """Whether exactly the first `count` lanes are active."""
         return self.dynamic is None and all(self.active[: self.count])
 
     @property
     def count(self) -> int:
-        """How many lanes may run."""
+        """The number of lanes that may be active."""
         return sum(self.active)
 
     @property
@@ -45,11 +45,11 @@ class Mask:
         return len(self.active)
 
     def lanes(self) -> Iterator[int]:
-        """The lanes that may run, in order."""
+        """The lanes that may be active, in order."""
         return (i for i, active in enumerate(self.active) if active)
 
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """The lanes that may run as (first lane, number) of pieces as long as a power of two."""
+        """The lanes that may be active as runs (first lane, length), each length a power of two."""
         start = 0
         for active, run in groupby(self.active):
             left = sum(1 for _ in run)

@@ -163,7 +163,7 @@ class Memory:
         return self.builder.emit(text, "ptr")
 
     def surely_inside(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> bool:
-        """Whether the element lies in the buffer for all values of the loops around."""
+        """Whether the element is in bounds for all values of the enclosing loops' variables."""
         return self._whole_lanes_inside(self.address(buffer, indices))
 
     def _whole_lanes_inside(self, address: Address) -> bool:
@@ -177,7 +177,7 @@ class Memory:
         return self._inside(address, 1)
 
     def _inside(self, address: Address, lanes: int) -> bool:
-        """Whether `lanes` elements from here surely lie in the buffer, whatever the mask says."""
+        """Whether `lanes` elements from this address on are in bounds, even where the mask is off."""
         low, high = self.indices.bounds(address.terms, address.constant)
         if low is None or high is None:
             return False
@@ -200,7 +200,10 @@ class Memory:
         return self._load_lanes(address, mask)
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
-        """Whether the lanes are one element of each of successive rows that are vectors."""
+        """Whether the lanes load a column: one element of each row of a local buffer.
+
+        The rows are successive, and each fits a vector.
+        """
         place, most = address.place, self.target.lanes(address.place.itemsize)
         return (
             place.local
@@ -212,9 +215,10 @@ class Memory:
         )
 
     def _load_column(self, address: Address, mask: Mask) -> Value:
-        """The rows transposed; what the columns share, LLVM finds.
+        """Load whole rows and transpose them; LLVM merges the shuffles that several columns share.
 
-        Lanes without a row are poison; `narrowed` and `_integer_div` freeze what they decide by.
+        Lanes beyond the rows are poison; `narrowed` and `_integer_div` freeze the values that they
+        test.
         """
         place = address.place
         column = address.constant % place.row
@@ -276,10 +280,11 @@ class Memory:
         return Value(value.text, place.element, mask.width)
 
     def _load_lanes(self, address: Address, mask: Mask) -> Value:
-        """One load a lane; a lane that does not run reads the first element, which is there.
+        """One load per lane; an inactive lane loads the buffer's first element, which exists.
 
-        Lanes beyond the loop's extent are poison, which costs no instruction.  It stays in its
-        lane: no such lane is stored or folded, and what decides by it is frozen (`narrowed`).
+        Lanes beyond the loop's extent are poison, which costs no instruction.  The poison stays in
+        its lane: such a lane is neither stored nor reduced, and a condition on it is frozen
+        (`narrowed`).
         """
         place = address.place
         items: list[Value] = []
@@ -309,7 +314,7 @@ class Memory:
     def store(
         self, buffer: Buffer, indices: tuple[IndexExpr, ...], value: Value, mask: Mask | None
     ) -> None:
-        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses the last lane's."""
+        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses the last lane wins."""
         address = self.address(buffer, indices)
         # Lane by lane, unless the lanes are neighbours.
         parts = value if address.stride == 1 else self.builder.readable(value)
@@ -376,7 +381,7 @@ class Memory:
         self._store_raw(pointer, alignment, item)
 
     def in_lane(self, mask: Mask, lane: int, body: Callable[[], None]) -> None:
-        """`body()` if the lane runs."""
+        """Emit `body()` so that it is executed only if the lane is active."""
         if mask.dynamic is None:
             body()
         else:

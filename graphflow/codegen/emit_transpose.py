@@ -15,7 +15,7 @@ CHUNK_BYTES = 16
 
 
 def column_of(builder: Builder, rows: list[Value], column: int, itemsize: int) -> Value:
-    """Element `column` of each row; lanes without a row are poison."""
+    """The vector of element `column` of each row; lanes beyond the rows are poison."""
     element, width = rows[0].element, rows[0].lanes
     size = max(width, 1 << (len(rows) - 1).bit_length())
     level = [builder.widened(row, size) if width < size else row for row in rows]

@@ -19,7 +19,7 @@ class FloatArithmetic:
         self.builder = builder
 
     def negated(self, x: Value) -> Value:
-        """`−x`, of NaN and zero with the other sign."""
+        """`−x`: the sign bit is flipped, that of zeros and NaN too."""
         return self.builder.emit(f"fneg {x.type} {x.text}", x.element, x.lanes)
 
     def absolute(self, x: Value) -> Value:
@@ -47,7 +47,7 @@ class FloatArithmetic:
         return self.builder.intrinsic("copysign", size, sign)
 
     def each_lane(self, name: str, *arguments: Value) -> Value:
-        """A function of C's library, of doubles, called for one lane after the other."""
+        """Call a function of the C library, on doubles, for each lane."""
         b = self.builder
         # Frozen, as LLVM may know of a function of the C library that poison must not go into it.
         matched = [b.freeze(a) for a in b.matched(*arguments)]
@@ -56,14 +56,14 @@ class FloatArithmetic:
         return items[0] if lanes == 1 else b.gathered(items, lanes)
 
     def repeated(self, x: Value, times: int) -> Value:
-        """`x` multiplied by itself, so many factors."""
+        """`x` to the power of `times`, by `times - 1` multiplications."""
         product = x
         for _ in range(times - 1):
             product = self.builder.binary("fmul", product, x)
         return product
 
     def by_library(self, name: str, *operands: Value) -> Value:
-        """A function of C's library, lane by lane; of float32 in double, rounded once."""
+        """A function of the C library, lane by lane; float32 in double precision, rounded once."""
         if operands[0].element == "double":
             return self.each_lane(name, *operands)
         wide = [self.builder.convert("fpext", x, "double") for x in operands]

@@ -27,9 +27,9 @@ SIGN_BIT, SIZE_BITS, INFINITE = 0x80000000, 0x7FFFFFFF, 0x7F800000
 class Format:
     """A float of at most 8 bits: sign, exponent and mantissa, from the highest bit down.
 
-    `top` is the largest finite number's code without the sign.  What is larger becomes the code
-    `beyond`, NaN becomes `nan`, both without a sign.  With `only_nan`, the code of −0 is NaN, the
-    only one, and there is no −0.
+    `top` is the code of the largest finite number.  Larger magnitudes are stored as the code
+    `beyond`, NaN as the code `nan`; none of the three contains the sign bit.  With `only_nan`, the
+    code that would be −0 is the only NaN, and there is no −0.
     """
 
     exponent_bits: int
@@ -57,13 +57,13 @@ INTEGER_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 class StoredTypes:
-    """Casts written with one builder."""
+    """Emits casts from and to storage-only types."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
     def load(self, x: Value, source: str, target: str) -> Value:
-        """The bits of a stored value as a value of its carrier `target`; exact."""
+        """The value of the carrier type `target` that the stored bits represent; exact."""
         if source in INTEGER_BITS:
             return self._narrow_integer(x, source)
         if source == "float16":
@@ -78,7 +78,7 @@ class StoredTypes:
         return wide if target == "float32" else self.builder.convert("fpext", wide, "double")
 
     def store(self, x: Value, source: str, target: str) -> Value:
-        """The bits of a value of a carrier, rounded to the stored type `target`."""
+        """The bits of the stored type `target` nearest to a value of its carrier."""
         if target in INTEGER_BITS:
             return self.builder.binary("and", x, integer((1 << INTEGER_BITS[target]) - 1, "i8"))
         if source not in FLOATS:

@@ -68,7 +68,11 @@ Decide: TypeAlias = Callable[[Predicate], "bool | None"]
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What an expression may be: a span, its bits where they are one constant, and two marks."""
+    """The abstract value of an expression: a span, the literal if it is constant, and two marks.
+
+    With `poison` the value may be undefined; with `forbidden` it depends on memory that must not be
+    read.
+    """
 
     span: Span
     literal: Literal | None = None
@@ -77,7 +81,7 @@ class _Value:
 
 
 def undecided(predicate: Predicate) -> bool | None:
-    """The truth of a predicate about which nothing is known."""
+    """The truth value of a predicate if it is constant, else None: a `decide` that knows no ranges."""
     return predicate.value if isinstance(predicate, Truth) else None
 
 
@@ -129,7 +133,7 @@ def _of_literal(literal: Literal) -> _Value:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluator:
-    """`within` are the sides of comparisons that are known here, and where they lie."""
+    """Evaluates expressions; `within` are spans of subexpressions that conditions imply."""
 
     fact_of_load: FactOfLoad
     decide: Decide
@@ -233,9 +237,10 @@ class _Evaluator:
         return replace(self, within=tuple(found.items()))
 
     def recomputed(self, expr: Expr) -> float | None:
-        """How far two computations of `expr` may differ beside their own size; None: not known.
+        """A bound on the difference between two computations of `expr`; None if none is known.
 
-        One may round a product before a sum, the other contract the two.
+        One computation may contract a product and a sum to an FMA and the other may not, so an
+        expression that is compared and then computed again need not have the same value.
         """
         if not any(_may_contract(node) for node in walk_expr(expr)):
             return 0.0
@@ -263,7 +268,7 @@ def _marked(span: Span, dtype: str, literal: Literal | None, *operands: _Value) 
 
 
 def _unflushed(literal: Literal | None, *operands: Literal | None) -> Literal | None:
-    """A folded constant, unless a program that flushes denormals may give another one."""
+    """A folded constant, or None if a program that flushes denormals may compute another value."""
     involved = [x for x in (literal, *operands) if x is not None]
     return None if any(is_denormal(x.value, x.dtype) for x in involved) else literal
 

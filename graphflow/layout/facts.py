@@ -22,7 +22,7 @@ Number: TypeAlias = float | int | bool
 
 
 def order_key(value: Number) -> tuple[Number, float]:
-    """Sorts numbers in total order: −0.0 before +0.0, which Python calls equal."""
+    """The sort key of IEEE's total order: −0.0 comes before +0.0, which Python considers equal."""
     return (value, copysign(1.0, value))
 
 
@@ -94,7 +94,7 @@ def fact_of(value: Number, dtype: str) -> Constant:
 
 
 def at_least_as_strong(fact: Fact, other: Fact) -> bool:
-    """`fact ⊑ other`: whatever the first allows, the second allows too."""
+    """`fact ⊑ other`: any contents that satisfy `fact` satisfy `other` too."""
     if fact == other or isinstance(other, NoAccess):
         return True
     if isinstance(other, Undefined):
@@ -107,7 +107,7 @@ def at_least_as_strong(fact: Fact, other: Fact) -> bool:
 
 
 def join(a: Fact, b: Fact) -> Fact:
-    """The strongest fact that both are at least as strong as."""
+    """The strongest fact that both facts imply."""
     if at_least_as_strong(a, b):
         return b
     if at_least_as_strong(b, a):
@@ -217,7 +217,7 @@ SERVES: dict[tuple[type[Fact], type[Demand]], Callable[[Any, Any], bool]] = {
 
 
 def serves(fact: Fact, demand: Demand) -> bool:
-    """Whether a reader with this demand may read a region with this fact."""
+    """Whether a region with this fact satisfies a reader's demand."""
     return SERVES[type(fact), type(demand)](fact, demand)
 
 

@@ -37,9 +37,9 @@ def reduction_fact(
     least: int,
     most: int | None,
 ) -> Fact:
-    """The fact of `start ⊕ value ⊕ value …`, `least` to `most` times (None: not known).
+    """The fact of `start ⊕ value ⊕ value …`, with `least` to `most` values (None: no known bound).
 
-    Where `least` is 0, the start alone may remain.
+    If `least` is 0, the result may be `start`.
     """
     if most == 0:
         return start

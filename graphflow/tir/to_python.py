@@ -89,7 +89,7 @@ def compile_to_python(
 
 
 class _Writer:
-    """Python source for one kernel; names are made up, so that the kernel's names cannot clash."""
+    """Generates the Python source of one kernel, with names that cannot clash with the kernel's."""
 
     def __init__(self, func: PrimFunc, undefined: float, reverse: bool) -> None:
         self.func = func
@@ -123,7 +123,7 @@ class _Writer:
         return self.buffers[buffer]
 
     def constant(self, value: object) -> str:
-        """A name under which the running kernel finds `value`."""
+        """The name of a global of the generated function that is bound to `value`."""
         name = f"c{len(self.namespace)}"
         self.namespace[name] = value
         return name
@@ -331,7 +331,7 @@ class _Writer:
         assert_never(expr)
 
     def binary(self, op: str, dtype: str, left: str, right: str) -> str:
-        """Python's own operator where numpy's scalars mean the same by it, else a function."""
+        """Python's own operator where numpy's scalars give it our semantics, else a function call."""
         exact = op in ("add", "sub", "mul", "and", "or", "xor", "shl", "shr") or (
             op == "div" and dtype in ("float32", "float64")
         )

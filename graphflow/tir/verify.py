@@ -45,7 +45,7 @@ from graphflow.tir.visit import expressions_of, loops_of, walk_expr
 
 @dataclass(frozen=True, slots=True)
 class Legality:
-    """What a kernel may hold at one stage."""
+    """What a kernel may contain at one stage."""
 
     loop_kinds: tuple[LoopKind, ...]
     scopes: tuple[str, ...]
