@@ -95,7 +95,7 @@ def _extremum_bounds(expr: Extremum, ranges: Ranges) -> Interval:
 
 
 def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
-    """`expr` with the fewest terms that these ranges permit; constants in floors and mods are kept."""
+    """`expr` with the fewest terms that these ranges permit; floors and mods keep constants."""
     if isinstance(expr, Const | Var):
         return _pinned(expr, ranges)
     return _simplified(expr, tuple([(v, ranges[v]) for v in variables(expr) if v in ranges]))

@@ -104,7 +104,7 @@ def _used(func: PrimFunc, body: Body) -> tuple[Param, ...]:
 
 
 def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]]) -> list[str]:
-    """The entry point of a kernel in several parts: it calls them in order, with their parameters."""
+    """The entry point of a kernel in several parts, which it calls in order."""
     lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
     numbers = {param.buffer: number for number, param in enumerate(func.params)}
     for number in range(len(func.params)):
@@ -342,7 +342,7 @@ class _Part:
                 self._body(loop.body, None)
             return
         width = 1 << (extent - 1).bit_length()
-        if width > MAX_VECTORS * self.target.lanes():
+        if width > MAX_VECTORS * self.target.computed_lanes("float32"):
             raise CodegenError(
                 f"kernel {self.func.name}: vectorized loop {loop.var} has {extent} lanes, more "
                 f"than {MAX_VECTORS} vectors of {self.target.name}; divide it first"

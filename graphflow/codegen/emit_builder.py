@@ -128,7 +128,7 @@ class Builder:
         self.lines.append(f"  {text}")
 
     def remembered(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value made earlier for `key`, if its definition dominates this point, else a new one."""
+        """The value made earlier for `key` if it dominates this point, else a new one."""
         for known in reversed(self._known):
             value = known.get(key)
             if value is not None:
@@ -361,7 +361,7 @@ class Builder:
     def choose(
         self, condition: Value, if_true: Callable[[], Value], if_false: Callable[[], Value]
     ) -> Value:
-        """The value of one of two computations; only the one that `condition` selects is executed."""
+        """The value of that computation of two which `condition` selects; only it is executed."""
         results: list[tuple[Value, str]] = []
 
         def keep(side: Callable[[], Value]) -> Callable[[], None]:

@@ -171,7 +171,7 @@ class Expressions:
         return b.select(inside, moved, integer(0, x.element))
 
     def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
-        """By squaring, modulo 2^bits; a negative exponent gives 1 / base ** -exponent, truncated."""
+        """By squaring, modulo 2^bits; a negative exponent gives 1 / base ** -exponent truncated."""
         b = self.builder
         zero, one = (integer(i, base.element) for i in (0, 1))
         result, square = one, base

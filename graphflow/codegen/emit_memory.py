@@ -98,12 +98,12 @@ class Memory:
                 f"buffer {buffer.name} is allocated inside a kernel in scope global; kernels own "
                 "no memory that others see: make it a parameter, or scope register or scratch"
             )
-        lanes = self.target.lanes(DTYPES[buffer.dtype].itemsize)
+        lanes = self.target.lanes(buffer.dtype)
         length = buffer.shape[-1] if buffer.shape else 1
         row = _padded(length, lanes)
         shape = (*buffer.shape[:-1], row)
         strides = Buffer(buffer.name, shape, buffer.dtype).strides[: len(buffer.shape)]
-        size = prod(shape) + SLACK_VECTORS * self.target.lanes()
+        size = prod(shape) + SLACK_VECTORS * self.target.computed_lanes("float32")
         self._local_bytes += size * DTYPES[buffer.dtype].itemsize
         if self._local_bytes > LOCAL_BYTES_LIMIT:
             raise CodegenError(
@@ -177,7 +177,7 @@ class Memory:
         return self._inside(address, 1)
 
     def _inside(self, address: Address, lanes: int) -> bool:
-        """Whether `lanes` elements from this address on are in bounds, even where the mask is off."""
+        """Whether `lanes` elements from this address on are in bounds, whatever the mask."""
         low, high = self.indices.bounds(address.terms, address.constant)
         if low is None or high is None:
             return False
@@ -204,7 +204,7 @@ class Memory:
 
         The rows are successive, and each fits a vector.
         """
-        place, most = address.place, self.target.lanes(address.place.itemsize)
+        place, most = address.place, self.target.lanes(address.place.dtype)
         return (
             place.local
             and place.dtype != "bool"
@@ -314,7 +314,7 @@ class Memory:
     def store(
         self, buffer: Buffer, indices: tuple[IndexExpr, ...], value: Value, mask: Mask | None
     ) -> None:
-        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses the last lane wins."""
+        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses, the last lane's."""
         address = self.address(buffer, indices)
         # Lane by lane, unless the lanes are neighbours.
         parts = value if address.stride == 1 else self.builder.readable(value)

@@ -81,7 +81,7 @@ class _Value:
 
 
 def undecided(predicate: Predicate) -> bool | None:
-    """The truth value of a predicate if it is constant, else None: a `decide` that knows no ranges."""
+    """The value of a constant predicate, else None: a `decide` that knows no ranges."""
     return predicate.value if isinstance(predicate, Truth) else None
 
 

@@ -179,7 +179,7 @@ class IndexMap:
         return _at(*self.inverse, indices)
 
     def check(self, shape: Sequence[int] | None = None) -> Proof:
-        """A proof that the map is injective and that the inverse undoes it, for indices of `shape`."""
+        """A proof that the map is injective and the inverse undoes it, for indices of `shape`."""
         undone = self._undone(shape)
         if not undone.proven:
             return undone

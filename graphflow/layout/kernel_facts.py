@@ -213,7 +213,7 @@ def _writers(func: PrimFunc) -> dict[Buffer, tuple[_Writer, ...] | None]:
 def _follows_from(
     buffer: Buffer, origin: Buffer, sources: Mapping[Buffer, Collection[Buffer]]
 ) -> bool:
-    """Whether the values stored to `buffer` depend on `origin`, directly or through other buffers."""
+    """Whether values stored to `buffer` depend on `origin`, directly or through other buffers."""
     seen: set[Buffer] = set()
     left = [buffer]
     while left:

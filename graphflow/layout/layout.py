@@ -157,7 +157,7 @@ class Layout(Hashed):
         )
 
     def halo(self, before: Sequence[int], after: Sequence[int]) -> Layout:
-        """This layout with the physical box extended before and after each axis by so many places."""
+        """This layout with its physical box extended by these numbers of places on each axis."""
         sides = zip(before, self.physical_shape, after, strict=True)
         return self.windowed(before, [front + n + behind for front, n, behind in sides])
 

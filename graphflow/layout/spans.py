@@ -240,7 +240,7 @@ def _rising(op: str, x: Span, dtype: str) -> Span:
 
 
 def _rising_within(op: str, x: Span, low: float, high: float, dtype: str) -> Span:
-    """The span of an increasing function that is defined from `low` to `high`, and NaN elsewhere."""
+    """The span of an increasing function defined from `low` to `high`, and NaN elsewhere."""
     if x.hi < low or x.lo > high:
         return whole(dtype)
     inside = intersection(x, Span(low, high))

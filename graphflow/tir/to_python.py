@@ -331,7 +331,7 @@ class _Writer:
         assert_never(expr)
 
     def binary(self, op: str, dtype: str, left: str, right: str) -> str:
-        """Python's own operator where numpy's scalars give it our semantics, else a function call."""
+        """Python's operator where it has our semantics on numpy's scalars, else a function call."""
         exact = op in ("add", "sub", "mul", "and", "or", "xor", "shl", "shr") or (
             op == "div" and dtype in ("float32", "float64")
         )
