@@ -24,10 +24,10 @@ _recent: dict[tuple[object, ...], IndexExpr] = {}
 _lock = threading.Lock()
 
 MOST_RECENT = 1 << 15
-"""Expressions, some 15 MB, that are held though nobody has them: most are soon made again."""
+"""Expressions kept alive after their last user is gone, some 15 MB: most are soon made again."""
 
 MOST_DIVIDED = 1 << 13
-"""Quotients and rests that are kept: the same few are asked for again and again."""
+"""Cached results of `floor_div` and `floor_mod`: the same few are asked for again and again."""
 
 Term: TypeAlias = "tuple[IndexExpr, int]"
 

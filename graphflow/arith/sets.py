@@ -55,7 +55,7 @@ from graphflow.arith.predicate import (
 from graphflow.arith.proof import Proof, Verdict
 
 OPERATION_BUDGET = 200_000
-"""isl operations that one question may take, some tens of milliseconds; past it UNKNOWN."""
+"""Most isl operations for one question, some tens of milliseconds; beyond them it is UNKNOWN."""
 
 _OTHER_CHARACTER = re.compile("[^A-Za-z0-9]")
 

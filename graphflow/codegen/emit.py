@@ -54,14 +54,14 @@ from graphflow.tir import (
 )
 
 MOST_STAGES = 32
-"""Stages in one function: LLVM's simplification of induction variables takes time by the square of
-the loops that follow each other: ten seconds for five hundred of them."""
+"""Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
+the number of successive loops, ten seconds for five hundred of them."""
 
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
 
 MAX_LINES = 1_000_000
-"""Lines of LLVM IR of one kernel: LLVM takes about a minute and several gigabytes for so many."""
+"""Most lines of LLVM IR for one kernel; LLVM takes a minute and several gigabytes for these."""
 
 
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:

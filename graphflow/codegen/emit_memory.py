@@ -32,8 +32,10 @@ from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
 
 ALIGNMENT = 64
+"""Bytes; of local buffers: a cache line, and the widest vector."""
 SLACK_VECTORS = 4
-"""Behind a local buffer: as many float32 vectors as a vectorized loop may span."""
+"""Spare float32 vectors at the end of a local buffer: as many as a vectorized loop may span, so
+that a load of all its lanes from the last element on stays in the buffer's memory."""
 LOCAL_BYTES_LIMIT = 4 * 1024 * 1024
 """Stack that one kernel may take; a thread's stack is commonly 8 MiB."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from graphflow.codegen.emit_builder import Builder, Value
 
 CHUNK_BYTES = 16
-"""Processors interleave halves of two vectors within chunks of so many bytes by one instruction."""
+"""One instruction (vpunpck) interleaves two vectors within chunks of 16 bytes, not across them."""
 
 
 def column_of(builder: Builder, rows: list[Value], column: int, itemsize: int) -> Value:

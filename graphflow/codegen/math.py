@@ -60,6 +60,7 @@ ERF_LARGE_FIRST = -1.28717512e-1
 
 MANTISSA_BITS, BIAS = 23, 127
 SQRT_HALF_BITS = 0x3F3504F3
+"""√½ as a float32: log reduces its argument to [√½, √2), for which its polynomial is fitted."""
 SMALLEST_NORMAL = 2.0**-126
 
 LOG2_SERIES = tuple(2 / ((2 * k + 1) * 0.6931471805599453) for k in range(9))

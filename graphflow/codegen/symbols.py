@@ -13,10 +13,10 @@ import struct
 from graphflow.errors import CodegenError
 
 ANONYMOUS = "graphflow_kernel"
-"""The symbol that kernels are compiled under: no other name in an object ends like it."""
+"""The placeholder under which kernels are compiled; no other symbol in an object ends like it."""
 
 _ENDINGS = ("", ".body")
-"""Of the names that an object has for its kernel; `emit` gives them."""
+"""Endings of the symbols that an object defines for its kernel, as `emit` names them."""
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")

@@ -25,7 +25,7 @@ from graphflow.layout.facts import (
 from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, ReduceOp
 
 FIXPOINT_STEPS = 4
-"""Joins after which a growing fact is bounded by the number of iterations instead."""
+"""Joins without a fixpoint after which the fact is derived from the number of iterations."""
 
 
 def reduction_fact(

@@ -28,9 +28,9 @@ from graphflow.layout.facts import Number, dtype_limits, order_key
 from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, UNSIGNED
 
 RELATIVE_SLACK = 2.0**-14
-"""How far a native transcendental may be from numpy's, relative to its result."""
+"""Relative difference allowed between a native transcendental function and numpy's."""
 ABSOLUTE_SLACK = 1e-6
-"""The same for those whose result may be near zero where the operand is not."""
+"""Absolute difference allowed where the result may be near zero and the operand is not."""
 TINY = 1e-30
 """Below this a native transcendental may give zero."""
 

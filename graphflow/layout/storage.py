@@ -26,7 +26,7 @@ class Owner(Enum):
 LOGICAL = "logical"
 """The name of the region that holds the tensor itself."""
 GAP = "gap"
-"""Points that are the image of no index at all, of a box wider than its map can reach."""
+"""Places of the box to which the map sends no index, neither of the tensor nor beyond it."""
 OUTSIDE = "outside"
 """Points of a shared storage outside the value's window."""
 
