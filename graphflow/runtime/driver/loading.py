@@ -1,4 +1,4 @@
-"""The driver as machine code of this process, and the measured duration of a pause instruction.
+"""The native driver, compiled once per process, and the measured duration of a pause instruction.
 
 Out: `driver()`, the native entry points as Python callables; calls release the interpreter lock.
 What always holds: the machine code is never unloaded, because detached workers sleep inside it
