@@ -56,7 +56,7 @@ _REPAIR = "compile the ONNX model and save it again"
 
 
 def is_container(path: str | Path) -> bool:
-    """Whether a file begins like one; False where it cannot be read."""
+    """Whether a file begins with a container's magic bytes; False if it cannot be read."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -72,9 +72,10 @@ def is_container(path: str | Path) -> bool:
 def write_container(
     path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Bytes]
 ) -> None:
-    """Write `path`, which holds the old file or none until the new one is complete on disk.
+    """Write a container to `path`, which has its old contents until the new ones are complete on
+    disk.
 
-    Raises GraphflowError where the system refuses; what was there before is then still there.
+    GraphflowError if the system refuses; the old file, if any, is then still there.
     """
     table = [
         {"name": name, "bytes": len(content), "sums": _checksums(_padded_chunks(content))}
@@ -105,10 +106,10 @@ def write_container(
 
 
 class Container:
-    """An open file whose preamble and header are checked; sections are when they are read.
+    """An open file whose preamble and header have been checked; sections are checked when they are
+    read.
 
-    Raises InvalidModel for a file that is damaged, shortened, of a newer format, or none of these
-    files at all.
+    InvalidModel for a file that is damaged, truncated, of a newer format, or no container at all.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -142,7 +143,7 @@ class Container:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sections, in order."""
+        """The names of the sections, in order."""
         return tuple(self._places)
 
     def read(self, name: str) -> bytes:
@@ -186,14 +187,14 @@ class Container:
         return memory[:size]
 
     def sha256(self) -> str:
-        """Of the whole file, in hexadecimal digits."""
+        """The SHA-256 of the whole file, in hexadecimal digits."""
         digest = hashlib.sha256()
         for offset in range(0, self._size, CHUNK):
             digest.update(self._read(offset, min(CHUNK, self._size - offset)))
         return digest.hexdigest()
 
     def watch(self) -> Watch:
-        """What notices, when it is called, that somebody wrote into what was mapped so far."""
+        """A watch that refuses, when called, if somebody wrote to the sections mapped so far."""
         mapped = tuple(self._mapped)
 
         def verify() -> None:
@@ -203,14 +204,14 @@ class Container:
         return Watch(self.path, self._descriptor, verify)
 
     def require_unchanged(self) -> None:
-        """InvalidModel where the file was written to since it was opened."""
+        """InvalidModel if the file was written to since it was opened."""
         if state_of(self._descriptor) != self._state:
             raise InvalidModel(
                 f"the saved model {self.path} changed while it was loaded; load it again"
             )
 
     def refuse(self, what: str) -> InvalidModel:
-        """The error that says the file is damaged."""
+        """The InvalidModel that says the file is damaged."""
         return InvalidModel(f"the saved model {self.path} is damaged: {what}; {_REPAIR}")
 
     def _regular_size(self) -> int:
@@ -294,7 +295,7 @@ class Container:
 
 
 def _checksums(chunks: Iterator[Any]) -> list[int]:
-    """CRC-32 of each chunk; zlib lets go of the interpreter, so large sections use all cores."""
+    """The CRC-32 of each chunk, by several threads: zlib releases the interpreter lock."""
     listed = list(chunks)
     if len(listed) * CHUNK <= _FEW_BYTES:
         return [zlib.crc32(chunk) for chunk in listed]
@@ -303,7 +304,7 @@ def _checksums(chunks: Iterator[Any]) -> list[int]:
 
 
 def _padded_chunks(content: Bytes) -> Iterator[Any]:
-    """The chunks of a section as it stands in the file, with the zeros behind it."""
+    """A section in chunks, as it is stored: with the zeros behind it."""
     view, padding = memoryview(content), bytes(_padding(len(content)))
     for start in range(0, len(view), CHUNK):
         chunk = view[start : start + CHUNK]

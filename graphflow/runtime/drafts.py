@@ -24,7 +24,8 @@ _TRIES = 8
 
 
 def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """Let `path` have what `write` writes; OSError where the system, or what is there, refuses."""
+    """Give `path` the contents that `write` writes; OSError if the system refuses, or no file is
+    there."""
     target = os.path.realpath(path)
     _require_replaceable(target)
     folder, name = os.path.split(target)
@@ -74,7 +75,7 @@ def _new_draft(folder: str, prefix: str) -> tuple[str, BinaryIO]:
 
 
 def _remove_leftovers(folder: str, prefix: str) -> None:
-    """Remove drafts that no live process writes; one that cannot be told is left alone."""
+    """Remove drafts that no live process is writing; a draft for which this is unknown stays."""
     leftover = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.tmp")
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):

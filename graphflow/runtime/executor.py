@@ -129,7 +129,8 @@ class Program:
         return BoundRun(self, self._accept(inputs), inputs)
 
     def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
-        """Run all stretches on an arena; `objects` has those that go in, and gets all others."""
+        """Run all phases on an arena; `objects` has the object inputs, and receives the object
+        outputs."""
         if self._watch is not None:
             self._watch()
         for stretch in self._stretches:
@@ -167,7 +168,7 @@ class Program:
         return view
 
     def _prepare(self) -> NDArray[np.uint8]:
-        """The constant block, without what only `prepare` needed."""
+        """The constant block after `prepare`, truncated to what runs read."""
         spec = self.spec
         constants = zeroed_block(spec.constant_bytes)
         for offset, array in spec.constants:
@@ -198,7 +199,7 @@ class Program:
         return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
 
     def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
-        """What a run is given for sections alone, as it is."""
+        """The inputs that only sections read, as they were given."""
         return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
@@ -328,7 +329,7 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 
 def _usable_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """Of the array itself if a kernel can read it where it is, else of a copy in `staging`."""
+    """The address of the array if a kernel can read it where it is, else of a copy in `staging`."""
     if array.flags.c_contiguous and array.dtype == staging.dtype:
         address = address_of(array)
         if address % ALIGNMENT == 0:

@@ -48,9 +48,10 @@ def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
 
 
 def release(block: NDArray[np.uint8], start: int) -> None:
-    """Give the system back what a `zeroed_block` holds from byte `start` on; zeros take its place.
+    """Return the pages of a `zeroed_block` from byte `start` on to the system; they read as zeros
+    then.
 
-    Whole pages only: an incomplete one stays as it is.
+    A page that lies partly before `start` is kept.
     """
     mapping: Any = block
     while isinstance(mapping, np.ndarray):

@@ -31,7 +31,7 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A step that a session runs."""
+    """A step that a session of onnxruntime executes."""
 
     spec: SectionSpec
     session: Runs
@@ -62,7 +62,7 @@ Stretch: TypeAlias = Native | Foreign
 def stretches(
     spec: ProgramSpec, tables: Sequence[StepTable], sessions: dict[str, Runs]
 ) -> Iterator[Stretch]:
-    """The stretches of a run, `tables` being those of `native_steps` in order."""
+    """The phases of a run in order; `tables` are those of `native_steps`."""
     sections = {section.name: section for section in spec.sections}
     job = 0
     for foreign, steps in groupby(spec.run, lambda step: step.symbol in sections):
@@ -75,7 +75,7 @@ def stretches(
 
 
 def native_steps(spec: ProgramSpec) -> list[tuple[Step, ...]]:
-    """The steps of a run that are kernels, apart where something foreign runs between them."""
+    """The kernel calls of a run, as one tuple for each stretch between foreign steps."""
     sections = {section.name for section in spec.sections}
     parts = groupby(spec.run, lambda step: step.symbol in sections)
     return [tuple(steps) for foreign, steps in parts if not foreign]

@@ -30,16 +30,17 @@ _KINDS = "biufc"
 
 
 def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors have such elements; numpy knows no kind of those that `ml_dtypes` adds."""
+    """Whether tensors may have this dtype; the kind of those that `ml_dtypes` adds is unknown to
+    numpy."""
     return dtype.kind in _KINDS or dtype.name in STORED
 
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """Where a kernel parameter lives.
+    """The location of a kernel parameter.
 
-    `position` is a byte offset (a multiple of 64) for "arena" and "constant", the index of a graph
-    input or output for "input" and "output".  The parameter begins `offset` bytes behind that.
+    `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
+    graph input or output for "input" and "output".  The parameter begins `offset` bytes behind it.
     """
 
     space: Space
@@ -120,7 +121,8 @@ class OpenTensor:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a tensor of a dtype that kernels may have; `?` stands for no tensor."""
+        """Whether its element type is one that kernels can have; False for `?`, the type of a
+        non-tensor."""
         try:
             dtype = np.dtype(self.dtype)
             # "?" says that the type is not known, and is numpy's letter for bool.
@@ -130,7 +132,7 @@ class OpenTensor:
 
     @property
     def is_open(self) -> bool:
-        """Whether an extent is not known."""
+        """Whether an extent, or the rank, is unknown."""
         return self.shape is None or any(isinstance(extent, str) for extent in self.shape)
 
 
@@ -162,9 +164,9 @@ class TrimmedOutput:
 
 @dataclass(frozen=True, slots=True)
 class SectionSpec:
-    """A foreign part of the program: steps whose symbol is its name run it.
+    """A section of the model that onnxruntime runs; steps whose symbol is its name call it.
 
-    `tensors` are what the step's buffers hold, the inputs of the section and then its outputs.
+    `tensors` describe the step's buffers: the inputs of the section, then its outputs.
     """
 
     section: Section
@@ -172,7 +174,7 @@ class SectionSpec:
 
     @property
     def name(self) -> str:
-        """The symbol of its steps."""
+        """The symbol of the steps that call it."""
         return self.section.name
 
 
@@ -210,7 +212,7 @@ class ProgramSpec:
 
     @property
     def input_names(self) -> list[str]:
-        """The names of everything that a run takes."""
+        """The names of all inputs of a run: tensors, then objects."""
         return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
 
     @property
@@ -245,7 +247,8 @@ class ProgramSpec:
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
 
     def _check_objects(self) -> None:
-        """Whether each object that a section takes or that a run gives is there by then."""
+        """VerifyError if a section or an output needs an object that no input and no earlier
+        section gives."""
         there = {known.name for known in self.objects_in}
         sections = {spec.name: spec.section for spec in self.sections}
         for index, step in enumerate(self.run):

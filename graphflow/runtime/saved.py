@@ -46,10 +46,10 @@ _SECTION = "section:"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedProgram:
-    """What a file holds.
+    """A program as a file holds it.
 
-    `spec` has no `prepare` and no initial constants; `constants` is its whole constant block,
-    ready for `run`.  `arrays` are further values by name, `documents` whatever belongs to it.
+    `spec` has no `prepare` and no initial constants; `constants` is its whole constant block, ready
+    for `run`.  `arrays` are further arrays by name, `documents` further JSON values.
     """
 
     spec: ProgramSpec
@@ -64,7 +64,7 @@ class SavedProgram:
     def load(
         self, threads: int | None, values: Mapping[str, NDArray[Any]] = MappingProxyType({})
     ) -> Program:
-        """Link it, for these values of inputs; the errors are those of `Program`."""
+        """A `Program` for these values of inputs; raises what `Program` raises."""
         return Program(
             self.spec,
             threads,
@@ -76,9 +76,10 @@ class SavedProgram:
 
 
 def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
-    """The program without what only `prepare` needs.
+    """The program without `prepare`, and without the objects and constants that only `prepare`
+    needs.
 
-    VerifyError where a kernel has no signature: what is stored says of each which memory it takes.
+    VerifyError if a kernel has no signature, since stored programs are checked against signatures.
     """
     signatures = _signatures(spec)
     used = reachable(spec.objects, set(signatures))
@@ -102,7 +103,7 @@ def prepared_spec(spec: ProgramSpec) -> ProgramSpec:
 
 
 def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
-    """Those of the kernels that `run` calls; what is no kernel says itself what it takes."""
+    """The signatures of the kernels that `run` calls; a section's `tensors` are its signature."""
     foreign = {section.name for section in spec.sections}
     called = [s for s in dict.fromkeys(step.symbol for step in spec.run) if s not in foreign]
     missing = [symbol for symbol in called if symbol not in spec.signatures]
@@ -112,13 +113,13 @@ def _signatures(spec: ProgramSpec) -> dict[str, Signature]:
 
 
 def _arena_bytes(spec: ProgramSpec) -> int:
-    """How much of the arena the steps of `run` touch, up to the alignment."""
+    """The bytes of the arena that the steps of `run` access, rounded up to the alignment."""
     ends = [ref.position + ref.offset + size for ref, size in _touched(spec, "arena")]
     return -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
 
 
 def _output_bytes(spec: ProgramSpec, place: int) -> int:
-    """How much of an output the steps of `run` touch."""
+    """The bytes of an output that the steps of `run` access."""
     touched = _touched(spec, "output")
     return max((ref.offset + size for ref, size in touched if ref.position == place), default=0)
 
@@ -260,7 +261,7 @@ def _load(
 
 
 def _named_sections(file: Container, prefix: str) -> dict[str, bytes]:
-    """The contents of all sections whose names begin like that, by the rest of their names."""
+    """The contents of the sections whose names have a prefix, by the rest of their names."""
     return {n.removeprefix(prefix): file.read(n) for n in file.names if n.startswith(prefix)}
 
 
@@ -294,7 +295,7 @@ def _program(spec: ProgramSpec) -> dict[str, Any]:
 
 
 def _section(spec: SectionSpec) -> dict[str, Any]:
-    """All but its model, which is a section of the file."""
+    """The JSON description of a section, without its model, which is a section of the file."""
     section = spec.section
     return {
         "name": section.name,
@@ -336,7 +337,7 @@ def _guard(row: Any) -> GuardedOutput:
 
 
 def _spec(program: Mapping[str, Any], code: bytes, models: Mapping[str, bytes]) -> ProgramSpec:
-    """The program; `models` are those of its sections by name."""
+    """The `ProgramSpec` of a JSON description; `models` are those of its sections by name."""
     spec = ProgramSpec(
         objects=_objects(program["objects"], code),
         prepare=(),

@@ -54,7 +54,7 @@ def step_table(
     inputs: int,
     threads: int,
 ) -> StepTable:
-    """The table of a stretch for that many threads and graph inputs; empty steps are left out."""
+    """The table of these steps for that many threads and graph inputs, without empty steps."""
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
@@ -87,7 +87,7 @@ def step_table(
 
 
 class Arena:
-    """The memory of one run at a time; the driver refuses a second one.
+    """The memory of one run at a time; the driver refuses a second one while a run is under way.
 
     `staging` has one aligned row-major array per graph input.  `addresses` is to be filled with the
     addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses of native
@@ -115,7 +115,7 @@ class Arena:
     def _job(
         self, table: StepTable, flush_denormals: bool, patience_ns: int
     ) -> tuple[Any, NDArray[np.int64]]:
-        """The job of a table, and the pointers that it refers to."""
+        """The native job of a table, and the array of pointers that it refers to."""
         pointers = table.pointers.copy()
         pointers[table.arena_slots] += self._base
         job = _JOB(
@@ -132,7 +132,7 @@ class Arena:
         return job, pointers
 
     def address(self, ref: BufferRef, constants: int) -> int:
-        """Where a buffer lies, the constant block beginning at the address `constants`."""
+        """The address of a buffer; the constant block begins at the address `constants`."""
         match ref.space:
             case "constant":
                 return constants + ref.position + ref.offset
@@ -144,7 +144,7 @@ class Arena:
                 return self.addresses[self._inputs + ref.position] + ref.offset
 
     def abandon(self) -> None:
-        """Give up a paused run, so that the next one may begin; nothing else is changed."""
+        """Give up a paused run, so that the arena can run again from the first step."""
         for job in self._jobs:
             if job.state == JOB_PAUSED:
                 job.state = JOB_FREE

@@ -14,7 +14,7 @@ MOST_SHOWN = 64
 
 
 def require_value(name: str, expected: ArrayLike, given: ArrayLike) -> None:
-    """InvalidModel where an input is not, bit by bit, the value that a program was made for."""
+    """InvalidModel if an input differs in any bit from what the program was compiled for."""
     wanted, found = np.asarray(expected), np.asarray(given)
     if value_key(wanted) != value_key(found):
         raise InvalidModel(
@@ -29,6 +29,6 @@ def _value_text(array: NDArray[Any]) -> str:
 
 
 def value_key(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
-    """What two equal values share: dtype, shape and bytes in native order."""
+    """A key that equal values share: dtype, shape, and bytes in native order."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native.dtype.name, native.shape, native.tobytes()

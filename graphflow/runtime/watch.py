@@ -20,9 +20,10 @@ from graphflow.errors import InvalidModel
 
 
 class Watch:
-    """Calls `verify` where the file has another size or time of change than at the last call.
+    """Calls `verify` if the file's size or modification time is not that of the last call.
 
-    `verify` raises where the contents differ.  The descriptor is duplicated, and closed with this.
+    `verify` raises if the contents differ.  The file descriptor is duplicated, and closed with the
+    watch.
     """
 
     def __init__(self, path: str | Path, descriptor: int, verify: Callable[[], None]) -> None:
@@ -33,7 +34,7 @@ class Watch:
         self._seen = state_of(descriptor)
 
     def __call__(self) -> None:
-        """InvalidModel where the file was overwritten."""
+        """InvalidModel if the file was overwritten."""
         found = state_of(self._descriptor)
         if found == self._seen:
             return
