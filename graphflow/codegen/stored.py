@@ -82,7 +82,7 @@ class StoredTypes:
         if target in INTEGER_BITS:
             return self.builder.binary("and", x, integer((1 << INTEGER_BITS[target]) - 1, "i8"))
         if source not in FLOATS:
-            raise CodegenError(f"{target} is not made of {source}")
+            raise CodegenError(f"{source} cannot be cast to {target}; cast it to float32 first")
         if target == "float16":
             narrow = self._rounded_to_odd(x) if source == "float64" else x
             return self.builder.convert(

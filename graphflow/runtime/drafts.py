@@ -24,8 +24,10 @@ _TRIES = 8
 
 
 def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """Give `path` the contents that `write` writes; OSError if the system refuses, or no file is
-    there."""
+    """Give `path` the contents that `write` writes.
+
+    OSError if the system refuses, or if `path` is something else than a regular file.
+    """
     target = os.path.realpath(path)
     _require_replaceable(target)
     folder, name = os.path.split(target)
