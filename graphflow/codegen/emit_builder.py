@@ -253,7 +253,7 @@ class Builder:
         return self.shuffled(vector, none, [min(k, vector.lanes) for k in range(lanes)])
 
     def shuffled(self, low: Value, high: Value, places: list[int]) -> Value:
-        """The lanes at these positions in the concatenation of two vectors."""
+        """The lanes at these positions of two vectors; positions go on from `low` to `high`."""
         wanted = ", ".join(f"i32 {place}" for place in places)
         text = f"shufflevector {low.type} {low.text}, {high.type} {high.text}, "
         return self.emit(f"{text}<{len(places)} x i32> <{wanted}>", low.element, len(places))
