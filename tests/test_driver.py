@@ -14,21 +14,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from graphflow.errors import CodegenError
-from graphflow.runtime.driver import (
-    INT32,
-    INT64,
-    PATCH,
-    POINTER,
-    POOL,
-    STEP,
-    STRUCTS,
-    WORKER,
-    ArrayType,
-    StructField,
-    StructType,
-    driver_text,
-    new_engine,
-)
+from graphflow.runtime.driver import PATCH, STEP, new_engine
 from graphflow.runtime.driver.function_builder import (
     NativeBody,
     NativeFunction,
@@ -36,6 +22,16 @@ from graphflow.runtime.driver.function_builder import (
     module_text,
 )
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
+from graphflow.runtime.driver.loading import driver_text
+from graphflow.runtime.driver.records import POOL, STRUCTS, WORKER
+from graphflow.runtime.driver.structs import (
+    INT32,
+    INT64,
+    POINTER,
+    ArrayType,
+    StructField,
+    StructType,
+)
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 

@@ -668,7 +668,7 @@ def test_workers_may_run_where_they_might_before(processors: int | None) -> None
     """Threads that meet on one processor are moved apart, if they may run on another at all."""
     done = run_script(f"""
         import ctypes
-        from graphflow.runtime.driver import POOL, WORKER
+        from graphflow.runtime.driver.records import POOL, WORKER
         from graphflow.runtime.pool import POOLS
         program = Program(increments(64, 9), 2)
         x = np.zeros(64, np.float32)
