@@ -33,16 +33,17 @@ class SharedScope:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """The change holds inside."""
-        thread = threading.get_ident()
-        with self._lock:
-            if self._undo is None:
-                self._undo = self._make()
-            self._inside[thread] += 1
-        try:
+        thread, counted = threading.get_ident(), False
+        try:  # from here on: a signal's handler may raise anywhere
+            with self._lock:
+                if self._undo is None:
+                    self._undo = self._make()
+                self._inside[thread] += 1
+                counted = True
             yield
         finally:
             with self._lock:
-                self._inside[thread] -= 1
+                self._inside[thread] -= counted
                 self._end_if_empty()
 
     def _end_if_empty(self) -> None:

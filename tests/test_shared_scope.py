@@ -44,6 +44,17 @@ def test_the_change_is_made_once_and_undone_by_the_last() -> None:
         assert (switch.is_on, switch.made) == (True, 2)
 
 
+def test_a_change_that_fails_leaves_nobody_inside() -> None:
+    switch = Switch()
+    switch.is_on = True
+    with pytest.raises(AssertionError), switch.scope.entered():
+        pass
+    switch.is_on = False
+    with switch.scope.entered():
+        assert switch.is_on
+    assert (switch.is_on, switch.made) == (False, 1)
+
+
 def test_it_lasts_while_any_thread_is_inside() -> None:
     switch, inside, go = Switch(), threading.Event(), threading.Event()
 
