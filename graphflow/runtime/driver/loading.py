@@ -31,9 +31,14 @@ _LOADED: list[Any] = []
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """`start_pool(threads, barrier_spins, idle_spins) -> address or None`,
-    `run(pool address, job address, first step) -> next step, 0 or -1`, and how long one pause
-    takes."""
+    """The native entry points.
+
+    start_pool: (threads, barrier spins, idle spins) → the address of a new pool, or None if the
+    system refuses its threads or memory.
+    run: (address of the pool or 0, address of the job, first step) → 0 if the job is done, -1 if
+    another caller executes it, else the step before which it has paused.
+    pause_ns: how long one pause instruction takes.
+    """
 
     start_pool: Callable[[int, int, int], int | None]
     run: Callable[[int, int, int], int]
