@@ -21,16 +21,18 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from graphflow.base.target import Target
 from graphflow.bench.machine import measure_machine
 from graphflow.codegen import avx2_target, compile_object, host_target
-from graphflow.convert import Call, Placement
 from graphflow.kernels.definitions import convolution
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import Alternative, View, alternatives
 from graphflow.layout import Layout, channels_last, families
-from graphflow.lower import LoweredKernel, lower_call
+from graphflow.lower import lower_call
 from graphflow.models import Builder
-from graphflow.runtime import BufferRef, Program, ProgramSpec, Step, TensorSpec
-from graphflow.target import Target
+from graphflow.physical import Call, Placement
+from graphflow.program import BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import Program
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.bench import Protocol, Timing, largest_error, measure
 from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
+from graphflow.bench.samples import random_inputs
 from graphflow.flow import enumerate_candidates
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import named
 from graphflow.models.zoo.frames import frames
 from graphflow.runtime import default_threads
-from graphflow.samples import random_inputs
 
 CHOSEN = "chosen"
 CLEAR = 1.05

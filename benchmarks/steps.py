@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
-from graphflow.compiler import Compiled
-from graphflow.convert import Call
+from graphflow.bench.samples import random_inputs
 from graphflow.models import named
+from graphflow.physical import Call
+from graphflow.pipeline.compiler import Compiled
 from graphflow.runtime import Program, default_threads
-from graphflow.samples import random_inputs
 
 RUNS = 30
 """How often each length of the program is timed."""

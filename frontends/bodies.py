@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.call import Context, known_array
 from graphflow.frontends.steps import Step, derived, names_in, names_read
 

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from graphflow.dtypes import DTYPES, HALVES
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.halves import WIDE, moved_as_stored
 from graphflow.frontends.inference import output_types, tensor_type

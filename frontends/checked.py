@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.payload import check_tensor, require_extents, text_of
 
 DEEPEST = 24

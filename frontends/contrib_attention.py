@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.rewrites import Rewrite
 from graphflow.frontends.vendor import DOMAIN
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import Body, body_of, copies, inlined
 from graphflow.frontends.call import Context, dtype_name
 from graphflow.frontends.steps import After, Item, Step, derived, only_element, require_only_element

@@ -19,7 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import output_types, schema_of, tensor_type
 from graphflow.frontends.steps import Step, subgraphs
 from graphflow.graph import Array

@@ -12,7 +12,7 @@ from dataclasses import replace
 import onnx
 from onnx import defs
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends.bodies import called
 from graphflow.frontends.call import Context
 from graphflow.frontends.inference import defaults_of, schema_of, tensor_type

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import (

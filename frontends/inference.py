@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.steps import Step
 from graphflow.graph import Array
 

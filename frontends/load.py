@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 from onnx import checker, helper, shape_inference
 
-from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
+from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
 from graphflow.frontends.read import Model, read_model

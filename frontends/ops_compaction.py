@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.kernels.definitions import (
     count_of,

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel, TrainingOnly
+from graphflow.base.errors import InvalidModel, TrainingOnly
 from graphflow.frontends.call import Call, check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from graphflow.errors import TrainingOnly
+from graphflow.base.errors import TrainingOnly
 from graphflow.frontends.call import Call, dtype_name
 from graphflow.kernels.definitions import (
     binary,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call, check_dtype, dtype_name
 from graphflow.frontends.ops_window import window_attributes
 from graphflow.kernels.definitions import (

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (

@@ -9,7 +9,7 @@ from math import floor
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.frontends.ops_window import window_attributes

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call, check_dtype, dtype_name
 from graphflow.kernels.definitions import cumulative, reshape, triangle
 from graphflow.tir import DTYPES, ReduceOp

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call, check_dtype, known_array
 from graphflow.frontends.folding import LARGEST
 from graphflow.kernels.definitions import concat, fill, reshape, transpose

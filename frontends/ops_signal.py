@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.kernels.definitions import (
     binary,

@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.kernels.definitions import (

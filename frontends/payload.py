@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 MOST_ELEMENTS = 1 << 40
 """More than fits in memory, and few enough that byte counts stay below 2**63."""

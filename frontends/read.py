@@ -22,7 +22,7 @@ from google.protobuf import json_format, text_format  # type: ignore[import-unty
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import parser, serialization
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.checked import check_proto, tensors_of
 from graphflow.frontends.payload import check_extents, tensor_bytes, text_of
 

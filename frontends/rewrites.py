@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends.call import Context
 from graphflow.frontends.steps import Step, derived
 from graphflow.frontends.values import contents_missing

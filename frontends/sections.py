@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import helper, numpy_helper
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
 from graphflow.frontends.call import Context
 from graphflow.frontends.steps import names_read

@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 import onnx
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
 from graphflow.frontends.call import Context, Tensors
 from graphflow.frontends.inference import tensor_type

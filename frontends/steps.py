@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 WRITTEN_FOR = 20
 """The opset of the nodes that graphflow's own rewrites make."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx
 from onnx import helper, shape_inference, version_converter
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 
 OLDEST_OPSET = 7
 """The first opset with today's broadcasting."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx import defs
 
-from graphflow.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
 from graphflow.frontends.call import Call, Context, Mark

@@ -32,7 +32,7 @@ from graphflow.arith import (
     substitute_in,
     terms_of,
 )
-from graphflow.errors import LayoutConflict
+from graphflow.base.errors import LayoutConflict
 from graphflow.layout import Layout, Owner, Region, physical_vars
 from graphflow.tir import (
     Block,

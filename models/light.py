@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, shape_inference
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 _FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

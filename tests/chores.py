@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.errors import CodegenError, VerifyError
-from graphflow.trace import Trace
+from graphflow.base.errors import CodegenError, VerifyError
+from graphflow.base.trace import Trace
 
 
 def double(task: int, trace: Trace) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from graphflow.options import KERNELS_VARIABLE
+from graphflow.base.options import KERNELS_VARIABLE
 
 os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.base.target import Target
 from graphflow.cost import (
     NO_TIMINGS,
     Timings,
@@ -29,7 +30,6 @@ from graphflow.flow.candidates import Candidate, Candidates, Lies, Need, Place
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Constant, Equal, Undefined, Unused, fact_of, row_major, serves
-from graphflow.target import Target
 from graphflow.tir import DTYPES
 
 Made: TypeAlias = "tuple[Label, str, bool]"

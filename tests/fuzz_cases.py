@@ -25,15 +25,15 @@ from fuzzing import random_model
 from padded import HUGE, POISONS, Array, Arrays, compile_pinned, no_masks, normal_inputs
 
 import graphflow as gf
-from graphflow import compiler
+from graphflow.base.errors import InvalidModel, LayoutConflict
 from graphflow.codegen import host_target
 from graphflow.cost import FormPrices, Price, Timings
-from graphflow.errors import InvalidModel, LayoutConflict
 from graphflow.flow import candidates, forms_of
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import Alternative, memory_key
 from graphflow.layout import Layout, families
+from graphflow.pipeline import compiler
 
 SPECIAL_SHARE = 0.1
 SPECIALS = (

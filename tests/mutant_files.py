@@ -20,10 +20,10 @@ from mutant_models import base
 from mutations import damaged_bytes, damaged_fields, damaged_json
 
 import graphflow as gf
-from graphflow.errors import GraphflowError
-from graphflow.executable import Executable
+from graphflow.api.executable import Executable
+from graphflow.base.errors import GraphflowError
+from graphflow.bench.samples import random_inputs
 from graphflow.runtime.container import Container, write_container
-from graphflow.samples import random_inputs
 
 NAMES = ("convolutions", "sections", "strings", "indices", "open", "shapes")
 """Models with kernels alone, with sections, with objects between sections and the caller, with

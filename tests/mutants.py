@@ -29,12 +29,12 @@ from mutations import INTEGERS, damaged_bytes, damaged_fields, messages
 from onnx import numpy_helper
 
 import graphflow as gf
-from graphflow.dtypes import FLOATING
-from graphflow.errors import GraphflowError
-from graphflow.executable import Executable
+from graphflow.api.executable import Executable
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import GraphflowError
+from graphflow.bench.samples import random_inputs
 from graphflow.frontends import read_model
-from graphflow.runtime import OpenTensor
-from graphflow.samples import random_inputs
+from graphflow.program import OpenTensor
 
 MEMORY = 4 << 30
 """Bytes of private memory; address space is no measure, as LLVM and numpy reserve much of it."""

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from llvmlite import binding as llvm
 
+from graphflow.base.target import Target
 from graphflow.codegen import compile_object
-from graphflow.target import Target
 from graphflow.tir import PrimFunc, Role
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -16,9 +16,9 @@ import numpy as np
 from native import Array, Native, flushed_denormals
 from native_kernels import FUNCTIONS, NativeCase, is_rounded, native_case
 
+from graphflow.base.dtypes import STORED
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
-from graphflow.dtypes import STORED
-from graphflow.target import Target
 from graphflow.tir import (
     Binary,
     Cast,

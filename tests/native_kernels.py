@@ -29,7 +29,7 @@ from random_kernels import (
 from strategies import input_arrays
 
 from graphflow.arith import TRUE, IndexExpr, Predicate, Var, as_index, const, minimum
-from graphflow.dtypes import CARRIERS, FLOATING, STORED, UNSIGNED
+from graphflow.base.dtypes import CARRIERS, FLOATING, STORED, UNSIGNED
 from graphflow.tir import (
     FLOATS,
     TRIGONOMETRIC,

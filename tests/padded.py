@@ -13,13 +13,13 @@ import onnxruntime
 from placing import piece
 
 import graphflow as gf
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.options import Options
 from graphflow.codegen import host_target
-from graphflow.errors import LayoutConflict
 from graphflow.flow import forms
 from graphflow.kernels.recipes import Alternative, alternatives
 from graphflow.lower import Lowered
 from graphflow.models import Builder
-from graphflow.options import Options
 from graphflow.tir import Role
 from graphflow.tir.to_python import compile_to_python
 

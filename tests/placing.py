@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from llvmlite import binding as llvm
 
+from graphflow.base.target import Target
 from graphflow.codegen import compile_object
-from graphflow.convert import Call, PhysicalGraph, Placement
 from graphflow.graph import OperatorGraph
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import Alternative
 from graphflow.layout import LOGICAL, Layout, logical_vars
-from graphflow.lower import LoweredKernel
 from graphflow.lower.kernels import lower_kernels
-from graphflow.target import Target
+from graphflow.physical import Call, PhysicalGraph, Placement
 from graphflow.tir import PrimFunc, Role, interpret
 from graphflow.tir.operators import undefined_value
 

@@ -22,11 +22,11 @@ from schedule_kernels import Dice, Kernel, random_kernel
 from schedule_trial import Crashed, Trial
 from schedule_ways import random_schedule
 
+from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.codegen import avx2_target, host_target
-from graphflow.errors import GraphflowError, ScheduleError, VerifyError
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import Layout, physical_vars
-from graphflow.lower import KernelTask, LoweredKernel, remove_assume, remove_undef
 from graphflow.lower.kernels import _parallel_extent, _with_workspace
 from graphflow.schedule import (
     PadFunction,

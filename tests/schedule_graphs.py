@@ -20,22 +20,23 @@ from schedule_cases import SPECIALS, WILD, Array, same_bits
 from schedule_kernels import Dice
 from schedule_offers import KINDS, OVERCOMPUTE, TARGET, Draft, Taste, random_offer
 
+from graphflow.base.errors import LayoutConflict, ScheduleError
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.codegen import host_target, make_object
-from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
-from graphflow.errors import LayoutConflict, ScheduleError
+from graphflow.convert import apply_plan, poison_padding
 from graphflow.flow import LayoutPlan, plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph
 from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import Layout
 from graphflow.lower import assemble, lower
-from graphflow.options import Options
+from graphflow.physical import PhysicalGraph
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,
     Step,
 )
 from graphflow.tir import FLOATS, PrimFunc, to_text
-from graphflow.trace import Trace
 
 POISONS = {"f": (np.nan, -42.0), "i": (-42, 77), "u": (42, 77), "b": (False, True)}
 

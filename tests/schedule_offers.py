@@ -14,7 +14,8 @@ from typing import Any
 from schedule_cases import Array
 from schedule_kernels import Dice
 
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.graph import Node
 from graphflow.kernels.recipes import lifted
 from graphflow.layout import IndexMap, Layout, blocked, dtype_limits
@@ -35,7 +36,6 @@ from graphflow.schedule import (
     unroll_loop,
     vectorize_loop,
 )
-from graphflow.target import Target
 from graphflow.tir import FLOATS, PrimFunc, buffers_of, loops_of, parse
 
 TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)

@@ -14,7 +14,7 @@ from typing import Any
 from schedule_kernels import CLASHING, Dice
 
 from graphflow.arith import floor_mod
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars
 from graphflow.schedule import (
     PadFunction,

@@ -23,6 +23,7 @@ import pytest
 from padded import FAMILIES, POISONS, normal_inputs
 
 import graphflow as gf
+from graphflow.base.target import Target
 from graphflow.bench import hardly_varies, largest_error
 from graphflow.codegen import avx2_target, host_target
 from graphflow.flow import inner_values, plan_layouts, uniform_pins
@@ -31,7 +32,6 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Family, families
 from graphflow.models import ZOO, expose, light, light_names, reseed
 from graphflow.models.zoo import build
-from graphflow.target import Target
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

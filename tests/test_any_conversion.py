@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from placing import SENTINEL, Native, outside, place, unplace
 
 import graphflow as gf
+from graphflow.base.errors import ScheduleError
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.codegen import host_target
-from graphflow.errors import ScheduleError
 from graphflow.kernels.conversion import conversion
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Crossing, Recipe, Staged, build
 from graphflow.layout import IndexMap, Layout
-from graphflow.lower.kernels import KernelTask, LoweredKernel, make_kernel
 from graphflow.models import Builder
-from graphflow.options import Options
 from graphflow.tir import Allocate, Literal, interpret, walk
-from graphflow.trace import Trace
 
 HOST = host_target()
 EXTENTS = {1: (0, 1, 2, 7, 13, 33), 2: (1, 3, 7, 9, 17), 3: (1, 2, 3, 5, 9), 4: (1, 2, 3, 5, 7)}

@@ -18,9 +18,11 @@ from test_codegen import FLOAT_KERNELS, INTEGER_KERNELS
 from test_rfc_graph import ADDONE, GROW, PACKED, X, chain, packed, run
 from test_user_layouts import random_layout
 
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan, poison_padding
-from graphflow.errors import LayoutConflict
 from graphflow.flow import LayoutPlan, contents, plan_layouts
 from graphflow.graph import (
     Node,
@@ -36,7 +38,6 @@ from graphflow.kernels.recipes import View, alternatives, lifted, memory_key
 from graphflow.layout import IndexMap, Layout, Undefined, channels_last, row_major
 from graphflow.lower import assemble, lower
 from graphflow.lower.kernels import instead_of_tile, lower_kernels
-from graphflow.options import Options
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,
@@ -47,7 +48,6 @@ from graphflow.schedule import (
     transform_layout,
 )
 from graphflow.tir import LoopKind, PrimFunc, interpret, loops_of, parse
-from graphflow.trace import Trace
 
 TARGET = avx2_target()
 Arrays = Mapping[str, Any]

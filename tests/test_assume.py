@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-from graphflow.assumed import Assumed, parse_assumption
-from graphflow.errors import InvalidModel
+from graphflow.base.assumed import Assumed, parse_assumption
+from graphflow.base.errors import InvalidModel
 from graphflow.models import Builder
 
 LARGEST = float(np.finfo(np.float32).max)

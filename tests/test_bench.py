@@ -17,10 +17,11 @@ from onnx import ModelProto
 
 import graphflow as gf
 import graphflow.flow.uniform as uniform
+from graphflow.base.errors import GraphflowError
+from graphflow.base.target import Target
 from graphflow.bench import (
     Machine,
     Protocol,
-    bench,
     bench_table,
     floor_seconds,
     gflop,
@@ -31,14 +32,13 @@ from graphflow.bench import (
     measure_machine,
     relative_error,
 )
+from graphflow.cli.comparison import bench
 from graphflow.codegen import host_target
-from graphflow.errors import GraphflowError
 from graphflow.flow import Forms, forms_of, inner_values, uniform_pins
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families
 from graphflow.models import Builder
-from graphflow.target import Target
 
 QUICK = Protocol(blocks=2, idle=0.0, discarded=0.0, measured=0.001)
 

@@ -9,7 +9,7 @@ from test_control import BRANCHES, LOOP, X
 from texts import parsed
 
 import graphflow as gf
-from graphflow.errors import ValuesNeeded
+from graphflow.base.errors import ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.graph import OperatorGraph
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-from graphflow.errors import InvalidModel, ParseError, ScheduleError, VerifyError
+from graphflow.base.errors import InvalidModel, ParseError, ScheduleError, VerifyError
 from graphflow.graph import graph_of
 from graphflow.language import f32, i32, out
 from graphflow.schedule import (

@@ -27,16 +27,16 @@ from padded import (
 )
 
 import graphflow as gf
-from graphflow import compiler
+from graphflow.base.errors import VerifyError
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan, verify_plan
-from graphflow.errors import VerifyError
 from graphflow.flow import LayoutPlan
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.kernels.recipes import alternatives
 from graphflow.layout import Equal
-from graphflow.target import Target
+from graphflow.pipeline import compiler
 
 CHANNELS = 58
 HEIGHT, WIDTH = 3, 9

@@ -31,6 +31,9 @@ from graphflow.arith import (
     minimum,
     within,
 )
+from graphflow.base.dtypes import STORED
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
 from graphflow.codegen import (
     avx2_target,
     compile_object,
@@ -39,9 +42,6 @@ from graphflow.codegen import (
     emit_optimized_ir,
     host_target,
 )
-from graphflow.dtypes import STORED
-from graphflow.errors import CodegenError
-from graphflow.target import Target
 from graphflow.tir import (
     DTYPES,
     FLOATS,

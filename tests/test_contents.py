@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from padded import Net
 
+from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.codegen import avx2_target
 from graphflow.convert import apply_plan
-from graphflow.errors import ScheduleError, VerifyError
 from graphflow.flow import contents, forms_of, plan_layouts
 from graphflow.flow.contents import assumptions_about, fact_of_array
 from graphflow.frontends import import_model

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from single import noise
 from texts import assert_agrees
 
-from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.frontends.vendor import for_onnxruntime, move_added
 

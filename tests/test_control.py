@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from single import noise
 from texts import assert_agrees, parsed
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, control, import_model
 from graphflow.graph import canonicalize, interpret_graph
 

@@ -21,13 +21,14 @@ from test_flow import (
     views,
 )
 
-from graphflow.convert import PhysicalGraph, apply_plan, verify_plan
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
+from graphflow.convert import apply_plan, verify_plan
 from graphflow.flow import Label, LayoutPlan, plan_layouts
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import View, alternatives, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
+from graphflow.physical import PhysicalGraph
 
 
 def applied(graph: OperatorGraph) -> PhysicalGraph:

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from placing import SENTINEL, Native, outside, place, unplace
 
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.emit_builder import Builder, Value
 from graphflow.codegen.emit_transpose import column_of
-from graphflow.convert import Call, Placement
 from graphflow.cost import conversion_key, conversion_seconds
 from graphflow.kernels.conversion import conversion
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import crosses, run_of
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
-from graphflow.lower.kernels import LoweredKernel, lower_call
-from graphflow.target import Target
+from graphflow.lower.kernels import lower_call
+from graphflow.physical import Call, Placement
 from graphflow.tir import DTYPES, Allocate, Literal, walk
 
 CHANNELS = (3, 4, 8, 12, 20, 24, 58)

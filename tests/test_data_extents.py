@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from single import noise, peer, single
 
 import graphflow as gf
-from graphflow.errors import InvalidModel, RunError, UnsupportedOp
+from graphflow.base.errors import InvalidModel, RunError, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from graphflow.arith import Var
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels import definitions as d
 from graphflow.tir import (
     Allocate,

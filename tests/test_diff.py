@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphflow as gf
+from graphflow.base.errors import InvalidModel
 from graphflow.cli import main
 from graphflow.codegen import avx2_target
-from graphflow.errors import InvalidModel
 from graphflow.inspect import Change, changes
 from graphflow.models import Builder
 

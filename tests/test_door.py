@@ -13,12 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 from single import noise, single
 
 import graphflow as gf
-from graphflow.compiler import STAGES
-from graphflow.errors import GraphflowError, InvalidModel, UnsupportedOp
+from graphflow.base.errors import GraphflowError, InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model, read_model
 from graphflow.frontends.checked import DEEPEST, MOST_NODES
 from graphflow.frontends.payload import MOST_ELEMENTS
 from graphflow.models import Builder
+from graphflow.pipeline.compiler import STAGES
 
 info = helper.make_tensor_value_info
 
@@ -507,7 +507,7 @@ def hungry(*_: Any) -> None:
 def test_memory_that_runs_out_is_an_error_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = STAGES[2]
     monkeypatch.setattr(
-        "graphflow.compiler.STAGES",
+        "graphflow.pipeline.compiler.STAGES",
         (*STAGES[:2], type(stage)(stage.name, stage.needs, stage.gives, hungry)),
     )
     with pytest.raises(GraphflowError, match=r"memory ran out in stage canonicalize .*3 TiB"):

@@ -10,7 +10,7 @@ from onnx import helper
 from single import noise, peer, single
 
 import graphflow as gf
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
 

@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import graphflow as gf
-from graphflow.compiler import STAGES
-from graphflow.demo import demo_model
-from graphflow.errors import (
+from graphflow.api.specialize import prepares_alike
+from graphflow.base.errors import (
     GraphflowError,
     InvalidModel,
     LayoutConflict,
     UnsupportedOp,
     VerifyError,
 )
+from graphflow.bench.samples import random_inputs
+from graphflow.cli.demo import demo_model
 from graphflow.layout import channels_last, row_major
 from graphflow.models import Builder
+from graphflow.pipeline.compiler import STAGES
 from graphflow.runtime import Program
-from graphflow.samples import random_inputs
-from graphflow.specialize import prepares_alike
 
 
 def small_model(batch: int | str = 1) -> onnx.ModelProto:

@@ -26,9 +26,9 @@ from test_flow import (
 from test_flow_growth import random_factors, total
 
 import graphflow as gf
+from graphflow.base.decisions import COLUMNS, microseconds
+from graphflow.base.errors import LayoutConflict
 from graphflow.codegen import avx2_target
-from graphflow.decisions import COLUMNS, microseconds
-from graphflow.errors import LayoutConflict
 from graphflow.flow import conflict, plan_layouts, planner
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import minimal

@@ -12,8 +12,9 @@ import pytest
 from placing import interpret_physical
 
 import graphflow.flow.planner as planner
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.convert import apply_plan
-from graphflow.errors import LayoutConflict
 from graphflow.flow import Label, LayoutPlan, plan_layouts
 from graphflow.flow.candidates import (
     Candidate,
@@ -34,7 +35,6 @@ from graphflow.layout import (
 )
 from graphflow.models import Builder
 from graphflow.schedule import Schedule
-from graphflow.target import Target
 from graphflow.tir import PrimFunc
 
 TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)

@@ -14,8 +14,8 @@ import pytest
 from test_flow import SHORT, TARGET, Net, check_meaning, describe, graph_of, random_graph, some
 
 import graphflow.flow.program as program
+from graphflow.base.errors import LayoutConflict
 from graphflow.convert import apply_plan
-from graphflow.errors import LayoutConflict
 from graphflow.flow import planner
 from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.flow.elimination import Factor, Scope, detours, eliminate

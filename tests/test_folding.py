@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from single import assert_same_as_peer, noise, peer, single
 from texts import assert_agrees, parsed
 
-from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.base.errors import GraphflowError, UnsupportedOp
 from graphflow.frontends import OPERATORS, folding, import_model
 from graphflow.graph import canonicalize, interpret_graph
 

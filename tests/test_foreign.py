@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import graphflow as gf
-from graphflow.checking import check
+from graphflow.api.checking import check
+from graphflow.api.executable import Executable
+from graphflow.base.errors import GraphflowError, UnsupportedOp
 from graphflow.cli import main
-from graphflow.errors import GraphflowError, UnsupportedOp
-from graphflow.executable import Executable
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.sections import names_read, stages_of
 from graphflow.runtime import executor

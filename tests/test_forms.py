@@ -23,9 +23,11 @@ from placing import (
 )
 
 from graphflow.arith import TRUE, IndexExpr, Var
+from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.graph import Node, OperatorGraph, Value, fuse
 from graphflow.kernels import definitions as d
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import (
     NOTHING,
     Alternative,
@@ -46,9 +48,8 @@ from graphflow.layout import (
     output_facts,
     row_major,
 )
-from graphflow.lower import LoweredKernel, lower_call
+from graphflow.lower import lower_call
 from graphflow.schedule import replay
-from graphflow.target import Target
 from graphflow.tir import PrimFunc, Reduce, interpret, sites
 
 Array = np.ndarray[Any, Any]

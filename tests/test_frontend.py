@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from single import assert_same_as_peer, noise, peer, single
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.graph import canonicalize, fuse, interpret_graph
 from graphflow.models import Builder, expose, light, reseed

@@ -12,7 +12,7 @@ from onnx import helper
 from single import assert_same_as_peer, noise, single
 from texts import assert_agrees, parsed
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.call import Call, Context
 from graphflow.frontends.steps import Step

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphflow.errors import InvalidModel, VerifyError
+from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.frontends import import_model
 from graphflow.graph import (
     CONSTANT_LIMIT,

@@ -11,9 +11,9 @@ from onnx import helper, numpy_helper
 from single import noise, single
 
 import graphflow as gf
+from graphflow.base.dtypes import DTYPES, STORED_INTEGERS
+from graphflow.base.errors import InvalidModel
 from graphflow.codegen import avx2_target, host_target
-from graphflow.dtypes import DTYPES, STORED_INTEGERS
-from graphflow.errors import InvalidModel
 from graphflow.frontends import import_model
 
 TARGETS = (host_target(), avx2_target())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from single import assert_same_as_peer, noise, peer, single
 
 import graphflow as gf
-from graphflow.errors import InvalidModel, RunError, UnsupportedOp
+from graphflow.base.errors import InvalidModel, RunError, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
 

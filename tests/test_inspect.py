@@ -14,7 +14,7 @@ from onnx import helper
 from rich.console import Console
 
 import graphflow as gf
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import tensor_names
 from graphflow.inspect import decision_table, movement_kind, summary_line
 from graphflow.models import Builder

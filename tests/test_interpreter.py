@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import SPECIAL_FLOATS, KernelOptions, input_arrays, primfuncs
 
 from graphflow.arith import Var, const
-from graphflow.errors import InvalidModel, VerifyError
+from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.tir import (
     BINARY,
     BINARY_FUNCTIONS,

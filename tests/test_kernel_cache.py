@@ -22,20 +22,20 @@ from test_layering import MODULES, TREES, own_imports
 from test_store import read_only
 
 import graphflow as gf
-from graphflow import kernel_cache
+from graphflow.base.errors import CodegenError
+from graphflow.base.options import KERNELS_VARIABLE, Options, kernel_folder
+from graphflow.base.trace import Trace
 from graphflow.codegen import avx2_target, compile_object, host_target, make_object, renamed
 from graphflow.codegen.symbols import ANONYMOUS
-from graphflow.compiler import Compiled, compile_graph
-from graphflow.digest import Digests
-from graphflow.errors import CodegenError
 from graphflow.inspect import report
-from graphflow.kernel_cache import KernelCache, source_files
-from graphflow.lower import KernelTask, LoweredKernel
+from graphflow.kernels.lowering import KernelTask, LoweredKernel
 from graphflow.models import Builder
-from graphflow.options import KERNELS_VARIABLE, Options, kernel_folder
+from graphflow.pipeline import kernel_cache
+from graphflow.pipeline.compiler import Compiled, compile_graph
+from graphflow.pipeline.kernel_cache import KernelCache, source_files
+from graphflow.processes.digest import Digests
 from graphflow.runtime import Program
 from graphflow.tir import Literal, to_text
-from graphflow.trace import Trace
 
 
 def network(channels: int = 6, batch: int = 1) -> onnx.ModelProto:
@@ -119,7 +119,8 @@ def test_what_a_compilation_asks_again_starts_no_workers(
 ) -> None:
     started: list[int] = []
     monkeypatch.setattr(
-        "graphflow.workers.Workers.start", lambda self, count, trace: started.append(count)
+        "graphflow.processes.workers.Workers.start",
+        lambda self, count, trace: started.append(count),
     )
     options = Options(cache=str(tmp_path), workers=3)
     compile_graph(network(), options=options)
@@ -206,8 +207,8 @@ def test_what_nobody_can_name_has_no_digest() -> None:
 def test_digests_do_not_depend_on_the_process(task: KernelTask) -> None:
     program = (
         "import pickle, sys\n"
-        "from graphflow.digest import Digests\n"
-        "import graphflow.lower\n"
+        "from graphflow.processes.digest import Digests\n"
+        "import graphflow.kernels.lowering\n"
         "sys.stdout.write(Digests().of(pickle.load(sys.stdin.buffer)).hex())\n"
     )
     value = (task, frozenset({"a", "b", "c"}))
@@ -224,10 +225,15 @@ def test_digests_do_not_depend_on_the_process(task: KernelTask) -> None:
 
 def test_the_sources_that_make_kernels_are_in_the_key() -> None:
     """Everything that lowering and code generation import, but what only runs or talks."""
-    innocent = {"graphflow", "graphflow.options", "graphflow.trace", "graphflow.version"}
-    innocent |= {"graphflow.workers", "graphflow.kernels"}
+    innocent = {
+        "graphflow",
+        "graphflow.base.options",
+        "graphflow.base.trace",
+        "graphflow.base.version",
+    }
+    innocent |= {"graphflow.base", "graphflow.kernels"}
     known = {path.resolve() for path in source_files()}
-    todo, seen = ["graphflow.lower.kernels", "graphflow.codegen"], set[str]()
+    todo, seen = ["graphflow.kernels.lowering", "graphflow.codegen"], set[str]()
     while todo:
         module = todo.pop()
         if module in seen or module in innocent:
@@ -360,8 +366,8 @@ def test_what_cannot_be_pickled_is_left_out(tmp_path: Path) -> None:
 
 COMPILE = """
 import sys
-from graphflow.compiler import compile_graph
-from graphflow.options import Options
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.base.options import Options
 options = Options(cache=sys.argv[1], workers=0)
 made = compile_graph(bytes.fromhex(sys.argv[2]), options=options)
 print(made.cached, len(made.lowered.kernels), hash(made.spec.objects), flush=True)

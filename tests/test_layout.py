@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.arith import FALSE, TRUE, constant_value, holds
-from graphflow.errors import LayoutConflict, ScheduleError
+from graphflow.base.errors import LayoutConflict, ScheduleError
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.layout import (
     LOGICAL,

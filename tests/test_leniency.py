@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from single import assert_same_as_peer, noise, peer, single
 
 import graphflow as gf
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model, symbolic_inputs
 from graphflow.graph import interpret_graph
 from graphflow.models import Builder

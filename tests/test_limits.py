@@ -7,8 +7,8 @@ import pytest
 from single import noise, peer, single
 
 import graphflow as gf
+from graphflow.base.errors import CodegenError, GraphflowError, MemoryLimitExceeded
 from graphflow.codegen import avx2_target, compile_object
-from graphflow.errors import CodegenError, GraphflowError, MemoryLimitExceeded
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.kernels.definitions import Window, max_pool

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from test_flow import SHORT, Net, chain, favour, joined, two_demands
 
 from graphflow.arith import Var, as_index, less_than
+from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan
-from graphflow.errors import VerifyError
 from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
-from graphflow.lower import Lowered, lower, remove_assume, remove_undef
+from graphflow.kernels.lowering import remove_assume, remove_undef
+from graphflow.lower import Lowered, lower
 from graphflow.lower.memory import align, pack, plan_arena
-from graphflow.runtime import ALIGNMENT
+from graphflow.program import ALIGNMENT
 from graphflow.schedule import require_in_bounds
 from graphflow.tir import (
     DTYPES,

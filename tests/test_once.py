@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from graphflow.errors import GraphflowError
-from graphflow.once import Once
+from graphflow.base.errors import GraphflowError
+from graphflow.processes.once import Once
 
 SECONDS = 60
 """A test that takes so long has hung."""

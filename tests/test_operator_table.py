@@ -11,8 +11,8 @@ from onnx import TensorProto, defs, helper
 from single import assert_same_as_peer, noise, single
 
 import graphflow as gf
+from graphflow.base.errors import UnsupportedOp
 from graphflow.cli import main
-from graphflow.errors import UnsupportedOp
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.coverage import (
     FOREIGN,
@@ -53,7 +53,7 @@ def test_the_page_is_what_the_code_makes() -> None:
 
 
 def test_the_command_prints_the_page(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("graphflow.cli.operator_document", lambda: "# Operators\n")
+    monkeypatch.setattr("graphflow.cli.commands.operator_document", lambda: "# Operators\n")
     assert main(["operators"]) == 0
     assert capsys.readouterr().out == "# Operators\n"
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from single import assert_same_as_peer, noise, single
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, interpret_graph
 from graphflow.models import Builder

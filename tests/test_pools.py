@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from single import noise, peer, single
 
 import graphflow as gf
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 

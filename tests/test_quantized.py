@@ -12,8 +12,8 @@ from onnx import helper
 from single import noise, peer, single
 
 import graphflow as gf
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.codegen import avx2_target, host_target
-from graphflow.errors import InvalidModel, UnsupportedOp
 
 TARGETS = (host_target(), avx2_target())
 OPTIONS = gf.Options(workers=0, threads=1, fallback=None)

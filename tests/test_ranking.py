@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from single import noise, peer, single
 
 import graphflow as gf
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 from graphflow.kernels import definitions as d

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from single import noise, peer
 
 import graphflow as gf
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends import import_model
 from graphflow.graph import interpret_graph
 

@@ -11,9 +11,12 @@ import pytest
 from placing import interpret_physical
 
 import graphflow as gf
+from graphflow.base.errors import LayoutConflict, ScheduleError
+from graphflow.base.options import Options
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
 from graphflow.codegen import host_target, make_object
 from graphflow.convert import apply_plan, poison_padding
-from graphflow.errors import LayoutConflict, ScheduleError
 from graphflow.flow import LayoutPlan, plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph, read_through
 from graphflow.kernels.definitions import concat, matmul, max_pool
@@ -22,7 +25,6 @@ from graphflow.kernels.recipes import lifted
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.lower import assemble, lower
 from graphflow.models import Builder
-from graphflow.options import Options
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,
@@ -40,9 +42,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.target import Target
 from graphflow.tir import PrimFunc, parse, to_text
-from graphflow.trace import Trace
 
 Golden = Callable[[str, str], None]
 TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.schedule import (
     Schedule,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import graphflow as gf
-from graphflow.errors import InvalidModel, RunError, VerifyError
+from graphflow.base.errors import InvalidModel, RunError, VerifyError
 from graphflow.graph import Node, OperatorGraph, canonicalize, fuse
 from graphflow.kernels import definitions as d
-from graphflow.runtime import GuardedOutput, ProgramSpec, TensorSpec, TrimmedOutput
+from graphflow.program import GuardedOutput, ProgramSpec, TensorSpec, TrimmedOutput
 
 IDS = "Gather node g: the largest index in tensor ids"
 

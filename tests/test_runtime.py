@@ -18,16 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 
-from graphflow.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
-from graphflow.runtime import (
-    ALIGNMENT,
-    BufferRef,
-    Program,
-    ProgramSpec,
-    Step,
-    TensorSpec,
-    default_threads,
-)
+from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
+from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import Program, default_threads
 from graphflow.runtime.cpus import cgroup_quota
 from graphflow.runtime.memory import address_of, aligned_empty, zeroed_block
 

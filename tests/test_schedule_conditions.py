@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from schedule_checks import kernel, same
 
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     eliminate_dead_code,
     lift_conditions,

@@ -8,7 +8,7 @@ import pytest
 from schedule_checks import kernel, same
 
 from graphflow.arith import Proof, Verdict
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import blocked
 from graphflow.schedule import (
     Rewrite,

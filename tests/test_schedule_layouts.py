@@ -10,7 +10,7 @@ import pytest
 from schedule_checks import kernel
 
 from graphflow.arith import Var
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.schedule import (
     PadFunction,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from schedule_checks import kernel, same
 
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Rewrite,
     cut_loop,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import KernelOptions, input_arrays, primfuncs
 
 from graphflow.arith import constant_value
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
     Rewrite,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schedule_checks import kernel, same
 
 from graphflow.arith import Var, box, equal, floor_mod, less_than, prove, prove_injective
-from graphflow.errors import ScheduleError, VerifyError
+from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import Constant, Range, blocked, output_facts, row_major
 from graphflow.schedule import (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.store import LEFT_BEHIND, ROOM, Store
+from graphflow.processes.store import LEFT_BEHIND, ROOM, Store
 
 
 def test_what_was_kept_is_there_for_other_stores_of_the_folder(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from graphflow.store import Store
+from graphflow.processes.store import Store
 store = Store(sys.argv[1], most_bytes=400_000)
 print("ready", flush=True)
 number = 0

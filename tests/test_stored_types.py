@@ -10,9 +10,9 @@ import pytest
 from native import Native, flushed_denormals
 
 from graphflow.arith import Var, const
+from graphflow.base.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
+from graphflow.base.errors import VerifyError
 from graphflow.codegen import avx2_target, host_target
-from graphflow.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
-from graphflow.errors import VerifyError
 from graphflow.layout import Range, evaluate
 from graphflow.tir import (
     Binary,

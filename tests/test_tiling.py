@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.tiling import Along, Plane, choose_tiling
-from graphflow.target import Target
 
 EIGHT_LANES = Target(
     "eight lanes", "", "", vector_bytes=32, vector_registers=16,

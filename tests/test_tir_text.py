@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import KernelOptions, index_exprs, predicates, primfuncs
 
 from graphflow.arith import IndexExpr, Predicate, Var, const
-from graphflow.errors import ParseError
+from graphflow.base.errors import ParseError
 from graphflow.tir import (
     Binary,
     Block,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.errors import GraphflowError
-from graphflow.options import Options
-from graphflow.trace import Trace
+from graphflow.base.errors import GraphflowError
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 
 
 def never() -> str:

@@ -29,13 +29,13 @@ from padded import (
     with_specials,
 )
 
-from graphflow import compiler
+from graphflow.base.errors import LayoutConflict, VerifyError
 from graphflow.codegen import host_target
-from graphflow.errors import LayoutConflict, VerifyError
 from graphflow.flow import LayoutPlan, candidates, label_of
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.layout import fact_of, families
+from graphflow.pipeline import compiler
 
 SPECIALS = (np.inf, np.nan, 1e38, -np.inf, -0.0)
 NO_NAN = (np.inf, 1e38, -0.0)

@@ -16,6 +16,10 @@ import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.base.errors import CodegenError, InvalidModel, InvalidTimings
+from graphflow.base.options import default_timings
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
 from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target
@@ -32,7 +36,6 @@ from graphflow.cost import (
     form_key,
     kernel_seconds,
 )
-from graphflow.errors import CodegenError, InvalidModel, InvalidTimings
 from graphflow.flow import (
     CopyToTime,
     LayoutPlan,
@@ -50,13 +53,10 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import Alternative, View, memory_key
 from graphflow.layout import Family, fact_of, families, row_major
 from graphflow.models import Builder
-from graphflow.options import default_timings
-from graphflow.target import Target
+from graphflow.processes.workers import Workers
 from graphflow.tir import Literal
-from graphflow.trace import Trace
 from graphflow.tuning import Tuned, stand, tuner
 from graphflow.tuning.subjects import subjects
-from graphflow.workers import Workers
 
 TARGET = host_target()
 SECONDS = 1e-4
@@ -191,7 +191,7 @@ def test_a_folder_is_no_table(tmp_path: Path) -> None:
 WRITE_MANY = """
 import sys
 from graphflow.cost import Timing, TimingTable
-from graphflow.target import Target
+from graphflow.base.target import Target
 table = TimingTable(sys.argv[1], Target("a", "a", "", 32, 16), 2)
 for k in range(100):
     table.add([Timing(f"{sys.argv[2]}{k}", 1e-6 * (k + 1), 1e-3, "x" * 500)])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from placing import interpret_physical
 
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.convert import apply_plan, poison_padding
-from graphflow.errors import ScheduleError
 from graphflow.flow import plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, interpret_graph
 from graphflow.kernels import definitions as d
@@ -23,7 +24,6 @@ from graphflow.schedule import (
     sequential_buffer_access,
     transform_layout,
 )
-from graphflow.target import Target
 from graphflow.tir import PrimFunc
 
 TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)

@@ -15,11 +15,11 @@ import pytest
 from fuzz_cases import compile_case, make_case
 
 import graphflow as gf
-from graphflow import compiler
+from graphflow.base.errors import CodegenError, VerifyError
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.cli import main
 from graphflow.codegen import ObjectTask, compile_object, host_target, make_object
-from graphflow.compiler import compile_graph
-from graphflow.errors import CodegenError, VerifyError
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.definitions import (
@@ -45,15 +45,16 @@ from graphflow.kernels.definitions import (
     transposed_convolution,
     unary,
 )
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Placements, Staged
 from graphflow.layout import IndexMap, Layout, blocked, channels_last_padded, row_major
-from graphflow.lower import KernelTask, LoweredKernel, make_kernel
 from graphflow.models import Builder
 from graphflow.models.zoo.probes import PATTERNS, probe
-from graphflow.options import Options
+from graphflow.pipeline import compiler
+from graphflow.pipeline.compiler import compile_graph, validated
+from graphflow.processes.workers import Workers
 from graphflow.schedule import Schedule, cache_read, cache_write, transform_layout
 from graphflow.tir import Literal, PrimFunc, interpret, parse, to_text
-from graphflow.trace import Trace
 from graphflow.validation import (
     Check,
     Elements,
@@ -61,13 +62,11 @@ from graphflow.validation import (
     OverBudget,
     Unsolved,
     check_kernel,
-    validate,
     with_errors,
 )
 from graphflow.validation import check as check_module
 from graphflow.validation import expected as expected_module
 from graphflow.validation.check import _Checker
-from graphflow.workers import Workers
 
 SHAPE = (1, 6, 3, 4)
 PADDED = channels_last_padded(SHAPE, 8)
@@ -604,7 +603,7 @@ def test_a_processor_that_cannot_run_them_is_refused() -> None:
     compiled = compile_graph(network(), options=here())
     objects = dict(compiled.spec.objects)
     with pytest.raises(CodegenError, match=r"the program to validate .* lacks feature-of-tomorrow"):
-        validate(compiled.lowered, objects, target, here(validate=True), Trace(here()), Workers())
+        validated(compiled.lowered, objects, target, here(validate=True), Trace(here()), Workers())
 
 
 def test_the_command_line_validates(
@@ -656,5 +655,7 @@ def test_random_graphs_in_padded_layouts_are_validated(seed: int) -> None:
     compiled = compile_case(make_case(seed)).compiled
     objects = dict(compiled.spec.objects)
     options = here(validate=True)
-    found = validate(compiled.lowered, objects, compiled.target, options, Trace(options), Workers())
+    found = validated(
+        compiled.lowered, objects, compiled.target, options, Trace(options), Workers()
+    )
     assert found is not None and not found.skipped

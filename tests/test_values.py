@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import graphflow as gf
-from graphflow.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.values import VALUE_LIMIT
 from graphflow.models import Builder

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import KernelOptions, primfuncs
 
 from graphflow.arith import Var, const
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
 from graphflow.tir import (
     STAGES,
     Binary,

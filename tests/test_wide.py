@@ -13,12 +13,12 @@ from onnx import TensorProto
 from onnx import helper as make
 
 import graphflow as gf
+from graphflow.base.options import Options
 from graphflow.codegen import emit_ir, host_target
 from graphflow.codegen.emit import MOST_STAGES
-from graphflow.compiler import compile_graph
 from graphflow.kernels.definitions.elementwise import LONGEST_CHAIN, variadic
 from graphflow.kernels.recipes.movement import _in_a_row
-from graphflow.options import Options
+from graphflow.pipeline.compiler import compile_graph
 from graphflow.tir import Block, Expr, Store, children, kept, walk
 
 HERE = Options(workers=0)

@@ -21,16 +21,17 @@ import pytest
 from chores import Away, Unreadable, double, happens, name_of, refuse_code, refuse_odd, sleep, twice
 
 import graphflow as gf
-from graphflow import compiler
+from graphflow.base.errors import CodegenError, GraphflowError, VerifyError
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
 from graphflow.cli import main
 from graphflow.codegen import avx2_target, host_target
-from graphflow.compiler import WORKER_MODULES, Compiled, compile_graph, worker_count
-from graphflow.errors import CodegenError, GraphflowError, VerifyError
-from graphflow.lower import LoweredKernel, kernel_task
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.lower import kernel_task
 from graphflow.models import Builder
-from graphflow.options import Options
-from graphflow.trace import Trace
-from graphflow.workers import Crew, Workers, WorkerTraceback, _Share
+from graphflow.pipeline import compiler
+from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, compile_graph, worker_count
+from graphflow.processes.workers import Crew, Workers, WorkerTraceback, _Share
 
 PATIENCE = 60.0
 """Seconds after which something that should happen by itself counts as not happening."""
@@ -136,9 +137,9 @@ def test_kernels_are_made_without_the_libraries_of_the_planner(tmp_path: Path) -
         "",
         "-c",
         f"import pickle, sys, {', '.join(WORKER_MODULES)}\n"
-        "from graphflow.trace import Options, Trace\n"
+        "from graphflow.base.trace import Options, Trace\n"
         f"for task in pickle.loads(open({str(tmp_path / 'tasks')!r}, 'rb').read()):\n"
-        "    kernel = graphflow.lower.make_kernel(task, Trace(Options()))\n"
+        "    kernel = graphflow.kernels.lowering.make_kernel(task, Trace(Options()))\n"
         "    task = kernel.func, kernel.symbol, task.target\n"
         "    graphflow.codegen.make_object(task, Trace(Options()))\n"
         "print({'scipy', 'networkx', 'onnx', 'rich'} & set(sys.modules))",
@@ -283,7 +284,7 @@ def test_where_no_python_can_be_started_all_is_done_here(
 
 
 def test_another_installation_is_not_talked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphflow.workers.IDENTITY", "graphflow 0.0 elsewhere")
+    monkeypatch.setattr("graphflow.processes.workers.IDENTITY", "graphflow 0.0 elsewhere")
     trace = Trace(Options())
     with Workers() as workers:
         workers.start(1, trace)
@@ -341,10 +342,10 @@ PRELUDE = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
 import test_workers as t
-from graphflow.compiler import compile_graph
-from graphflow.options import Options
-from graphflow.trace import Trace
-from graphflow.workers import Crew, Workers
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.base.options import Options
+from graphflow.base.trace import Trace
+from graphflow.processes.workers import Crew, Workers
 
 pids = []
 start = Workers.start
@@ -653,16 +654,16 @@ def test_an_interrupted_command_leaves_the_old_file_or_none(
     if old is not None:
         output.write_bytes(old)
     text = f"""
-    from graphflow import cli
+    from graphflow.cli import commands
     from graphflow.runtime import container
     def interrupt(*_):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(600)
     if {moment!r} == "count":
-        cli._Bar.count = interrupt
+        commands._Bar.count = interrupt
     else:
         os.{moment if moment != "count" else "fsync"} = interrupt
-    sys.exit(cli.main(["compile", {str(model)!r}, "-o", {str(output)!r}]))
+    sys.exit(commands.main(["compile", {str(model)!r}, "-o", {str(output)!r}]))
     """
     done = python("", "-c", program(text), env={**os.environ, "TMPDIR": str(temporary)})
     assert (done.returncode, done.stderr) == (130, "interrupted\n")

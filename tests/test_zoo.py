@@ -15,8 +15,8 @@ import onnxruntime as ort
 import pytest
 from onnx import checker
 
+from graphflow.base.errors import InvalidModel
 from graphflow.cli import main
-from graphflow.errors import InvalidModel
 from graphflow.models import ZOO, expose
 from graphflow.models.zoo import build
 

@@ -12,10 +12,10 @@ import onnxruntime as ort
 import pytest
 
 import graphflow
+from graphflow.base.options import Options
 from graphflow.models import EXPORTED
 from graphflow.models.zoo import build
 from graphflow.models.zoo.exported import bert_feeds, gpt_feeds, tagger_feeds
-from graphflow.options import Options
 
 Array = np.ndarray[Any, Any]
 STRICT, MIXED = Options(threads=2, fallback=None), Options(threads=2)

@@ -1,11 +1,11 @@
 """Measuring compiled models beside their peers; importing this imports onnxruntime."""
 
-from graphflow.bench.blocks import Protocol, Timing, measure
+from graphflow.bench.blocks import Protocol, Run, Timing, measure
 from graphflow.bench.errors import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop
 from graphflow.bench.machine import Machine, measure_machine, peak_kernel
 from graphflow.bench.peers import PEERS, Peer, load_peer
-from graphflow.bench.run import bench
+from graphflow.bench.samples import random_inputs
 from graphflow.bench.table import bench_table
 
 __all__ = [
@@ -13,8 +13,8 @@ __all__ = [
     "Machine",
     "Peer",
     "Protocol",
+    "Run",
     "Timing",
-    "bench",
     "bench_table",
     "floor_seconds",
     "gflop",
@@ -24,5 +24,6 @@ __all__ = [
     "measure",
     "measure_machine",
     "peak_kernel",
+    "random_inputs",
     "relative_error",
 ]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphflow.bench.machine import Machine
-from graphflow.compiler import Compiled
 from graphflow.graph import Node
+from graphflow.pipeline.compiler import Compiled
 from graphflow.tir import DTYPES
 
 

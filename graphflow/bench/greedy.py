@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS
 from graphflow.flow import (
     Candidate,
@@ -34,7 +35,6 @@ from graphflow.flow import (
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 Chosen: TypeAlias = "dict[str, Candidate]"
 

@@ -13,9 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from graphflow.base.target import Target
 from graphflow.codegen import compile_object
-from graphflow.runtime import BufferRef, Program, ProgramSpec, Step, TensorSpec
-from graphflow.target import Target
+from graphflow.program import BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import Program
 from graphflow.tir import PrimFunc, parse
 
 SECONDS = 0.3

@@ -2,6 +2,8 @@
 
 from typing import TypeAlias
 
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
 from graphflow.codegen.machine import (
     assembly,
@@ -11,9 +13,7 @@ from graphflow.codegen.machine import (
     optimized_ir,
 )
 from graphflow.codegen.symbols import ANONYMOUS, renamed
-from graphflow.target import Target
 from graphflow.tir import PrimFunc
-from graphflow.trace import Trace
 
 ObjectTask: TypeAlias = tuple[PrimFunc, str, Target]
 """The arguments of `compile_object`."""

@@ -17,14 +17,14 @@ from typing import assert_never
 import numpy as np
 
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
 from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
 from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
-from graphflow.errors import CodegenError
-from graphflow.target import Target
 from graphflow.tir import (
     DTYPES,
     FLOATS,

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphflow.dtypes import DTYPES, STORED
-from graphflow.target import Target
+from graphflow.base.dtypes import DTYPES, STORED
+from graphflow.base.target import Target
 
 ELEMENTS = {
     "float32": "float",

@@ -12,6 +12,8 @@ from functools import partial
 from typing import assert_never, cast
 
 from graphflow.arith import Predicate, conjuncts, negation
+from graphflow.base.dtypes import STORED
+from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import (
     ELEMENTS,
     Builder,
@@ -26,8 +28,6 @@ from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.codegen.stored import StoredTypes
-from graphflow.dtypes import STORED
-from graphflow.errors import CodegenError
 from graphflow.tir import (
     DTYPES,
     FLOATS,

@@ -43,8 +43,8 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
+from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import Builder, Value, boolean, integer, lanes_of
-from graphflow.errors import CodegenError
 
 Terms: TypeAlias = tuple[tuple[IndexExpr, int], ...]
 

@@ -14,6 +14,8 @@ from functools import partial
 from math import gcd, prod
 
 from graphflow.arith import IndexExpr, const
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
 from graphflow.codegen.emit_builder import (
     ELEMENTS,
     Builder,
@@ -26,8 +28,6 @@ from graphflow.codegen.emit_builder import (
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
-from graphflow.errors import CodegenError
-from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
 
 ALIGNMENT = 64

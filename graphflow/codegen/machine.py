@@ -15,8 +15,8 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
-from graphflow.errors import CodegenError
-from graphflow.target import Target
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
 
 AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
 AVX2_CPUS = {"Intel": "haswell", "AMD": "znver2"}

@@ -13,10 +13,10 @@ the lowest degree up); those of erf are N. Juffa's.
 
 from __future__ import annotations
 
+from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import Builder, Value, integer, literal
 from graphflow.codegen.float_arithmetic import FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
-from graphflow.errors import CodegenError
 from graphflow.tir import TRIGONOMETRIC
 
 LOG2_E = 1.4426950408889634

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphflow.base.dtypes import FLOATS
+from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import Builder, Value, integer, literal
-from graphflow.dtypes import FLOATS
-from graphflow.errors import CodegenError
 
 MANTISSA, BIAS = 23, 127
 """Of float32."""

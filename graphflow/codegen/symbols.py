@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 
 ANONYMOUS = "graphflow_kernel"
 """The symbol that kernels are compiled under: no other name in an object ends like it."""

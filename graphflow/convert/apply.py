@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
+from graphflow.base.errors import VerifyError
 from graphflow.convert.verify import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
-from graphflow.errors import VerifyError
 from graphflow.flow import Conversion, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
+from graphflow.physical import Call, PhysicalGraph, Placement, StorageSpec
 from graphflow.tir import Literal
 
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
 from graphflow.flow import Label, LayoutPlan
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.conversion import fill_region
 from graphflow.layout import LOGICAL, Region, Undefined, row_major
+from graphflow.physical import Call, PhysicalGraph, Placement, StorageSpec
 from graphflow.tir import Buffer
 
 POISON_INPUT = "graphflow.poison"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
+from graphflow.base.errors import VerifyError
 from graphflow.convert.windows import placed_inside
-from graphflow.errors import VerifyError
 from graphflow.flow import Label, LayoutPlan, contents, finite_inputs, known_inputs, padding_regions
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Padding, Scheduled, Tiled, left_facts, memory_key

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.convert.physical import Placement
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
 from graphflow.flow import LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Alternative, Link, View
 from graphflow.layout import IndexMap, Layout
+from graphflow.physical import Placement
 
 
 @dataclass(frozen=True)

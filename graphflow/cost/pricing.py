@@ -20,11 +20,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from graphflow.base.target import Target
 from graphflow.cost.keys import conversion_key, definition_key, fill_key, form_key
 from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
 from graphflow.kernels.recipes import Alternative, Foreign, View
 from graphflow.layout import Layout
-from graphflow.target import Target
 from graphflow.tir import DTYPES, Literal, PrimFunc
 
 WRITE_PAD = 1.01

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from graphflow.base.target import Target
 from graphflow.kernels.recipes import Work, crosses, run_of
 from graphflow.layout import Layout
-from graphflow.target import Target
 from graphflow.tir import DTYPES
 
 START_UP = 0.3e-6

@@ -29,11 +29,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from graphflow.base.errors import InvalidTimings
+from graphflow.base.target import Target
+from graphflow.base.version import VERSION
 from graphflow.cost.keys import digest
 from graphflow.cost.pricing import Timings
-from graphflow.errors import InvalidTimings
-from graphflow.target import Target
-from graphflow.version import VERSION
 
 FORMAT = 1
 REPAIR = "delete that line (or the file), and tune again"

@@ -14,9 +14,10 @@ from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, FormPrices, Timings
-from graphflow.dtypes import FLOATING
-from graphflow.errors import LayoutConflict
 from graphflow.flow.contents import contents
 from graphflow.flow.forms import forms_of, forms_with, respects, user_layouts
 from graphflow.flow.labels import label_key, label_of, padding_regions
@@ -44,7 +45,6 @@ from graphflow.layout import (
     fact_of,
     row_major,
 )
-from graphflow.target import Target
 
 UNUSED = Unused()
 """The demand of whoever has none."""

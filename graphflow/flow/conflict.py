@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
-from graphflow.errors import LayoutConflict
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.graph import Node, OperatorGraph
 from graphflow.layout import Fact, Layout
-from graphflow.target import Target
 
 MOST_CLASHES = 4
 """Sets of pins that are looked for; further ones are found when these are gone."""

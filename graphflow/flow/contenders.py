@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from graphflow.base.target import Target
 from graphflow.cost import Timings
 from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.copies import Copy
@@ -18,7 +19,6 @@ from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Alternative, Foreign, View
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 NEAR = 0.1
 """By what share of the seconds of a node a plan with another form of it may take longer for that

@@ -14,9 +14,9 @@ from math import isfinite
 
 import numpy as np
 
-from graphflow.assumed import Assumed, Assumption, parse_assumption, require_assumed
-from graphflow.dtypes import FLOATING, STORED
-from graphflow.errors import InvalidModel
+from graphflow.base.assumed import Assumed, Assumption, parse_assumption, require_assumed
+from graphflow.base.dtypes import FLOATING, STORED
+from graphflow.base.errors import InvalidModel
 from graphflow.graph import Array, OperatorGraph
 from graphflow.layout import (
     LOGICAL,

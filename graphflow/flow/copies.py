@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from graphflow.base.target import Target
 from graphflow.cost import CopyPrices, Price, Timings, moved_bytes
 from graphflow.flow.candidates import Lies, Need, Place
 from graphflow.flow.labels import accepts, label_of
 from graphflow.flow.plan import Label
 from graphflow.graph import Value
 from graphflow.layout import Equal, Layout, Undefined, fact_of, serves
-from graphflow.target import Target
 from graphflow.tir import DTYPES
 
 

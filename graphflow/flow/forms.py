@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.flow.contents import contents, is_finite, reciprocals_above
 from graphflow.flow.plan import Label
 from graphflow.graph import Array, Node, OperatorGraph
@@ -31,7 +32,6 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
 from graphflow.schedule import is_marked
-from graphflow.target import Target
 from graphflow.tir import PrimFunc
 
 

@@ -12,7 +12,8 @@ from graphflow.flow.copies import directly
 from graphflow.flow.plan import Conversion, Label
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import View, moves_of
+from graphflow.kernels.recipes import View
+from graphflow.tir import moves_of
 
 
 def executed_moves(

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, Timings
-from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
 from graphflow.flow.plan import Pinned
 from graphflow.flow.program import Unfinished
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout, families
-from graphflow.target import Target
 
 MOST_PRICED = 8
 """Pins that are still priced one by one."""

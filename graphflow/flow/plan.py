@@ -8,8 +8,8 @@ from functools import cached_property
 from math import inf
 
 from graphflow.arith import Proof
-from graphflow.assumed import Assumed
-from graphflow.decisions import microseconds
+from graphflow.base.assumed import Assumed
+from graphflow.base.decisions import microseconds
 from graphflow.kernels.recipes import Alternative, View
 from graphflow.layout import Constant, Demand, Fact, Layout
 from graphflow.tir import Literal

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from graphflow.assumed import Assumed, Assumption
+from graphflow.base.assumed import Assumed, Assumption
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.collecting import collection_deferred
@@ -22,7 +23,6 @@ from graphflow.flow.solve import Problem
 from graphflow.flow.writer import moved_values, write_plan
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout
-from graphflow.target import Target
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def plan_layouts(
     """The cheapest plan for `graph`; `pins` names a layout, or its description, for some values.
 
     Prices are estimated where `timings` has none.  `assume` is what the user says of inputs (see
-    `graphflow.assumed`), InvalidModel where that cannot be.
+    `graphflow.base.assumed`), InvalidModel where that cannot be.
     LayoutConflict where there is no plan; it names pins that clash, and the nodes between them.
     """
     with collection_deferred():

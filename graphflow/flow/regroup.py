@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow.assumed import Assumption
+from graphflow.base.assumed import Assumption
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, Timings
 from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.plan import LayoutPlan
@@ -17,7 +18,6 @@ from graphflow.flow.planner import Planning, find_plan
 from graphflow.flow.whole import fastest
 from graphflow.graph import OperatorGraph, read_through
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 
 def plan_groups(

@@ -16,8 +16,9 @@ from math import fsum, inf, prod
 import networkx as nx
 import numpy as np
 
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, Timings
-from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
@@ -27,7 +28,6 @@ from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.program import Outcome, Rest, Unfinished
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
-from graphflow.target import Target
 
 TIME_LIMIT = 20.0
 """Seconds after which the best plan so far is taken; the gap is reported."""

@@ -23,6 +23,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, Price, Timings
 from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
 from graphflow.flow.copies import (
@@ -40,7 +41,6 @@ from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 MOST_SETS = 1024
 """Sets of copies of one value that are still compared one by one."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from graphflow.base.errors import LayoutConflict
 from graphflow.cost import definition_key, form_key, plan_key
-from graphflow.errors import LayoutConflict
 from graphflow.flow.plan import Whole
 from graphflow.flow.planner import Planning, find_plan
 from graphflow.flow.uniform import uniform_pins

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FALLBACKS = ("onnxruntime",)
-"""What can run the nodes that have no kernel here."""
-
 
 @dataclass(frozen=True, slots=True)
 class ForeignNode:

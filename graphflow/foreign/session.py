@@ -16,7 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
 
-from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.base.errors import GraphflowError, UnsupportedOp
 from graphflow.foreign.section import Section
 
 

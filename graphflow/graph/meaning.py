@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import OperatorGraph
 from graphflow.graph.value import Array
 from graphflow.tir import interpret

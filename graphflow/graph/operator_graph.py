@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 import networkx as nx
 
-from graphflow.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, ValueGuard
 from graphflow.graph.value import Array, Value

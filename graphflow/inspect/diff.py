@@ -19,7 +19,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 EDGE_FIELDS = ("dtype", "logical_shape", "where", "layout", "form")
 TOTALS = ("seconds", "unpinned_seconds", "gap")

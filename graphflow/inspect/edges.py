@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphflow.arith import Proof
-from graphflow.compiler import Compiled
 from graphflow.flow import Conversion, Label, LayoutPlan, Other, Pinned, serving
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
+from graphflow.pipeline.compiler import Compiled
 
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or gone."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow.compiler import Compiled
-from graphflow.decisions import microseconds, unknown_tensor
+from graphflow.base.decisions import microseconds, unknown_tensor
 from graphflow.flow import Pinned
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, Reading, edge_types, readers_text
 from graphflow.layout import LOGICAL, Owner
+from graphflow.pipeline.compiler import Compiled
 
 
 def explain(compiled: Compiled, name: str) -> str:

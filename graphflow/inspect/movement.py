@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphflow.compiler import Compiled
-from graphflow.runtime import Step
+from graphflow.pipeline.compiler import Compiled
+from graphflow.program import Step
 from graphflow.tir import (
     Expr,
     Literal,

@@ -11,10 +11,10 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from graphflow.compiler import Compiled
 from graphflow.flow import Conversion, LayoutPlan, Other
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types
 from graphflow.inspect.movement import movement
+from graphflow.pipeline.compiler import Compiled
 
 
 def report(compiled: Compiled) -> dict[str, Any]:

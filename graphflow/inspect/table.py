@@ -12,11 +12,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from graphflow.compiler import Compiled
-from graphflow.decisions import COLUMNS, Decisions, microseconds
+from graphflow.base.decisions import COLUMNS, Decisions, microseconds
 from graphflow.flow import LayoutPlan
 from graphflow.inspect.edges import CONSTANT, REMOVED, EdgeType, edge_types, readers_text
 from graphflow.inspect.report import summary
+from graphflow.pipeline.compiler import Compiled
 
 MOST_NAMED = 3
 """Nodes of the next best plan that a summary names."""

@@ -15,7 +15,7 @@ from math import inf, isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import Predicate, Ranges, Truth, bounds
-from graphflow.dtypes import FLOATING
+from graphflow.base.dtypes import FLOATING
 from graphflow.layout.facts import (
     Constant,
     Demand,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import copysign, inf, isfinite, isnan
 from typing import Any, TypeAlias
 
-from graphflow.dtypes import FLOATING, integer_limits
+from graphflow.base.dtypes import FLOATING, integer_limits
 from graphflow.tir import FLOATS, Literal, ReduceOp
 
 Number: TypeAlias = float | int | bool

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.dtypes import FLOATING, integer_limits
+from graphflow.base.dtypes import FLOATING, integer_limits
 from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, Literal
 
 EXACT_POINTS: Mapping[str, tuple[float, ...]] = {

@@ -36,7 +36,7 @@ from graphflow.arith import (
     substitute,
     variables,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.inversion import solve
 
 Inverse: TypeAlias = "tuple[tuple[Var, ...], tuple[IndexExpr, ...]]"

@@ -45,7 +45,7 @@ from graphflow.arith import (
     terms_of,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
 from graphflow.layout.index_map import physical_vars

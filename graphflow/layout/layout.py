@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import prod
 
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, simplify, substitute_in
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.index_map import IndexMap, physical_vars, smallest_box
 from graphflow.layout.naming import describe
 from graphflow.layout.regions import membership, regions_of

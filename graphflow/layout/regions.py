@@ -27,7 +27,7 @@ from graphflow.arith import (
     simplify_predicate,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.index_map import IndexMap, physical_vars
 from graphflow.layout.storage import GAP, LOGICAL, OUTSIDE, Owner, Region, Window, pad_region_name
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.dtypes import FLOATING, HALVES, largest
+from graphflow.base.dtypes import FLOATING, HALVES, largest
 from graphflow.layout.facts import Number, dtype_limits, order_key
 from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, UNSIGNED
 

@@ -1,22 +1,11 @@
 """Lowering: from physical calls to kernels that the emitter takes, and to a memory plan."""
 
-from graphflow.lower.assumptions import remove_assume, remove_undef
-from graphflow.lower.kernels import (
-    KernelTask,
-    LoweredKernel,
-    kernel_key,
-    kernel_task,
-    lower_call,
-    make_kernel,
-    scheduled,
-)
+from graphflow.lower.kernels import kernel_key, kernel_task, lower_call, scheduled
 from graphflow.lower.limit import available_memory, check_program, check_values
-from graphflow.lower.program import Lowered, assemble, lower
+from graphflow.lower.program_tables import Lowered, assemble, lower
 
 __all__ = [
-    "KernelTask",
     "Lowered",
-    "LoweredKernel",
     "assemble",
     "available_memory",
     "check_program",
@@ -25,8 +14,5 @@ __all__ = [
     "kernel_task",
     "lower",
     "lower_call",
-    "make_kernel",
-    "remove_assume",
-    "remove_undef",
     "scheduled",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphflow.runtime import ALIGNMENT
+from graphflow.program import ALIGNMENT
 
 
 def align(size: int) -> int:

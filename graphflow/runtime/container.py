@@ -28,8 +28,8 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import GraphflowError, InvalidModel
-from graphflow.plain import integer, listed, mapping, text
+from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.plain import integer, listed, mapping, text
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.drafts import replace_file
 from graphflow.runtime.memory import zeroed_block

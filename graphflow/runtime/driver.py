@@ -18,7 +18,7 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver_text import DRIVER
 
 _CALIBRATION_PAUSES = 1000

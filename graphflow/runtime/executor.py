@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.errors import GraphflowError, InvalidModel, VerifyError
+from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import open_section
+from graphflow.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
 from graphflow.runtime.pool import POOLS
-from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
 from graphflow.runtime.results import (
     checked_results,
     named_results,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.runtime.program import ALIGNMENT
+from graphflow.program import ALIGNMENT
 
 _HUGE_PAGE = 2 * 1024 * 1024
 

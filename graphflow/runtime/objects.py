@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver import new_engine
 
 _SECTION = np.dtype([("name", "<u4"), ("kind", "<u4"), ("flags", "<u8"), ("address", "<u8"),

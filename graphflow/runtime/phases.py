@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import GraphflowError
+from graphflow.base.errors import GraphflowError
 from graphflow.foreign import Runs
-from graphflow.runtime.program import BufferRef, ProgramSpec, SectionSpec, Step, TensorSpec
+from graphflow.program import BufferRef, ProgramSpec, SectionSpec, Step, TensorSpec
 from graphflow.runtime.table import Arena, StepTable
 
 

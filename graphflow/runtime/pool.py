@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 
-from graphflow.errors import GraphflowError
+from graphflow.base.errors import GraphflowError
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 

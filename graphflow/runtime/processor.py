@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from llvmlite import binding as llvm
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 
 
 @dataclass(frozen=True, slots=True)

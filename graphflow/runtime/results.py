@@ -12,8 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graphflow.errors import RunError, VerifyError, outside_interval
-from graphflow.runtime.program import ProgramSpec
+from graphflow.base.errors import RunError, VerifyError, outside_interval
+from graphflow.program import ProgramSpec
 
 Buffers = Sequence[NDArray[Any]]
 

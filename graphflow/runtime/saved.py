@@ -21,14 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import InvalidModel, VerifyError
+from graphflow.base.errors import InvalidModel, VerifyError
+from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
 from graphflow.foreign import ForeignNode, ObjectSpec, Section
-from graphflow.plain import boolean, integer, listed, mapping, text, texts
-from graphflow.runtime.container import Bytes, Container, write_container
-from graphflow.runtime.executor import Program
-from graphflow.runtime.objects import reachable
-from graphflow.runtime.processor import Processor, check_host
-from graphflow.runtime.program import (
+from graphflow.program import (
     ALIGNMENT,
     BufferRef,
     GuardedOutput,
@@ -39,6 +35,10 @@ from graphflow.runtime.program import (
     TensorSpec,
     TrimmedOutput,
 )
+from graphflow.runtime.container import Bytes, Container, write_container
+from graphflow.runtime.executor import Program
+from graphflow.runtime.objects import reachable
+from graphflow.runtime.processor import Processor, check_host
 
 _DOCUMENT = "document:"
 _SECTION = "section:"

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, Step
 from graphflow.runtime.driver import Job
 from graphflow.runtime.memory import address_of, zeroed_block
-from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 MOST_SHOWN = 64
 """Elements of the largest value that a message prints."""

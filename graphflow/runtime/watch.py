@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 
 class Watch:

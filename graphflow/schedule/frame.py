@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec
 
 from graphflow.arith import Proof
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.places import has_place, place_names
 from graphflow.schedule.soundness import require_sound
 from graphflow.tir import PrimFunc, to_text

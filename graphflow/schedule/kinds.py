@@ -7,7 +7,7 @@ from dataclasses import replace
 from graphflow.arith import (
     Domain,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural

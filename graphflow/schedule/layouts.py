@@ -28,8 +28,8 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.dtypes import FLOATING
-from graphflow.errors import ScheduleError
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute

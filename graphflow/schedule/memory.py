@@ -27,7 +27,7 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, claimed_loads, still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural

@@ -30,7 +30,7 @@ from graphflow.arith import (
     substitute,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import (
     Constant,
     Equal,

@@ -32,7 +32,7 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import (
     Constant,
     Fact,

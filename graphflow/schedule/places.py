@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, negation
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.tir import (
     Allocate,
     Block,

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from graphflow.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
+from graphflow.base.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,

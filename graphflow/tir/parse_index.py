@@ -24,7 +24,7 @@ from graphflow.arith import (
     minimum,
     negation,
 )
-from graphflow.errors import ParseError
+from graphflow.base.errors import ParseError
 
 
 class IndexParser:

@@ -14,7 +14,7 @@ from typing import assert_never
 import numpy as np
 
 from graphflow.arith import IndexExpr
-from graphflow.dtypes import DTYPES, FLOATING
+from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
     Binary,
     Buffer,

@@ -30,8 +30,8 @@ from graphflow.arith import (
     Var,
     constant_value,
 )
-from graphflow.dtypes import DTYPES
-from graphflow.errors import VerifyError
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import VerifyError
 from graphflow.tir.expr import (
     Binary,
     Buffer,

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from typing import assert_never, cast
 
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
 from graphflow.tir.check_types import type_errors
 from graphflow.tir.expr import (
     Buffer,

@@ -21,16 +21,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
 from graphflow.bench import Protocol, measure, peak_kernel
 from graphflow.codegen import ObjectTask, compile_object, make_object
 from graphflow.cost import Timing
-from graphflow.lower import KernelTask, LoweredKernel, kernel_task, make_kernel
-from graphflow.runtime import ALIGNMENT, BufferRef, Program, ProgramSpec, Step, TensorSpec
-from graphflow.target import Target
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
+from graphflow.lower import kernel_task
+from graphflow.processes.workers import Workers
+from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, Step, TensorSpec
+from graphflow.runtime import Program
 from graphflow.tir import DTYPES, Buffer, PrimFunc, parse
-from graphflow.trace import Trace
 from graphflow.tuning.subjects import Subject
-from graphflow.workers import Workers
 
 PROTOCOL = Protocol(blocks=15, idle=0.0, discarded=0.0005, measured=0.0015)
 """Blocks are short, for there are many programs; nobody spins who is not one of ours."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphflow.convert import Call, Placement
 from graphflow.cost import conversion_key, definition_key, fill_key, form_key
 from graphflow.flow import CopyToTime, FormToTime, ToTime
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.layout import LOGICAL, Layout
+from graphflow.physical import Call, Placement
 
 
 @dataclass(frozen=True)

@@ -20,25 +20,26 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from graphflow.base.arguments import Shapes
+from graphflow.base.errors import SHAPES, InvalidModel, LayoutConflict
+from graphflow.base.options import Options, default_timings
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
 from graphflow.bench import Protocol
 from graphflow.codegen import host_target
-from graphflow.compiler import WORKER_MODULES, Model, program_of, worker_count
 from graphflow.cost import Timings, TimingTable
-from graphflow.errors import SHAPES, InvalidModel, LayoutConflict
 from graphflow.flow import Planning, ToTime, contenders, plan_groups, regrouped, uniform_pins
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
-from graphflow.model import Shapes
-from graphflow.options import Options, default_timings
-from graphflow.runtime import ProgramSpec, check_host, default_threads, processor_of
-from graphflow.target import Target
-from graphflow.trace import Trace
+from graphflow.pipeline.compiler import WORKER_MODULES, Model, program_of, worker_count
+from graphflow.processes.workers import Workers
+from graphflow.program import ProgramSpec
+from graphflow.runtime import check_host, default_threads, processor_of
 from graphflow.tuning.stand import PROTOCOL, Stand
 from graphflow.tuning.subjects import Subject, subjects
 from graphflow.tuning.wholes import PROTOCOL as WHOLES_PROTOCOL
 from graphflow.tuning.wholes import compared, time_wholes, whole_timings
-from graphflow.workers import Workers
 
 OPTIMISM = 1.5
 """By how much an estimate may be too high without misleading the choice."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from graphflow.bench import Protocol, measure
+from graphflow.base.target import Target
+from graphflow.bench import Protocol, measure, random_inputs
 from graphflow.cost import Timing, Timings
 from graphflow.flow import Planning, cheapest, rivals, whole_keys
 from graphflow.graph import OperatorGraph
-from graphflow.runtime import Program, ProgramSpec
-from graphflow.samples import random_inputs
-from graphflow.target import Target
+from graphflow.program import ProgramSpec
+from graphflow.runtime import Program
 from graphflow.tuning.stand import Stand
 
 PROTOCOL = Protocol(blocks=15, idle=0.0, discarded=0.01, measured=0.05)

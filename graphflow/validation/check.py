@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphflow.base.trace import Trace
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import Recipe, Scheduled, Tiled
-from graphflow.lower import LoweredKernel
 from graphflow.tir import Buffer, to_text, undefined_value
-from graphflow.trace import Trace
 from graphflow.validation.claims import FILL, check_claims, relied_on
 from graphflow.validation.compare import (
     Compared,

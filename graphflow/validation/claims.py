@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from graphflow.kernels.lowering import KernelTask
 from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import LOGICAL, Constant, Range, fact_of, output_facts, row_major
 from graphflow.layout import RegionFacts as Facts
-from graphflow.lower import KernelTask
 from graphflow.tir import FLOATS, Buffer
 from graphflow.validation.compare import Differs
 from graphflow.validation.inputs import Array

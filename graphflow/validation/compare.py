@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.dtypes import FLOATING
+from graphflow.base.dtypes import FLOATING
 from graphflow.tir import DTYPES, Reduce, ReduceOp, walk
 from graphflow.validation.errors import MARGIN
 from graphflow.validation.expected import Oracle

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import cast
 
-from graphflow.dtypes import CARRIERS, HALVES, STORED
+from graphflow.base.dtypes import CARRIERS, HALVES, STORED
 from graphflow.tir import (
     DTYPES,
     FLOATS,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.arith import constant_value, variables
-from graphflow.dtypes import FLOATING, integer_limits, smallest
+from graphflow.base.dtypes import FLOATING, integer_limits, smallest
 from graphflow.tir import (
     DTYPES,
     Binary,

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.lower import LoweredKernel
-from graphflow.runtime import ALIGNMENT, LinkedCode, link
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.program import ALIGNMENT
+from graphflow.runtime import LinkedCode, link
 from graphflow.tir import DTYPES, Buffer, undefined_value
 from graphflow.validation.inputs import Array
 

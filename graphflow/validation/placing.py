@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from graphflow.arith import Extremum, FloorDiv, FloorMod, IndexExpr, Var, terms_of
+from graphflow.kernels.lowering import KernelTask
 from graphflow.layout import Layout, logical_vars, row_major
-from graphflow.lower import KernelTask
 from graphflow.tir import DTYPES, Buffer
 from graphflow.validation.elements import Unsolved
 from graphflow.validation.inputs import Array

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graphflow.arith import conjunction, equal, floor_div, floor_mod, within
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     indices_of,

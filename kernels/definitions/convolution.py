@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import Var, conjunction, equal, floor_div, floor_mod, within
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import Shape, kernel, loops_over, reduction_stage
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import Binary, Buffer, Load, PrimFunc, ReduceOp

@@ -7,7 +7,7 @@ Which row a pivot is in is data: rows are exchanged by selects, as an index cann
 from __future__ import annotations
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Shape,
     indices_of,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import reduce as fold
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     elementwise_stage,

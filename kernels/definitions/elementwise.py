@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 
 from graphflow.arith import IndexExpr, const
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,

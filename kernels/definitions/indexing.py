@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,

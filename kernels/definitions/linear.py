@@ -7,7 +7,7 @@ product is scaled before something is added.
 from __future__ import annotations
 
 from graphflow.arith import Var
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.stages import (
     Loop,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     delinearize,

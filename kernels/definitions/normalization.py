@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.reduction import axes_stage, kept, without_axes
 from graphflow.kernels.definitions.stages import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce as fold
 
 from graphflow.arith import const, constant_value
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.reduction import axes_stage, reduce, without_axes
 from graphflow.kernels.definitions.stages import (
     Loop,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import IndexExpr, const, floor_div
-from graphflow.dtypes import FLOATING, integer_limits
-from graphflow.errors import InvalidModel
+from graphflow.base.dtypes import FLOATING, integer_limits
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import IndexExpr, Var, as_index, const, less_than, minimum
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.indexing import as_int64, matched
 from graphflow.kernels.definitions.stages import (
     Loop,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal, nest
 from graphflow.kernels.definitions.values import (
     UNARY_VALUES,

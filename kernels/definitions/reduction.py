@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphflow.arith import IndexExpr
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,

@@ -30,7 +30,7 @@ from graphflow.arith import (
     simplify_predicate,
     within,
 )
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,

@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import product
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.indexing import as_int64, matched_nest
 from graphflow.kernels.definitions.stages import (
     Loop,

@@ -7,7 +7,7 @@ before, so its loop along the axis is serial; all other loops are independent.
 from __future__ import annotations
 
 from graphflow.arith import TRUE, IndexExpr, const, less_than, simplify_predicate
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     elementwise_stage,

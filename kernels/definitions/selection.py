@@ -22,7 +22,7 @@ from graphflow.arith import (
     simplify_predicate,
     within,
 )
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.stages import (
     Loop,

@@ -26,8 +26,8 @@ from graphflow.arith import (
     simplify,
     simplify_predicate,
 )
-from graphflow.dtypes import FLOATING
-from graphflow.errors import InvalidModel
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import InvalidModel
 from graphflow.tir import (
     FLOATS,
     Allocate,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import pi, sqrt
 
-from graphflow.dtypes import CARRIERS, HALVES, STORED, STORED_FLOATS, largest
-from graphflow.errors import UnsupportedOp
+from graphflow.base.dtypes import CARRIERS, HALVES, STORED, STORED_FLOATS, largest
+from graphflow.base.errors import UnsupportedOp
 from graphflow.kernels.definitions.stages import literal
 from graphflow.tir import (
     FLOATS,

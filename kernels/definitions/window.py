@@ -19,7 +19,7 @@ from graphflow.arith import (
     simplify,
     within,
 )
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import Loop, Shape, ranges_of
 
 

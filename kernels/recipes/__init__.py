@@ -24,7 +24,6 @@ from graphflow.kernels.recipes.movement import (
     crosses,
     flat_offset,
     memory_key,
-    moves_of,
     run_of,
 )
 from graphflow.kernels.recipes.placing import Offers
@@ -61,7 +60,6 @@ __all__ = [
     "left_facts",
     "lifted",
     "memory_key",
-    "moves_of",
     "placed_form",
     "run_of",
 ]

@@ -17,6 +17,7 @@ from graphflow.arith import (
     Var,
     terms_of,
 )
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Foreign,
@@ -27,7 +28,7 @@ from graphflow.kernels.recipes.alternative import (
 )
 from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.known import NOTHING, Known
-from graphflow.kernels.recipes.movement import flat_offset, moves_of, offered_views, view_forms
+from graphflow.kernels.recipes.movement import flat_offset, offered_views, view_forms
 from graphflow.kernels.recipes.operands import loses_axes
 from graphflow.kernels.recipes.placing import (
     Given,
@@ -48,8 +49,7 @@ from graphflow.layout import (
     reduction_demand,
     row_major,
 )
-from graphflow.target import Target
-from graphflow.tir import Load, PrimFunc, Store
+from graphflow.tir import Load, PrimFunc, Store, moves_of
 
 MASKING = 1.05
 """How much longer a reduction takes that stops at the logical extent of a padded axis."""

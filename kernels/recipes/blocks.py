@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from graphflow.arith import FloorMod, IndexExpr, Var, constant_value, terms_of, variables
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
     cut_loop,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import (
     Crossing,
     Foreign,
@@ -19,7 +20,6 @@ from graphflow.kernels.recipes.scheduled import finished
 from graphflow.kernels.recipes.stages import crossing, staged
 from graphflow.layout import Layout
 from graphflow.schedule import PadValue, Schedule
-from graphflow.target import Target
 from graphflow.tir import PrimFunc
 
 Placements = tuple[tuple[str, Layout, PadValue], ...]

@@ -12,7 +12,7 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Tiled
 from graphflow.kernels.recipes.tile import find_loop, register_tile, restrictable
 from graphflow.layout import Layout

@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from graphflow.arith import TRUE
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import Alternative, Padding
 from graphflow.kernels.recipes.alternatives import forms_in, plain_form
 from graphflow.kernels.recipes.build import Placements, build
@@ -21,7 +22,6 @@ from graphflow.kernels.recipes.movement import offered_views
 from graphflow.kernels.recipes.placing import Given, Offered, Offers
 from graphflow.layout import Equal, Family, Layout, families
 from graphflow.schedule import PadValue
-from graphflow.target import Target
 from graphflow.tir import PrimFunc, Store, Undef, sites
 
 

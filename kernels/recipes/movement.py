@@ -25,7 +25,8 @@ from graphflow.arith import (
     variables,
     weighted,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View, Work
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.layout import (
@@ -37,8 +38,7 @@ from graphflow.layout import (
     logical_vars,
     row_major,
 )
-from graphflow.target import Target
-from graphflow.tir import DTYPES, Buffer, Load, PrimFunc, Store, sites
+from graphflow.tir import DTYPES, Buffer, Load, Move, PrimFunc, Store, moves_of
 
 LEAST_ACROSS = 3
 """With fewer elements next to each other in the source, a block would hold mostly nothing."""
@@ -151,30 +151,6 @@ def memory_key(layout: Layout) -> MemoryKey:
     for extent in layout.physical_shape:
         size *= extent
     return simplify(flat_offset(layout, names), ranges), size
-
-
-Move: TypeAlias = tuple[Store, Load, Domain]
-"""A store, the bare load that it stores, and its domain."""
-
-
-@lru_cache(maxsize=4096)
-def moves_of(definition: PrimFunc) -> tuple[Move, ...] | None:
-    """All that a kernel moves; None if it computes anything."""
-    if definition.callee is not None:
-        return None
-    found: list[Move] = []
-    for site in sites(definition.body):
-        stmt = site.stmt
-        if isinstance(stmt, Store):
-            if not isinstance(stmt.value, Load) or site.guards:
-                return None
-            found.append((stmt, stmt.value, site.domain))
-        elif hasattr(stmt, "op") or hasattr(stmt, "claim"):
-            return None
-    outputs = set(definition.outputs)
-    if any(store.buffer not in outputs for store, _, _ in found):
-        return None
-    return tuple(found)
 
 
 def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.placing import (
     Given,
     Like,
@@ -21,7 +22,6 @@ from graphflow.kernels.recipes.placing import (
 )
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import Family, Layout, row_major
-from graphflow.target import Target
 from graphflow.tir import Buffer
 
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from math import prod
 
 from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.kernels.recipes.form import join_axes, merge_stages
 from graphflow.schedule import Schedule
 from graphflow.tir import (

@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from graphflow.arith import Var, terms_of, variables
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import Alternative, Tiled
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.movement import flat_offset
@@ -28,7 +29,6 @@ from graphflow.kernels.recipes.tiling import (
     fits_sets,
 )
 from graphflow.layout import Layout
-from graphflow.target import Target
 from graphflow.tir import DTYPES, Access
 
 

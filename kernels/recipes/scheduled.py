@@ -18,7 +18,8 @@ from functools import lru_cache
 import numpy as np
 
 from graphflow.arith import Var, constant_value
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled, Work
 from graphflow.kernels.recipes.roles import multiply_adds
 from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
@@ -52,7 +53,6 @@ from graphflow.schedule import (
     marked_stage,
     transform_layout,
 )
-from graphflow.target import Target
 from graphflow.tir import (
     Assume,
     Block,

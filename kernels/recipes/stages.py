@@ -21,7 +21,8 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.blocks import in_blocks
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
@@ -39,7 +40,6 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.target import Target
 from graphflow.tir import (
     DTYPES,
     Allocate,

@@ -14,7 +14,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
     cut_loop,

@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import prod
 
 from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variables
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled, Work
 from graphflow.kernels.recipes.movement import flat_offset
 from graphflow.kernels.recipes.operands import Frame, place_operands
@@ -26,7 +27,6 @@ from graphflow.kernels.recipes.tiling import (
     fits_sets,
 )
 from graphflow.layout import Family, Layout
-from graphflow.target import Target
 from graphflow.tir import DTYPES, Param, Role
 
 GATHERED, UNPACKED = 8.0, 2.6

@@ -16,8 +16,8 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
+from graphflow.base.target import Target
 from graphflow.kernels.recipes.tile import Panel, Tiling
-from graphflow.target import Target
 
 CONFLICT_CYCLES = 3.0
 """Cycles to load a pixel whose line was thrown out by another pixel's."""

@@ -12,7 +12,7 @@ from functools import partial
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.models.zoo.densenet import densenet40, densenet121
 from graphflow.models.zoo.exported import EXPORTED
 from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.models.build import Builder
 from graphflow.models.zoo.layers import channel_shuffle, conv_bias, max_pool, squeeze_excite
 
