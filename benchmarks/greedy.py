@@ -2,14 +2,13 @@
 
     python benchmarks/greedy.py [MODEL ...] [--threads N] [--blocks N] [--json]
 
-Without a model it is the head of `graphflow.models.zoo.frames`.  Plans are those of
-`graphflow.bench.greedy`, each compiled with its layouts pinned; all programs take turns in blocks
-on bound inputs, and a time is the median of the blocks' medians.  Ratios are to the chosen plan: of
-times, the median of the blocks' ratios.  Where a greedy plan is not slower by 5 %, all are measured
-twice more, and the median of the three counts.  `greedy cost` is that of the greedy plan itself,
-`cost` that of the plan which was compiled: what is converted cannot be pinned, so the solver may
-have found something better there.
-"""
+Without a model it is the head of `graphflow.models.zoo.frames`. Plans are those of
+`graphflow.baselines.greedy`, each compiled with its layouts pinned; all programs take turns in
+blocks on bound inputs, and a time is the median of the blocks' medians. Ratios are to the chosen
+plan: of times, the median of the blocks' ratios. Where a greedy plan is not slower by 5 %, all are
+measured twice more, and the median of the three counts. `greedy cost` is that of the greedy plan
+itself, `cost` that of the plan which was compiled: what is converted cannot be pinned, so the
+solver may have found something better there."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
+from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.bench import Protocol, Timing, largest_error, measure
-from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
 from graphflow.bench.samples import random_inputs
 from graphflow.flow import enumerate_candidates
 from graphflow.graph import canonicalize, fuse

@@ -28,9 +28,9 @@ from rich.table import Table
 
 import graphflow as gf
 from graphflow.base.options import default_timings
+from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import Protocol, largest_error, measure
 from graphflow.bench.samples import random_inputs
-from graphflow.flow import inner_values, uniform_pins
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named

@@ -24,9 +24,10 @@ from padded import FAMILIES, POISONS, normal_inputs
 
 import graphflow as gf
 from graphflow.base.target import Target
+from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import hardly_varies, largest_error
 from graphflow.codegen import avx2_target, host_target
-from graphflow.flow import inner_values, plan_layouts, uniform_pins
+from graphflow.flow import plan_layouts
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Family, families

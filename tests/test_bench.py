@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 import graphflow as gf
-import graphflow.flow.uniform as uniform
+import graphflow.baselines.uniform as uniform
 from graphflow.base.errors import GraphflowError
 from graphflow.base.target import Target
+from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import (
     Machine,
     Protocol,
@@ -34,7 +35,7 @@ from graphflow.bench import (
 )
 from graphflow.cli.comparison import bench
 from graphflow.codegen import host_target
-from graphflow.flow import Forms, forms_of, inner_values, uniform_pins
+from graphflow.flow import Forms, forms_of
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Family, families

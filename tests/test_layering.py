@@ -21,7 +21,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("graph", "cost", "validation"),
     ("frontends", "flow", "physical"),
-    ("convert", "lower"),
+    ("convert", "lower", "baselines"),
     ("pipeline",),
     ("inspect", "bench"),
     ("api", "tuning", "models"),

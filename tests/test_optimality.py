@@ -14,7 +14,7 @@ import pytest
 from exhaustive import Exhaustive
 from test_flow import KINDS, SHORT, TARGET, Net, random_graph, some
 
-from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
+from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import Timings, conversion_seconds
 from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidate, Candidates, Lies, Place, enumerate_candidates

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import graphflow as gf
+from graphflow.baselines import plan_groups
 from graphflow.codegen import avx2_target
-from graphflow.flow import plan_groups
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph, read_through
 from graphflow.graph.channels import channel_tables, segments_of

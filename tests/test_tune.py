@@ -20,6 +20,7 @@ from graphflow.base.errors import CodegenError, InvalidModel, InvalidTimings
 from graphflow.base.options import default_timings
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
+from graphflow.baselines import inner_values, plan_groups, rivals, whole_keys
 from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target
@@ -36,18 +37,7 @@ from graphflow.cost import (
     form_key,
     kernel_seconds,
 )
-from graphflow.flow import (
-    CopyToTime,
-    LayoutPlan,
-    cheapest,
-    forms_of,
-    inner_values,
-    label_of,
-    plan_groups,
-    plan_layouts,
-    rivals,
-    whole_keys,
-)
+from graphflow.flow import LayoutPlan, cheapest, forms_of, label_of, plan_layouts
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import Alternative, View, memory_key
@@ -56,6 +46,7 @@ from graphflow.models import Builder
 from graphflow.processes.workers import Workers
 from graphflow.tir import Literal
 from graphflow.tuning import Tuned, stand, tuner
+from graphflow.tuning.measurement_candidates import CopyToTime
 from graphflow.tuning.subjects import subjects
 
 TARGET = host_target()

@@ -8,7 +8,7 @@ from graphflow.flow.candidates import (
     enumerate_candidates,
     output_need,
 )
-from graphflow.flow.contenders import Contenders, CopyToTime, FormToTime, ToTime, contenders
+from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.contents import contents
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.forms import Forms, finite_inputs, forms_of, known_inputs
@@ -27,24 +27,19 @@ from graphflow.flow.plan import (
     Relied,
     Whole,
 )
-from graphflow.flow.planner import Planning, plan_layouts
-from graphflow.flow.regroup import cheapest, plan_groups, regrouped
-from graphflow.flow.solve import Problem
-from graphflow.flow.uniform import inner_values, uniform_pins
-from graphflow.flow.whole import rivals, whole_keys
+from graphflow.flow.planner import Planning, find_plan, plan_layouts
+from graphflow.flow.regroup import cheapest, regrouped
+from graphflow.flow.solve import Problem, Solution
 
 __all__ = [
     "Cancelled",
     "Candidate",
     "Candidates",
     "Choice",
-    "Contenders",
     "Conversion",
     "Copy",
-    "CopyToTime",
     "Difference",
     "EdgePlan",
-    "FormToTime",
     "Forms",
     "Label",
     "LayoutPlan",
@@ -56,29 +51,25 @@ __all__ = [
     "Problem",
     "Refused",
     "Relied",
-    "ToTime",
+    "Solution",
     "Whole",
     "accepts",
     "cheapest",
     "clashing",
-    "contenders",
+    "collection_deferred",
     "contents",
     "copies_for",
     "copy_prices",
     "directly",
     "enumerate_candidates",
+    "find_plan",
     "finite_inputs",
     "forms_of",
-    "inner_values",
     "known_inputs",
     "label_of",
     "output_need",
     "padding_regions",
-    "plan_groups",
     "plan_layouts",
     "regrouped",
-    "rivals",
     "serving",
-    "uniform_pins",
-    "whole_keys",
 ]

@@ -2,7 +2,7 @@
 
 In: the grouped graph.  Out: a graph of the same meaning and its plan.  Reading through movement
 makes kernels longer, so it is considered where the plan moves something, and taken if the plan of
-the graph so changed costs less.  What was timed as a whole has the last word.
+the graph so changed costs less.
 """
 
 from __future__ import annotations
@@ -12,32 +12,8 @@ from collections.abc import Mapping
 from graphflow.base.assumed import Assumption
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, Timings
-from graphflow.flow.collecting import collection_deferred
-from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.planner import Planning, find_plan
-from graphflow.flow.whole import fastest
 from graphflow.graph import OperatorGraph, read_through
-from graphflow.layout import Layout
-
-
-def plan_groups(
-    graph: OperatorGraph,
-    target: Target,
-    threads: int,
-    pins: Mapping[str, Layout | str] | None = None,
-    timings: Timings = NO_TIMINGS,
-    assume: Mapping[str, Assumption] | None = None,
-) -> tuple[OperatorGraph, LayoutPlan]:
-    """The cheapest plan found, and the graph it is a plan of; errors as of `plan_layouts`.
-
-    A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
-    """
-    with collection_deferred():
-        if pins:
-            found = find_plan(graph, target, threads, pins, timings, assume)
-        else:
-            found = fastest(cheapest(graph, target, threads, timings, assume), graph)
-        return found.graph, found.plan()
 
 
 def cheapest(
@@ -59,7 +35,7 @@ def cheapest(
 def regrouped(
     graph: OperatorGraph, target: Target, threads: int, timings: Timings
 ) -> OperatorGraph | None:
-    """The other graph that `plan_groups` makes a plan of; None where there is nothing to change."""
+    """The other graph that `cheapest` makes a plan of; None where there is nothing to change."""
     return _without_movement(find_plan(graph, target, threads, timings=timings))
 
 

@@ -21,10 +21,11 @@ from graphflow.base.errors import GraphflowError
 from graphflow.base.options import Options, kernel_folder
 from graphflow.base.target import Target
 from graphflow.base.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
+from graphflow.baselines import plan_groups
 from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
-from graphflow.flow import LayoutPlan, plan_groups
+from graphflow.flow import LayoutPlan
 from graphflow.frontends import frozen_inputs, import_model, read_model, tensor_names
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.kernels.lowering import KernelTask, LoweredKernel

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from graphflow.cost import conversion_key, definition_key, fill_key, form_key
-from graphflow.flow import CopyToTime, FormToTime, ToTime
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.layout import LOGICAL, Layout
 from graphflow.physical import Call, Placement
+from graphflow.tuning.measurement_candidates import CopyToTime, FormToTime, ToTime
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from graphflow.base.errors import SHAPES, InvalidModel, LayoutConflict
 from graphflow.base.options import Options, default_timings
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
+from graphflow.baselines import plan_groups, uniform_pins
 from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.cost import Timings, TimingTable
-from graphflow.flow import Planning, ToTime, contenders, plan_groups, regrouped, uniform_pins
+from graphflow.flow import Planning, regrouped
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
@@ -36,6 +37,7 @@ from graphflow.pipeline.compiler import WORKER_MODULES, Model, program_of, worke
 from graphflow.processes.workers import Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import check_host, default_threads, processor_of
+from graphflow.tuning.measurement_candidates import ToTime, contenders
 from graphflow.tuning.stand import PROTOCOL, Stand
 from graphflow.tuning.subjects import Subject, subjects
 from graphflow.tuning.wholes import PROTOCOL as WHOLES_PROTOCOL

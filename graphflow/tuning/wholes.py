@@ -11,9 +11,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from graphflow.base.target import Target
+from graphflow.baselines import rivals, whole_keys
 from graphflow.bench import Protocol, measure, random_inputs
 from graphflow.cost import Timing, Timings
-from graphflow.flow import Planning, cheapest, rivals, whole_keys
+from graphflow.flow import Planning, cheapest
 from graphflow.graph import OperatorGraph
 from graphflow.program import ProgramSpec
 from graphflow.runtime import Program

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from graphflow.base.target import Target
-from graphflow.flow.forms import forms_of
+from graphflow.flow import forms_of
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Alternative, memory_key
 from graphflow.layout import Family, Layout

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from graphflow.base.assumed import Assumption
 from graphflow.base.errors import LayoutConflict
-from graphflow.cost import definition_key, form_key, plan_key
-from graphflow.flow.plan import Whole
-from graphflow.flow.planner import Planning, find_plan
-from graphflow.flow.uniform import uniform_pins
+from graphflow.base.target import Target
+from graphflow.baselines.uniform import uniform_pins
+from graphflow.cost import NO_TIMINGS, Timings, definition_key, form_key, plan_key
+from graphflow.flow import LayoutPlan, Planning, Whole, cheapest, collection_deferred, find_plan
 from graphflow.graph import OperatorGraph
-from graphflow.layout import Family, families
+from graphflow.layout import Family, Layout, families
 
 IMAGE_RANK = 4
 """The rank of the tensors whose families of layouts are compared."""
@@ -71,6 +72,26 @@ def fastest(found: Planning, graph: OperatorGraph) -> Planning:
     if taken is None:
         return found
     return replace(taken, whole=Whole(family.name, seconds, timed, found.seconds))
+
+
+def plan_groups(
+    graph: OperatorGraph,
+    target: Target,
+    threads: int,
+    pins: Mapping[str, Layout | str] | None = None,
+    timings: Timings = NO_TIMINGS,
+    assume: Mapping[str, Assumption] | None = None,
+) -> tuple[OperatorGraph, LayoutPlan]:
+    """The cheapest plan found, and the graph it is a plan of; errors as of `plan_layouts`.
+
+    A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
+    """
+    with collection_deferred():
+        if pins:
+            found = find_plan(graph, target, threads, pins, timings, assume)
+        else:
+            found = fastest(cheapest(graph, target, threads, timings, assume), graph)
+        return found.graph, found.plan()
 
 
 def _decisions(found: Planning) -> Iterator[str]:

@@ -12,10 +12,15 @@ from dataclasses import dataclass
 
 from graphflow.base.target import Target
 from graphflow.cost import Timings
-from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
-from graphflow.flow.copies import Copy
-from graphflow.flow.plan import Label
-from graphflow.flow.solve import Problem, Solution
+from graphflow.flow import (
+    Candidate,
+    Candidates,
+    Copy,
+    Label,
+    Problem,
+    Solution,
+    enumerate_candidates,
+)
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Alternative, Foreign, View
 from graphflow.layout import Layout
