@@ -8,7 +8,8 @@ blocks on bound inputs, and a time is the median of the blocks' medians. Ratios 
 plan: of times, the median of the blocks' ratios. Where a greedy plan is not slower by 5 %, all are
 measured twice more, and the median of the three counts. `greedy cost` is that of the greedy plan
 itself, `cost` that of the plan which was compiled: what is converted cannot be pinned, so the
-solver may have found something better there."""
+solver may have found something better there.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from graphflow.arith import (
     terms_of,
 )
 from graphflow.base.errors import LayoutConflict
-from graphflow.layout import Layout, Owner, Region, physical_vars
+from graphflow.layout import Layout, Region, physical_vars
 from graphflow.tir import (
     Block,
     Body,
@@ -119,12 +119,8 @@ def fill_region(
     The value is a constant, or the only element of a buffer of rank 0, which becomes an input.
 
     The loops run over the boxes that the region consists of, with what they do not express as a
-    guard.  LayoutConflict for a region that is not the value's own, or a value of another dtype.
+    guard.  LayoutConflict for a value of another dtype.
     """
-    if region.owner is not Owner.OWN:
-        raise LayoutConflict(
-            f"{name}: region {region.name} is {region.owner.value}; only own regions may be written"
-        )
     if value.dtype != dtype:
         raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with a {value.dtype} value")
     dst = layout.buffer("dst", dtype)

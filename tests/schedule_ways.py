@@ -11,6 +11,7 @@ from math import prod
 
 from schedule_steps import STEPS, random_step
 from schedule_trial import MOST_PLACES, OVERCOMPUTE, Trial
+from strategies import transformed
 
 from graphflow.arith import bounds, variables
 from graphflow.layout import IndexMap, Layout
@@ -144,7 +145,7 @@ def more_terms(t: Trial) -> None:
         if t.dice.chance(0.3):
             rank = len(layout.physical_shape)
             more = IndexMap.split(rank, t.dice.between(0, rank - 1), t.dice.among((2, 4)))
-            layout = layout.transformed(more)
+            layout = transformed(layout, more)
         pad = t.number(buffer, stmt.op) if t.dice.chance(0.8) else t.pad(buffer, layout, stmt.op)
         t.step(transform_layout, buffer.name, layout, pad)
     t.step(remove_branching_through_overcompute, block.name)
@@ -173,7 +174,7 @@ def border_of_reads(t: Trial) -> None:
         if t.dice.chance(0.4):
             rank = len(layout.physical_shape)
             more = IndexMap.split(rank, t.dice.between(0, rank - 1), t.dice.among((2, 4, 8)))
-            layout = layout.transformed(more)
+            layout = transformed(layout, more)
         pad = "undef" if buffer in written else t.pad(buffer, layout, t.reduced_by(buffer))
         if layout.is_padded:
             t.step(transform_layout, buffer.name, layout, pad)

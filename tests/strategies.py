@@ -22,6 +22,7 @@ from random_kernels import (
 )
 
 from graphflow.arith import IndexExpr, Predicate, Var
+from graphflow.layout import IndexMap, Layout, smallest_box
 from graphflow.tir import DTYPES, PrimFunc
 
 __all__ = [
@@ -101,3 +102,9 @@ def input_arrays(
         with np.errstate(all="ignore"):
             arrays[buffer.name] = np.asarray(array).astype(dtype)
     return arrays
+
+
+def transformed(layout: Layout, index_map: IndexMap) -> Layout:
+    """`layout` with its physical indices sent through another map, in the smallest box."""
+    box = smallest_box(index_map, layout.physical_shape)
+    return Layout.of(layout.index_map.then(index_map), layout.logical_shape, box)

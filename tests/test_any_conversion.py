@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import SENTINEL, Native, outside, place, unplace
+from strategies import transformed
 
 import graphflow as gf
 from graphflow.base.errors import ScheduleError
@@ -49,23 +50,24 @@ def step(rng: random.Random, layout: Layout) -> Layout:
     axis, other = rng.randrange(rank), rng.randrange(rank)
     match rng.randrange(8):
         case 0 | 1:
-            return layout.transformed(IndexMap.permute(rng.sample(range(rank), rank)))
+            return transformed(layout, IndexMap.permute(rng.sample(range(rank), rank)))
         case 2:
             width, last = rng.choice([1, 2, 3, 4, 8]), rng.random() < 0.5
-            return layout.transformed(IndexMap.split(rank, axis, width, inner_last=last))
+            return transformed(layout, IndexMap.split(rank, axis, width, inner_last=last))
         case 3:
-            return layout.transformed(IndexMap.offset(rank, axis, rng.randint(1, 3)))
+            return transformed(layout, IndexMap.offset(rank, axis, rng.randint(1, 3)))
         case 4:
             amounts = [rng.randint(0, 2) for _ in box]
-            return layout.transformed(IndexMap.shift(amounts))
+            return transformed(layout, IndexMap.shift(amounts))
         case 5:
             return layout.boxed([n + rng.randint(0, 2) for n in box])
         case 6:  # every second or third place
             spread = rng.choice([2, 3])
-            return layout.transformed(
+            return transformed(
+                layout,
                 IndexMap.from_function(
                     rank, lambda *i: [spread * v if k == axis else v for k, v in enumerate(i)], box
-                )
+                ),
             )
     if axis == other:
         return layout
@@ -74,9 +76,9 @@ def step(rng: random.Random, layout: Layout) -> Layout:
             i[axis] * box[other] + i[other],
             *(v for k, v in enumerate(i) if k not in (axis, other)),
         ]
-        return layout.transformed(IndexMap.from_function(rank, flat, box))
+        return transformed(layout, IndexMap.from_function(rank, flat, box))
     skewed = lambda *i: [v + i[other] if k == axis else v for k, v in enumerate(i)]  # noqa: E731
-    return layout.transformed(IndexMap.from_function(rank, skewed, box))
+    return transformed(layout, IndexMap.from_function(rank, skewed, box))
 
 
 def made(

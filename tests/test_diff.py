@@ -51,7 +51,7 @@ def test_what_a_pin_changes() -> None:
     assert {(c.name, c.before, c.after) for c in found if c.kind == "layout"} == {
         (name, was, now) for name, (was, now) in layouts.items() if was != now
     }
-    assert Change("padding", "relu_1", "-", "pad(1) (own) = undef") in found
+    assert Change("padding", "relu_1", "-", "pad(1) = undef") in found
     assert any(c.kind == "conversion" and c.name == "relu_2" and c.before is None and c.after
                for c in found)  # fmt: skip
     assert any(c.kind == "cancelled" and c.name == "relu_1" for c in found)
@@ -113,7 +113,7 @@ def test_the_command_says_by_its_exit_code_whether_anything_differs(
     assert "relu_1" in out and "NHWC padded to 24" in out and "before" in out
     assert main(["diff", *files, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    padding = {"kind": "padding", "name": "relu_1", "before": "-", "after": "pad(1) (own) = undef"}
+    padding = {"kind": "padding", "name": "relu_1", "before": "-", "after": "pad(1) = undef"}
     assert padding in found
     assert main(["diff", files[1], files[1], "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []

@@ -22,7 +22,6 @@ from graphflow.kernels.definitions import (
 )
 from graphflow.layout import (
     Constant,
-    Equal,
     IndexMap,
     Layout,
     NoAccess,
@@ -33,7 +32,6 @@ from graphflow.layout import (
     evaluate,
     fact_of,
     output_facts,
-    required_fact,
     row_major,
 )
 from graphflow.tir import (
@@ -360,35 +358,6 @@ def test_index_values_take_the_bounds_of_their_variables():
     i = Var("i")
     expr = IndexValue(i * 2 + const(1), "float32")
     assert evaluate(expr, given_x(None), ranges={i: (0, 3)}) == Range(1.0, 7.0)
-
-
-def test_backward_from_a_demand_to_what_the_operand_must_hold():
-    zero = Equal(float32(0.0))
-    assert required_fact(RELU, X, zero) == (f32(0.0), f32(-inf))
-    plus_one = Binary("add", X, float32(1.0))
-    assert required_fact(plus_one, X, zero) == (f32(-1.0),)
-    assert required_fact(Unary("exp", X), X, zero) == (f32(-inf),)
-    assert required_fact(Unary("sigmoid", X), X, zero) == ()
-    assert required_fact(Unary("neg", X), X, zero) == (f32(-0.0),)
-    times = Binary("mul", X, float32(4.0))
-    assert required_fact(times, X, Equal(float32(6.0))) == (f32(1.5),)
-    chain = Unary("neg", Binary("sub", float32(5.0), Binary("div", X, float32(2.0))))
-    assert required_fact(chain, X, Equal(float32(3.0))) == (f32(16.0),)
-
-
-def test_an_inverted_constant_that_misses_the_bits_is_refused():
-    expr = Binary("add", X, float32(1e8))
-    assert required_fact(expr, X, Equal(float32(1.0))) == ()
-
-
-def test_the_producers_constant_is_tried_first():
-    found = required_fact(RELU, X, Equal(float32(0.0)), producer=float32(-3.0))
-    assert found[0] == f32(-3.0)
-    two_sided = Binary("add", X, Y)
-    assert required_fact(two_sided, X, Equal(float32(0.0)), given_x(f32(7.0), f32(2.0))) == (
-        f32(-2.0),
-    )
-    assert required_fact(two_sided, X, Equal(float32(0.0)), given_x(f32(7.0), Undefined())) == ()
 
 
 # Whole kernels ----------------------------------------------------------------------------------

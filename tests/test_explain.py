@@ -294,8 +294,8 @@ def pinned() -> gf.Executable:
 
 def test_a_story_has_regions_readers_and_the_proofs_between_them() -> None:
     text = pinned().explain("relu_1")
-    assert "\n  region    logical (own): " in text
-    assert "\n  region    pad(1) (own): undef" in text
+    assert "\n  region    logical: " in text
+    assert "\n  region    pad(1): undef" in text
     assert "(a pin; conv_1_node (Conv+Relu), output y, form NCHW → NHWC padded to 24)" in text
     assert "\n  pinned    to NHWC padded to 24; it costs " in text
     assert "\n  read by   conv_2_node as input 0 (x), in NHWC padded to 24; needs of the" in text

@@ -11,7 +11,6 @@ from graphflow.layout import (
     SERVES,
     Constant,
     Equal,
-    InRange,
     NoAccess,
     Range,
     Readable,
@@ -48,8 +47,6 @@ FACTS = {
 DEMANDS = {
     "none": Unused(),
     "readable": Readable(),
-    "in [+0, 1]": InRange(0.0, 1.0),
-    "in [-inf, 1]": InRange(-inf, 1.0),
     "+0": Equal(float32(0.0)),
     "-0": Equal(float32(-0.0)),
     "-inf": Equal(float32(-inf)),
@@ -57,15 +54,15 @@ DEMANDS = {
 }
 
 SERVED = {
-    "+0": {"none", "readable", "in [+0, 1]", "in [-inf, 1]", "+0"},
-    "-0": {"none", "readable", "in [-inf, 1]", "-0"},
-    "1": {"none", "readable", "in [+0, 1]", "in [-inf, 1]"},
+    "+0": {"none", "readable", "+0"},
+    "-0": {"none", "readable", "-0"},
+    "1": {"none", "readable"},
     "inf": {"none", "readable"},
-    "-inf": {"none", "readable", "in [-inf, 1]", "-inf"},
+    "-inf": {"none", "readable", "-inf"},
     "nan": {"none", "readable", "nan"},
-    "double 0": {"none", "readable", "in [+0, 1]", "in [-inf, 1]"},
-    "zeros": {"none", "readable", "in [-inf, 1]"},
-    "unit": {"none", "readable", "in [+0, 1]", "in [-inf, 1]"},
+    "double 0": {"none", "readable"},
+    "zeros": {"none", "readable"},
+    "unit": {"none", "readable"},
     "wide": {"none", "readable"},
     "undef": {"none", "readable"},
     "no access": {"none"},
@@ -78,7 +75,7 @@ def test_which_fact_serves_which_demand(fact, demand):
 
 
 def test_the_table_has_each_pair_of_classes():
-    facts, demands = (Constant, Range, Undefined, NoAccess), (Unused, Readable, InRange, Equal)
+    facts, demands = (Constant, Range, Undefined, NoAccess), (Unused, Readable, Equal)
     assert set(SERVES) == set(product(facts, demands))
 
 
@@ -152,17 +149,3 @@ def test_neutral_elements_of_reductions():
     assert reduction_demand(ReduceOp.MAX, "float32") == (Equal(float32(-inf)),)
     assert reduction_demand(ReduceOp.MIN, "float32") == (Equal(float32(inf)),)
     assert reduction_demand(ReduceOp.MAX, "int8") == (Equal(Literal(-128, "int8")),)
-
-
-def test_a_maximum_admits_zero_only_where_the_data_is_known_not_to_be_below():
-    def admits(logical):
-        found = reduction_demand(ReduceOp.MAX, "float32", logical)
-        return any(serves(f32(0.0), demand) for demand in found)
-
-    assert admits(Range(0.0, 6.0))
-    assert not admits(Range(-0.0, 6.0))
-    assert not admits(Undefined())
-    assert not admits(f32(nan))
-    lowest = reduction_demand(ReduceOp.MIN, "float32", Range(0.0, 6.0))
-    assert any(serves(f32(7.0), demand) for demand in lowest)
-    assert not any(serves(f32(5.0), demand) for demand in lowest)

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import transformed
 
 from graphflow.arith import FALSE, TRUE, constant_value, holds
 from graphflow.base.errors import LayoutConflict, ScheduleError
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.layout import (
     LOGICAL,
-    OUTSIDE,
     IndexMap,
     Layout,
-    Owner,
-    Storage,
-    Window,
     blocked,
     channels_last,
     channels_last_padded,
@@ -47,8 +44,9 @@ LAYOUTS = {
     "front": Layout.of(FRONT, (14,)),
     "both_ends": Layout.of(FRONT, (16,)),
     "strided": Layout.of(IndexMap.from_function(1, lambda i: [2 * i + 1]), (4,)),
-    "twice": Layout.of(FOURS, (14,)).transformed(
-        IndexMap.from_function(2, lambda a, b: [a, (b + 1) // 3, (b + 1) % 3])
+    "twice": transformed(
+        Layout.of(FOURS, (14,)),
+        IndexMap.from_function(2, lambda a, b: [a, (b + 1) // 3, (b + 1) % 3]),
     ),
     "two_axes": Layout.of(
         IndexMap.from_function(2, lambda i, j: [i // 4, i % 4, j // 8, j % 8]), (6, 13)
@@ -110,20 +108,6 @@ def test_regions_are_named_by_the_padded_logical_axes():
     assert [r.name for r in row_major(SHAPE).regions()] == [LOGICAL]
     with pytest.raises(KeyError, match=r"no region pad\(7\); it has logical, pad\(1\)"):
         LAYOUTS["padded"].region("pad(7)")
-
-
-def test_a_window_makes_the_rest_foreign():
-    layout, window = LAYOUTS["windowed"], Window((0, 3, 0, 0, 0), (1, 2, 2, 2, 4))
-    regions = {region.name: region for region in layout.regions(window)}
-    assert regions[OUTSIDE].owner is Owner.FOREIGN
-    assert set(regions) == {LOGICAL, OUTSIDE}
-    for place in points(layout.physical_shape):
-        assert sum(region.contains(place) for region in regions.values()) == 1
-        assert regions[OUTSIDE].contains(place) == (not 3 <= place[1] < 5)
-    with pytest.raises(LayoutConflict, match="foreign"):
-        fill_region(layout, regions[OUTSIDE], "float32", float32(0.0))
-    assert not window.overlaps(Window((0, 0, 0, 0, 0), (1, 3, 2, 2, 4)))
-    assert window.overlaps(Window((0, 0, 0, 0, 0), (1, 4, 2, 2, 4)))
 
 
 def test_the_smallest_box():
@@ -259,10 +243,6 @@ def test_families_by_rank():
         "NCHW16c",
     ]
     assert families(4, 16)[0].instantiate((1, 2, 3)) is None
-
-
-def test_storage_counts_bytes():
-    assert Storage("s", (2, 3), "float64").bytes == 48
 
 
 @pytest.mark.parametrize("channels", [1, 3, 17, 58])

@@ -160,10 +160,10 @@ def elsewhere(part: padding.Part, at: Any) -> Any:
 HOLDS = padding.Part.holds
 
 
-def swapped_neutral(op: ReduceOp, dtype: str, logical: Fact | None = None) -> tuple[Demand, ...]:
+def swapped_neutral(op: ReduceOp, dtype: str) -> tuple[Equal, ...]:
     """A sum of integers takes 1 for what changes nothing, their other reductions 0."""
     if dtype in ("float32", "float64", "bool"):
-        return reduction_demand(op, dtype, logical)
+        return reduction_demand(op, dtype)
     return (Equal(Literal(int(op is ReduceOp.ADD), dtype)),)
 
 

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from placing import interpret_physical
+from strategies import transformed
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
@@ -39,9 +40,9 @@ def random_layout(rng: random.Random, shape: tuple[int, ...]) -> Layout:
         match rng.randrange(3):
             case 0:
                 width, last = rng.choice([2, 3, 4, 8]), rng.random() < 0.5
-                layout = layout.transformed(IndexMap.split(rank, axis, width, inner_last=last))
+                layout = transformed(layout, IndexMap.split(rank, axis, width, inner_last=last))
             case 1:
-                layout = layout.transformed(IndexMap.offset(rank, axis, rng.randint(1, 3)))
+                layout = transformed(layout, IndexMap.offset(rank, axis, rng.randint(1, 3)))
             case 2:
                 box = list(layout.physical_shape)
                 box[axis] += rng.randint(1, 3)

@@ -123,7 +123,7 @@ def _compared(report: Any, name: str) -> _Compared:
 
 
 def _edge(edge: Mapping[str, Any]) -> dict[str, str]:
-    facts = (f"{r['region']} ({r['owner']}) = {r['fact']}" for r in edge["regions"])
+    facts = (f"{r['region']} = {r['fact']}" for r in edge["regions"])
     texts = {field: _text(edge[field]) for field in EDGE_FIELDS}
     return {**texts, "padding": "; ".join(facts) or "-"}
 

@@ -25,10 +25,9 @@ GRAPH_OUTPUT = "graph output"
 
 @dataclass(frozen=True, slots=True)
 class RegionFact:
-    """What is known of one region of a tensor's box, and who may write there."""
+    """What is known of one region of a tensor's box."""
 
     region: str
-    owner: str
     fact: str
 
 
@@ -166,9 +165,9 @@ def _regions(label: Label) -> Iterator[RegionFact]:
         return
     for region in label.layout.regions():
         if region.name in known:
-            yield RegionFact(region.name, region.owner.value, str(known[region.name]))
+            yield RegionFact(region.name, str(known[region.name]))
         elif region.name != LOGICAL:
-            yield RegionFact(region.name, region.owner.value, "undef")
+            yield RegionFact(region.name, "undef")
 
 
 def _readings(compiled: Compiled, name: str) -> Iterator[Reading]:

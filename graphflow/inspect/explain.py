@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from graphflow.base.decisions import microseconds, unknown_tensor
 from graphflow.flow import Pinned
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, Reading, edge_types, readers_text
-from graphflow.layout import LOGICAL, Owner
+from graphflow.layout import LOGICAL
 from graphflow.pipeline.compiler import Compiled
 
 
@@ -66,11 +66,11 @@ def cost_text(pin: Pinned) -> str:
 
 
 def _regions(edge: EdgeType) -> Iterator[str]:
-    """Each region with who may write it and what it holds, the tensor itself first."""
+    """Each region with what it holds, the tensor itself first."""
     if not any(known.region == LOGICAL for known in edge.regions):
-        yield f"  region    {LOGICAL} ({Owner.OWN.value}): the elements, of which nothing is known"
+        yield f"  region    {LOGICAL}: the elements, of which nothing is known"
     for known in edge.regions:
-        yield f"  region    {known.region} ({known.owner}): {known.fact}"
+        yield f"  region    {known.region}: {known.fact}"
 
 
 def _reading(use: Reading) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _edge(edge: EdgeType) -> dict[str, Any]:
         "layout": None if edge.layout is None else edge.layout.describe(),
         "form": edge.form,
         "regions": [
-            {"region": known.region, "owner": known.owner, "fact": known.fact}
+            {"region": known.region, "fact": known.fact}
             for known in edge.regions
         ],
         "demands": [

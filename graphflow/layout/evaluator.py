@@ -11,25 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan
+from math import isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import Predicate, Ranges, Truth, bounds
-from graphflow.base.dtypes import FLOATING
 from graphflow.layout.facts import (
     Constant,
-    Demand,
-    Equal,
     Fact,
-    InRange,
     NoAccess,
     Range,
-    Readable,
     Undefined,
-    Unused,
-    at_least_as_strong,
     dtype_limits,
-    serves,
 )
 from graphflow.layout.folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.spans import (
@@ -278,99 +270,3 @@ def _is_product(expr: Expr) -> bool:
     while isinstance(expr, Unary) and expr.op == "neg":
         expr = expr.operand
     return isinstance(expr, Binary) and expr.op == "mul"
-
-
-# Backward ---------------------------------------------------------------------------------------
-
-
-def _unknown(load: Load) -> Fact:
-    return Undefined()
-
-
-def required_fact(
-    expr: Expr,
-    load: Load,
-    wanted: Fact | Demand,
-    fact_of_load: FactOfLoad = _unknown,
-    producer: Literal | None = None,
-    decide: Decide = undecided,
-) -> tuple[Constant, ...]:
-    """Constants for `load` with which `expr` has the wanted fact, the cheapest first.
-
-    Tried are the `producer`'s own constant, 0, 1, −inf, +inf, and the constant found by undoing
-    `x + c`, `x · c`, `−x` from the wanted one; each is accepted only if evaluation gives the wanted
-    fact.  An empty tuple means that a mask is needed.
-    """
-    found: dict[Constant, None] = {}
-    for literal in _candidates(expr, load, wanted, producer, fact_of_load):
-        candidate = Constant(literal)
-
-        def facts(other: Load, candidate: Constant = candidate) -> Fact:
-            return candidate if other == load else fact_of_load(other)
-
-        if _meets(evaluate(expr, facts, decide), wanted):
-            found[candidate] = None
-    return tuple(found)
-
-
-def _meets(fact: Fact, wanted: Fact | Demand) -> bool:
-    match wanted:
-        case Constant() | Range() | Undefined() | NoAccess():
-            return at_least_as_strong(fact, wanted)
-        case Unused() | Readable() | InRange() | Equal():
-            return serves(fact, wanted)
-    assert_never(wanted)
-
-
-def _candidates(
-    expr: Expr,
-    load: Load,
-    wanted: Fact | Demand,
-    producer: Literal | None,
-    fact_of_load: FactOfLoad,
-) -> tuple[Literal, ...]:
-    values = [0, 1] if load.dtype not in FLOATING else [0.0, 1.0, -inf, inf]
-    tried = [Literal(value, load.dtype) for value in values]
-    if producer is not None and producer.dtype == load.dtype:
-        tried.insert(0, producer)
-    if isinstance(wanted, Constant | Equal):
-
-        def others(other: Load) -> Fact:
-            return Undefined() if other == load else fact_of_load(other)
-
-        undone = _undo(expr, wanted.literal, load, others)
-        if undone is not None and undone.dtype == load.dtype:
-            tried.append(undone)
-    return tuple(dict.fromkeys(tried))
-
-
-_INVERSE_OF = {"add": "sub", "sub": "add", "mul": "div", "div": "mul"}
-
-
-def _undo(expr: Expr, wanted: Literal, load: Load, fact_of_load: FactOfLoad) -> Literal | None:
-    """The value that `load`, below a chain of invertible operators, must have."""
-    match expr:
-        case Load():
-            return wanted if expr == load else None
-        case Unary(op="neg"):
-            negated = fold_unary("neg", wanted)
-            return None if negated is None else _undo(expr.operand, negated, load, fact_of_load)
-        case Binary() if expr.op in _INVERSE_OF and expr.dtype == wanted.dtype:
-            return _undo_binary(expr, wanted, load, fact_of_load)
-    return None
-
-
-def _undo_binary(
-    expr: Binary, wanted: Literal, load: Load, fact_of_load: FactOfLoad
-) -> Literal | None:
-    right, left = evaluate(expr.right, fact_of_load), evaluate(expr.left, fact_of_load)
-    if isinstance(right, Constant):
-        before = fold_binary(_INVERSE_OF[expr.op], wanted, right.literal)
-        return None if before is None else _undo(expr.left, before, load, fact_of_load)
-    if not isinstance(left, Constant):
-        return None
-    if expr.op in ("sub", "div"):
-        before = fold_binary(expr.op, left.literal, wanted)
-    else:
-        before = fold_binary(_INVERSE_OF[expr.op], wanted, left.literal)
-    return None if before is None else _undo(expr.right, before, load, fact_of_load)

@@ -98,14 +98,13 @@ class Layout(Hashed):
         names = zip(self.physical_axes, physical, strict=True)
         return substitute_in(predicate, {v: as_index(e) for v, e in names})
 
-    def regions(self, window: Window | None = None) -> tuple[Region, ...]:
+    def regions(self) -> tuple[Region, ...]:
         """The logical region, then one for each combination of padded logical axes that occurs.
 
         A point belongs to `pad(a,b)` when its logical index leaves the tensor along exactly the
-        axes a and b; to `gap` when it is the image of no index.  With a `window` of a shared
-        storage, what lies beyond it is one foreign region, and the others end at the window.
+        axes a and b; to `gap` when it is the image of no index.
         """
-        return regions_of(self.index_map, self.logical_shape, self.physical_shape, window)
+        return regions_of(self.index_map, self.logical_shape, self.physical_shape)
 
     def region(self, name: str) -> Region:
         """The region of that name; KeyError lists those there are."""
@@ -134,11 +133,6 @@ class Layout(Hashed):
         return prod(self.physical_shape) * DTYPES[dtype].itemsize
 
     # Other layouts made from this one -----------------------------------------------------------
-
-    def transformed(self, index_map: IndexMap, box: Sequence[int] | None = None) -> Layout:
-        """This layout with its physical indices sent through another map."""
-        physical = smallest_box(index_map, self.physical_shape) if box is None else tuple(box)
-        return Layout(self.index_map.then(index_map), self.logical_shape, physical)
 
     def windowed(self, offsets: Sequence[int], physical_shape: Sequence[int]) -> Layout:
         """This layout's box placed at `offsets` of a bigger storage, one a physical axis."""
