@@ -125,7 +125,7 @@ def _concat(step: Step, context: Context) -> Sequence[Item]:
 def _split(step: Step, context: Context) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
     _, shape = context.type_of(source)
-    axis = step.attribute("axis", 0) % len(shape)
+    axis = _axis(step, len(shape))
     sizes = _sizes(step, shape[axis], context)
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
@@ -147,11 +147,21 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
     return [derived(step, "Split", [source, given], rows, "split", axis=axis), *squeezes]
 
 
+def _axis(step: Step, rank: int) -> int:
+    """The axis of a split, not negative.  Raises InvalidModel where the tensor has no such axis."""
+    axis: int = step.attribute("axis", 0)
+    if not -rank <= axis < rank:
+        raise InvalidModel(f"{step}: axis {axis} of a tensor of {rank} axes")
+    return axis % rank
+
+
 def _sizes(step: Step, extent: int, context: Context) -> list[int]:
     """The extents of the parts: equal ones with a shorter last, those listed, or ones."""
     if not step.input(1):
         return [1] * extent
     split = _number(step, 1, context)
+    if split.ndim > 1:
+        raise InvalidModel(f"{step}: the sizes have {split.ndim} axes; one list is needed")
     if split.ndim:
         return [int(n) for n in split.tolist()]
     size = int(split.item())

@@ -289,6 +289,28 @@ def test_a_sequence_may_be_carried_by_a_loop():
     assert_agrees(parsed(text, three=np.array(3)), X)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "node", "message"),
+    [
+        ("float[2,3] x", "SplitToSequence <axis = 2> (x)", "axis 2 of a tensor of 2 axes"),
+        ("float[2,3] x", "SplitToSequence <axis = -3> (x)", "axis -3 of a tensor of 2 axes"),
+        ("float x", "SplitToSequence (x)", "axis 0 of a tensor of 0 axes"),
+        ("float[2,3] x", "SplitToSequence (x, sizes)", "the sizes have 2 axes"),
+    ],
+)
+def test_a_split_into_a_sequence_that_cannot_be_is_refused(inputs, node, message):
+    # ONNX's own inference has the last word only where a model has no branches.
+    branch = "{ w = Identity(x) }"
+    text = f"""g ({inputs}) => (float[n,m] y, float[n,m] v) {{
+        v = If (yes) <then_branch = a () => (float[n,m] w) {branch},
+                      else_branch = b () => (float[n,m] w) {branch}>
+        s = {node} y = SequenceAt(s, zero) }}"""
+    known = {"yes": np.array(True), "zero": np.array(0), "sizes": np.array([[1, 1]])}
+    used = {name: value for name, value in known.items() if name in text}
+    with pytest.raises(InvalidModel, match=f"SplitToSequence_1: {message}"):
+        import_model(parsed(text, **used))
+
+
 def test_what_a_sequence_does_not_tell_is_refused():
     text = """g (float[2,3] x, int64 k) => (float[n,m] y) {
         s = SequenceConstruct(x) y = SequenceAt(s, k) }"""
