@@ -3,7 +3,7 @@
 from graphflow.models.build import Builder
 from graphflow.models.light import expose, light, light_names, reseed
 from graphflow.models.names import LIGHT, ZOO_PREFIX, named
-from graphflow.models.zoo import EXPORTED, ZOO, Entry, Exported
+from graphflow.models.zoo import EXPORTED, ZOO
 
 __all__ = [
     "EXPORTED",
@@ -11,8 +11,6 @@ __all__ = [
     "ZOO",
     "ZOO_PREFIX",
     "Builder",
-    "Entry",
-    "Exported",
     "expose",
     "light",
     "light_names",

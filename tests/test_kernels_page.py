@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 from pathlib import Path
 from typing import Any
+
+from graphflow import schedule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -23,3 +26,19 @@ def test_every_block_of_the_page_runs() -> None:
         # Functions under @gf.kernel are read from their source, which Python looks up here.
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         exec(compile(source, name, "exec", dont_inherit=True), namespace)
+
+
+def test_the_page_lists_each_primitive_with_its_arguments() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = {name: re.findall(r"`(\w+)`", arguments) for name, arguments in rows}
+    functions = {
+        name: inspect.signature(value)
+        for name in schedule.__all__
+        if inspect.isfunction(value := getattr(schedule, name))
+    }
+    primitives = {
+        name: list(signature.parameters)[1:]
+        for name, signature in functions.items()
+        if signature.return_annotation == "Rewrite"
+    }
+    assert listed == primitives

@@ -163,6 +163,36 @@ def test_the_package_list_equals_the_folders_on_disk() -> None:
     assert sorted(listed) == sorted(on_disk)
 
 
+def exports(package: str) -> set[str]:
+    """The names in `__all__` of a package."""
+    for stmt in TREES[package].body:  # type: ignore[attr-defined]
+        if isinstance(stmt, ast.Assign) and ast.unparse(stmt.targets[0]) == "__all__":
+            return set(ast.literal_eval(stmt.value))
+    return set()
+
+
+def test_what_a_package_exports_is_imported_by_others() -> None:
+    trees = dict(TREES)
+    for folder in ("tests", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            trees[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {
+        (node.module, alias.name)
+        for user, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not f"{user}.".startswith(f"{node.module}.")
+        for alias in node.names
+    }
+    unused = [
+        f"{package} exports {name}, and nobody imports it"
+        for package, path in MODULES.items()
+        if path.name == "__init__.py" and package != "graphflow"
+        for name in sorted(exports(package))
+        if (package, name) not in imported
+    ]
+    assert not unused
+
+
 def test_only_bench_and_foreign_parts_import_peers() -> None:
     users = {
         part_of(module)

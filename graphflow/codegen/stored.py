@@ -17,7 +17,7 @@ from graphflow.codegen.emit_builder import Builder, Value, integer, literal
 
 MANTISSA, BIAS = 23, 127
 """Of float32."""
-SIGN_BIT, SIZE_BITS, INFINITE = 0x80000000, 0x7FFFFFFF, 0x7F800000
+SIZE_BITS, INFINITE = 0x7FFFFFFF, 0x7F800000
 
 
 @dataclass(frozen=True, slots=True)

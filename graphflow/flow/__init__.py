@@ -12,34 +12,17 @@ from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.contents import contents
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.forms import Forms, finite_inputs, forms_of, known_inputs
-from graphflow.flow.labels import accepts, label_of, padding_regions, serving
-from graphflow.flow.plan import (
-    Cancelled,
-    Choice,
-    Conversion,
-    Difference,
-    EdgePlan,
-    Label,
-    LayoutPlan,
-    Other,
-    Pinned,
-    Refused,
-    Relied,
-    Whole,
-)
+from graphflow.flow.labels import label_of, padding_regions, serving
+from graphflow.flow.plan import Conversion, Label, LayoutPlan, Other, Pinned, Whole
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.regroup import cheapest, regrouped
 from graphflow.flow.solve import Problem, Solution
 
 __all__ = [
-    "Cancelled",
     "Candidate",
     "Candidates",
-    "Choice",
     "Conversion",
     "Copy",
-    "Difference",
-    "EdgePlan",
     "Forms",
     "Label",
     "LayoutPlan",
@@ -49,11 +32,8 @@ __all__ = [
     "Pinned",
     "Planning",
     "Problem",
-    "Refused",
-    "Relied",
     "Solution",
     "Whole",
-    "accepts",
     "cheapest",
     "clashing",
     "collection_deferred",

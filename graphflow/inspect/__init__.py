@@ -3,18 +3,15 @@ differs between two reports.
 """
 
 from graphflow.inspect.diff import Change, change_table, changes, read_report
-from graphflow.inspect.edges import EdgeType, Reading, RegionFact, edge_types
+from graphflow.inspect.edges import EdgeType, edge_types
 from graphflow.inspect.explain import explain, explanations
-from graphflow.inspect.movement import Movement, movement, movement_kind
+from graphflow.inspect.movement import movement_kind
 from graphflow.inspect.report import report
 from graphflow.inspect.table import decision_table, decisions, draw_table, summary_line
 
 __all__ = [
     "Change",
     "EdgeType",
-    "Movement",
-    "Reading",
-    "RegionFact",
     "change_table",
     "changes",
     "decision_table",
@@ -23,7 +20,6 @@ __all__ = [
     "edge_types",
     "explain",
     "explanations",
-    "movement",
     "movement_kind",
     "read_report",
     "report",

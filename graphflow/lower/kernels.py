@@ -15,12 +15,11 @@ from graphflow.base.errors import VerifyError
 from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
-from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel, schedule_of
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Crossing, Placements, Recipe, Staged, crosses
 from graphflow.layout import Demand, Equal
 from graphflow.physical import Call, PhysicalGraph
 from graphflow.processes.workers import Workers
-from graphflow.schedule import Schedule
 from graphflow.tir import PrimFunc
 
 Known: TypeAlias = "Callable[[Mapping[str, KernelTask]], dict[str, LoweredKernel]]"
@@ -46,11 +45,6 @@ def kernel_task(call: Call, target: Target, symbol: str) -> KernelTask:
 def kernel_key(call: Call) -> tuple[PrimFunc, Placements, Recipe]:
     """Calls with equal keys run the same kernel; names of nodes do not matter."""
     return _anonymous(call.definition), placements_of(call), recipe_of(call)
-
-
-def scheduled(call: Call, target: Target) -> Schedule:
-    """The schedule of a call's kernel."""
-    return schedule_of(kernel_task(call, target, "kernel"))
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:

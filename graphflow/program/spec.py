@@ -127,11 +127,6 @@ class OpenTensor:
         except TypeError:
             return False
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an extent is not known."""
-        return self.shape is None or any(isinstance(extent, str) for extent in self.shape)
-
 
 @dataclass(frozen=True, slots=True)
 class GuardedOutput:

@@ -2,14 +2,13 @@
 
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.executor import BoundRun, Program
+from graphflow.runtime.executor import Program
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
 from graphflow.runtime.saved import SavedProgram, load_programs, prepared_spec, save_programs
 from graphflow.runtime.values import require_value, value_key
 
 __all__ = [
-    "BoundRun",
     "LinkedCode",
     "Processor",
     "Program",

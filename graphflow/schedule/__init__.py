@@ -13,9 +13,7 @@ from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
-    LayoutGiven,
     PadFunction,
-    PadGiven,
     PadValue,
     sequential_buffer_access,
     transform_layout,
@@ -41,10 +39,8 @@ from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
-    "LayoutGiven",
     "Marked",
     "PadFunction",
-    "PadGiven",
     "PadValue",
     "Rewrite",
     "Schedule",

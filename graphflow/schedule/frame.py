@@ -34,9 +34,6 @@ class Rewrite:
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-Primitive = Callable[Concatenate[PrimFunc, Arguments], Rewrite]
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One application of a primitive, with what permitted it."""

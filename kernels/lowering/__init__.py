@@ -4,7 +4,7 @@ This is what worker processes run: it knows no graph and no plan.
 """
 
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
-from graphflow.kernels.lowering.task import KernelTask, LoweredKernel, make_kernel, schedule_of
+from graphflow.kernels.lowering.task import KernelTask, LoweredKernel, make_kernel
 
 __all__ = [
     "KernelTask",
@@ -12,5 +12,4 @@ __all__ = [
     "make_kernel",
     "remove_assume",
     "remove_undef",
-    "schedule_of",
 ]

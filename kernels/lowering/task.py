@@ -73,7 +73,7 @@ class LoweredKernel:
 def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the last proofs."""
     with trace.timer("schedule", task.symbol):
-        schedule = schedule_of(task)
+        schedule = _schedule(task)
         func, workspace = _with_workspace(schedule.func)
         func = _with_addresses(remove_undef(remove_assume(func)))
         func = replace(func, name=task.symbol)
@@ -86,7 +86,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
 
 
-def schedule_of(task: KernelTask) -> Schedule:
+def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
     Where a step of a tile is refused, which is nobody's fault but the recipe's, the kernel is made
