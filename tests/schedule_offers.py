@@ -38,7 +38,7 @@ from graphflow.schedule import (
 )
 from graphflow.tir import FLOATS, PrimFunc, buffers_of, loops_of, parse
 
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""
 
 TEXT = {

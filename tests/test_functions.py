@@ -14,7 +14,8 @@ from texts import assert_agrees, parsed
 
 from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, import_model
-from graphflow.frontends.call import Call, Context
+from graphflow.frontends.call import Call
+from graphflow.frontends.context import Context
 from graphflow.frontends.steps import Step
 from graphflow.graph import OperatorGraph, Value, interpret_graph
 

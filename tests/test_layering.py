@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
     ("tir", "foreign", "processes"),
-    ("layout", "codegen", "program"),
+    ("layout", "codegen", "program", "cost"),
     ("schedule", "runtime"),
     ("kernels",),
-    ("graph", "cost", "validation"),
+    ("graph", "validation"),
     ("frontends", "flow", "physical"),
     ("convert", "lower", "baselines"),
     ("pipeline",),

@@ -45,7 +45,7 @@ from graphflow.schedule import (
 from graphflow.tir import PrimFunc, parse, to_text
 
 Golden = Callable[[str, str], None]
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""
 PACKED = blocked((14,), 0, 4)
 """[14] as [4, 4]: two padding elements at the end."""

@@ -561,7 +561,7 @@ def test_a_bound_run_refuses_a_second_thread() -> None:
     bound = program.bind({"n": np.int64(300_000_000)})
     other = threading.Thread(target=bound.run)
     other.start()
-    while not bound._arena._jobs[0].in_use:
+    while not bound.running:
         time.sleep(0.001)
     with pytest.raises(GraphflowError, match="another thread"):
         bound.run()
@@ -641,13 +641,15 @@ def test_a_forked_child_starts_threads_of_its_own() -> None:
 
 def test_a_child_does_not_write_into_its_parents_memory() -> None:
     done = run_script("""
+        block = zeroed_block(4096)  # of which inputs, intermediate results and constants are made
         bound = Program(increments(5, 2), 1).bind({"x": np.zeros(5, np.float32)})
         child = os.fork()
         if child == 0:
             bound.run()
-            bound._arena.staging[0][:] = 7
-            os._exit(0)
-        os.waitpid(child, 0)
+            block[:] = 7
+            os._exit(0 if (bound.outputs["y"] == 2).all() and (block == 7).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not block.any()
         bound.run()
         assert (bound.outputs["y"] == 2).all()
     """)
@@ -659,6 +661,7 @@ def test_workers_may_run_where_they_might_before(processors: int | None) -> None
     """Threads that meet on one processor are moved apart, if they may run on another at all."""
     done = run_script(f"""
         import ctypes
+        from graphflow.runtime.driver import POOL, WORKER
         from graphflow.runtime.pool import POOLS
         program = Program(increments(64, 9), 2)
         x = np.zeros(64, np.float32)
@@ -671,8 +674,11 @@ def test_workers_may_run_where_they_might_before(processors: int | None) -> None
         wanted = set(sorted(allowed)[:{processors}])
         for thread in threads: os.sched_setaffinity(thread, wanted)
         # As if the caller had been seen where the worker is, which still looks around.
-        workers = POOLS.address(2) + 640  # %Pool and %Worker in graphflow/runtime/driver_text.py
-        caller, worker = (ctypes.c_int32.from_address(workers + 24 * k + 16) for k in range(2))
+        workers = POOLS.address(2) + POOL.members["workers"].offset
+        at = WORKER.members["processor"].offset
+        caller, worker = (
+            ctypes.c_int32.from_address(workers + k * WORKER.size + at) for k in range(2)
+        )
         for _ in range(2000):
             assert (program.run({{"x": x}})["y"] == 9).all()
             caller.value = worker.value

@@ -27,7 +27,7 @@ from graphflow.schedule import (
 )
 from graphflow.tir import PrimFunc
 
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 
 
 def random_layout(rng: random.Random, shape: tuple[int, ...]) -> Layout:

@@ -37,8 +37,7 @@ from graphflow.frontends import (
 )
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Layout
-from graphflow.pipeline.compiler import WORKER_MODULES, Compiled, Model, compile_graph, model_name
-from graphflow.processes.workers import Crew
+from graphflow.pipeline.compiler import Compiled, Model, Shared, compile_graph, model_name
 from graphflow.program import OpenTensor
 
 MOST_OPENED = 1 << 30
@@ -97,7 +96,11 @@ def compile(
 
     values = fixed_values(proto, {} if input_values is None else input_values)
 
-    def build(shapes: Shapes, known: Values, crew: Crew | None = None) -> Compiled:
+    def build(
+        shapes: Shapes,
+        known: Values,
+        shared: Shared | None = None,
+    ) -> Compiled:
         return compile_graph(
             proto,
             name=name,
@@ -111,7 +114,7 @@ def compile(
             options=chosen,
             progress=progress,
             counting=counting,
-            crew=crew,
+            shared=shared,
         )
 
     given = {} if input_shapes is None else dict(input_shapes)
@@ -125,7 +128,7 @@ def compile(
     _require_runnable(proto, chosen)
     title = model_name(model) if name is None else name
     interface = _interface(proto, title, given, values, overridable)
-    made = partial(build, crew=Crew(*WORKER_MODULES))
+    made = partial(build, shared=Shared())
     return Executable(
         Specializer(made, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )

@@ -4,12 +4,13 @@
 timed to run faster.
 """
 
-from graphflow.baselines.end_to_end import plan_groups, rivals, whole_keys
+from graphflow.baselines.end_to_end import compared_families, plan_groups, rivals, whole_keys
 from graphflow.baselines.greedy import PLANNERS, greedy_pins, plan_seconds
 from graphflow.baselines.uniform import inner_values, uniform_pins
 
 __all__ = [
     "PLANNERS",
+    "compared_families",
     "greedy_pins",
     "inner_values",
     "plan_groups",

@@ -1,9 +1,10 @@
-"""Loads and stores: flattened addresses, vectors with masks, and the local buffers of a kernel.
+"""Emits loads and stores: flattened addresses, masked vectors, and the local buffers of a kernel.
 
-In: a buffer, index expressions and the mask of the lanes that run.  Out: values, and stores.  What
-always holds: no lane that is masked off reads or writes memory that others see.  Local buffers
-(scopes "register" and "scratch") have a padded last axis and slack behind, so a vector may be
-loaded whole from them and, where its idle lanes fall into the padding, stored whole.
+In: a buffer, index expressions and the mask of the active lanes.  Out: values, and stores.  What
+always holds: an inactive lane neither reads nor writes memory that the caller owns.  Local buffers
+(scopes "register" and "scratch") have a padded last axis and spare elements at their end.  A whole
+vector may therefore be loaded from them, and stored to them where the inactive lanes fall into the
+padding.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ class Memory:
                 f"buffer {buffer.name} is allocated inside a kernel in scope global; kernels own "
                 "no memory that others see: make it a parameter, or scope register or scratch"
             )
-        lanes = self.target.lanes(DTYPES[buffer.dtype].itemsize)
+        lanes = self.target.lanes(buffer.dtype)
         length = buffer.shape[-1] if buffer.shape else 1
         row = _padded(length, lanes)
         shape = (*buffer.shape[:-1], row)
         strides = Buffer(buffer.name, shape, buffer.dtype).strides[: len(buffer.shape)]
-        size = prod(shape) + SLACK_VECTORS * self.target.lanes()
+        size = prod(shape) + SLACK_VECTORS * self.target.computed_lanes("float32")
         self._local_bytes += size * DTYPES[buffer.dtype].itemsize
         if self._local_bytes > LOCAL_BYTES_LIMIT:
             raise CodegenError(
@@ -200,7 +201,7 @@ class Memory:
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
         """Whether the lanes are one element of each of successive rows that are vectors."""
-        place, most = address.place, self.target.lanes(address.place.itemsize)
+        place, most = address.place, self.target.lanes(address.place.dtype)
         return (
             place.local
             and place.dtype != "bool"

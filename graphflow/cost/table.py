@@ -32,8 +32,8 @@ from typing import Any
 from graphflow.base.errors import InvalidTimings
 from graphflow.base.target import Target
 from graphflow.base.version import VERSION
-from graphflow.cost.keys import digest
-from graphflow.cost.pricing import Timings
+from graphflow.cost.model import Timings
+from graphflow.processes.digest import text_digest
 
 FORMAT = 1
 REPAIR = "delete that line (or the file), and tune again"
@@ -55,7 +55,7 @@ class Timing:
 def host_key(target: Target, threads: int) -> str:
     """What timings depend on besides the kernel: processor, threads, and this version's code."""
     parts = (VERSION, target.cpu, target.features, target.vector_bytes, target.vector_registers)
-    return digest("\n".join(map(str, (*parts, threads))))
+    return text_digest("\n".join(map(str, (*parts, threads))))
 
 
 class TimingTable:

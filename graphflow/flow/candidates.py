@@ -9,23 +9,24 @@ padding of the inputs; a constant that some reader demands can also be written b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
-from graphflow.base.target import Target
-from graphflow.cost import NO_TIMINGS, FormPrices, Timings
+from graphflow.cost import CostModel
 from graphflow.flow.contents import contents
 from graphflow.flow.forms import forms_of, forms_with, respects, user_layouts
 from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
+from graphflow.flow.pricing import FormPrices
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.recipes import (
     Alternative,
     Padding,
+    RefusedVariant,
     Scheduled,
     Tiled,
     View,
@@ -139,22 +140,24 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All candidates by node, and all labels a value can be produced in."""
+    """All candidates by node, and all labels a value can be produced in.
+
+    `refused` are by node the forms that steps of their recipes refused.
+    """
 
     of_node: Mapping[str, tuple[Candidate, ...]]
     labels: Mapping[str, tuple[Label, ...]]
+    refused: Mapping[str, tuple[RefusedVariant, ...]] = field(default_factory=dict)
 
 
 def enumerate_candidates(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     pins: Mapping[str, Layout],
-    timings: Timings = NO_TIMINGS,
     relaxed: Set[str] = frozenset(),
     facts: Mapping[str, Fact] | None = None,
 ) -> Candidates:
-    """All candidates, nodes in topological order; prices are measured ones where `timings` has any.
+    """All candidates, nodes in topological order; priced by `cost`.
 
     `facts` are those of the values' contents, by default what follows from the graph alone.
 
@@ -163,19 +166,23 @@ def enumerate_candidates(
     Unsatisfiable where pins leave a node without any.
     """
     facts = contents(graph) if facts is None else facts
+    target = cost.target
     forms = forms_of(graph, target, facts)
     wanted = forms.demanded()
     labels: dict[str, tuple[Label, ...]] = {
         name: (label_of(row_major(graph.values[name].shape)),) for name in graph.inputs
     }
-    layouts = user_layouts(forms, pins, target)
+    layouts = user_layouts(graph, forms, pins, target)
     found: dict[str, tuple[Candidate, ...]] = {}
+    refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in graph.nodes:
         if node.name not in forms.of_node:
             continue
         candidates: dict[object, Candidate] = {}
-        options = forms_with(graph, node, forms, labels, pins, layouts, target, facts)
-        prices = FormPrices(node.func, options, wanted, target, threads, timings)
+        options, refused[node.name] = forms_with(
+            graph, node, forms, labels, pins, layouts, target, facts
+        )
+        prices = FormPrices(node.func, options, wanted, cost)
         reads = _reads(graph, node)
         dtype = node.func.outputs[0].dtype
         writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))
@@ -199,7 +206,7 @@ def enumerate_candidates(
         for value in node.outputs:
             given = [label for c in found[node.name] for v, label in c.gives if v == value]
             labels[value] = tuple({label_key(label): label for label in given}.values())
-    return Candidates(found, labels)
+    return Candidates(found, labels, refused)
 
 
 Read: TypeAlias = tuple[int, str, str]

@@ -21,6 +21,7 @@ from graphflow.kernels.recipes import (
     Known,
     MemoryKey,
     Offers,
+    RefusedVariant,
     Scheduled,
     Staged,
     alternatives,
@@ -29,6 +30,7 @@ from graphflow.kernels.recipes import (
     lifted,
     memory_key,
     placed_form,
+    refused_variants,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
 from graphflow.schedule import is_marked
@@ -139,17 +141,20 @@ UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
 """Layouts of no family that a user pinned or scheduled for, by shape and memory."""
 
 
-def user_layouts(forms: Forms, pins: Mapping[str, Layout], target: Target) -> UserLayouts:
-    """The layouts of no family that are pinned, or that a user's kernel has."""
-    wanted = list(pins.values())
-    for options in forms.of_node.values():
+def user_layouts(
+    graph: OperatorGraph, forms: Forms, pins: Mapping[str, Layout], target: Target
+) -> UserLayouts:
+    """The layouts of no family of their tensors that are pinned, or that a user's kernel has."""
+    wanted = [(layout, graph.values[name].dtype) for name, layout in pins.items()]
+    for node, options in forms.of_node.items():
         for form in options:
             if isinstance(form.recipe, Scheduled):
-                wanted += form.layouts.values()
+                func = graph.node(node).func
+                wanted += [(layout, func.param(n).dtype) for n, layout in form.layouts.items()]
     found: dict[tuple[int, ...], dict[MemoryKey, Layout]] = {}
-    for layout in wanted:
+    for layout, dtype in wanted:
         key = memory_key(layout)
-        if key not in _of_families(layout.logical_shape, target):
+        if key not in _of_families(layout.logical_shape, dtype, target):
             found.setdefault(layout.logical_shape, {}).setdefault(key, layout)
     return found
 
@@ -163,14 +168,24 @@ def forms_with(
     layouts: UserLayouts,
     target: Target,
     facts: Mapping[str, Fact],
-) -> tuple[Alternative, ...]:
-    """The alternatives of a node whose inputs can be had under these labels."""
+) -> tuple[tuple[Alternative, ...], tuple[RefusedVariant, ...]]:
+    """The alternatives of a node whose inputs can be had under these labels, and those refused."""
     options = forms.of_node[node.name]
     offered = _offers(graph, node, labels, layouts, target)
     if offered:
         options = _alternatives(graph, node, target, facts, offered)
-    options += _in_user_layouts(graph, node, labels, pins, layouts, target)
-    return options + _as_pinned(node, options, pins, target)
+    in_layouts = _in_user_layouts(graph, node, labels, pins, layouts, target)
+    options += _made(in_layouts)
+    pinned = _as_pinned(node, options, pins, target)
+    refused = [form for form in (*in_layouts, *pinned) if isinstance(form, RefusedVariant)]
+    if not node.only_offered:
+        constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
+        refused += refused_variants(node.func, constants, target, known, offered)
+    return options + _made(pinned), tuple(dict.fromkeys(refused))
+
+
+def _made(found: tuple[Alternative | RefusedVariant, ...]) -> tuple[Alternative, ...]:
+    return tuple(form for form in found if isinstance(form, Alternative))
 
 
 def _in_user_layouts(
@@ -180,7 +195,7 @@ def _in_user_layouts(
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
-) -> tuple[Alternative, ...]:
+) -> tuple[Alternative | RefusedVariant, ...]:
     """Forms that write a user's layout, or read one that an input has or is pinned to."""
     if node.only_offered or not layouts:
         return ()
@@ -225,7 +240,7 @@ def _as_pinned(
     options: tuple[Alternative, ...],
     pins: Mapping[str, Layout],
     target: Target,
-) -> tuple[Alternative, ...]:
+) -> tuple[Alternative | RefusedVariant, ...]:
     """The form made stage by stage with its pinned parameters as they are pinned.
 
     Nothing where one of the `options` meets the pins already.  Nor where pins are at odds and the
@@ -262,7 +277,9 @@ def _offers(
     found: dict[str, tuple[Layout, ...]] = {}
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if not graph.is_constant(value):
-            usual = _of_families(buffer.shape, target) | set(layouts.get(buffer.shape, ()))
+            usual = _of_families(buffer.shape, buffer.dtype, target) | set(
+                layouts.get(buffer.shape, ())
+            )
             given = {memory_key(label.layout): label.layout for label in labels[value]}
             unusual = tuple(layout for key, layout in given.items() if key not in usual)
             if unusual:
@@ -271,8 +288,9 @@ def _offers(
 
 
 @lru_cache(maxsize=4096)
-def _of_families(shape: tuple[int, ...], target: Target) -> frozenset[MemoryKey]:
-    made = (family.instantiate(shape) for family in families(len(shape), target.lanes()))
+def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozenset[MemoryKey]:
+    usual = families(len(shape), target.computed_lanes(dtype))
+    made = (family.instantiate(shape) for family in usual)
     return frozenset(memory_key(layout) for layout in made if layout is not None)
 
 

@@ -10,33 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphflow.base.assumed import Assumption
-from graphflow.base.target import Target
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import CostModel
 from graphflow.flow.planner import Planning, find_plan
 from graphflow.graph import OperatorGraph, read_through
 
 
 def cheapest(
-    graph: OperatorGraph,
-    target: Target,
-    threads: int,
-    timings: Timings = NO_TIMINGS,
-    assume: Mapping[str, Assumption] | None = None,
+    graph: OperatorGraph, cost: CostModel, assume: Mapping[str, Assumption] | None = None
 ) -> Planning:
     """The plan whose parts take least, of the graph or of what reads through its movement."""
-    found = find_plan(graph, target, threads, None, timings, assume)
+    found = find_plan(graph, cost, None, assume)
     other = _without_movement(found)
     if other is None:
         return found
-    through = find_plan(other, target, threads, None, timings, assume)
+    through = find_plan(other, cost, None, assume)
     return through if through.seconds < found.seconds else found
 
 
-def regrouped(
-    graph: OperatorGraph, target: Target, threads: int, timings: Timings
-) -> OperatorGraph | None:
+def regrouped(graph: OperatorGraph, cost: CostModel) -> OperatorGraph | None:
     """The other graph that `cheapest` makes a plan of; None where there is nothing to change."""
-    return _without_movement(find_plan(graph, target, threads, timings=timings))
+    return _without_movement(find_plan(graph, cost))
 
 
 def _without_movement(found: Planning) -> OperatorGraph | None:

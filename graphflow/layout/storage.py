@@ -1,4 +1,4 @@
-"""The regions of a physical box, and windows: boxes inside bigger ones.
+"""The regions of a physical box, and windows: boxes inside larger ones.
 
 In: predicates over the physical variables p0, p1 ….  Out: named regions.  What always holds: the
 regions of one box are disjoint and cover it.

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from graphflow.base.target import Target
-from graphflow.base.trace import Trace
 from graphflow.graph import Node, OperatorGraph, Value
-from graphflow.kernels.lowering import LoweredKernel
-from graphflow.lower.kernels import Known, lower_kernels
+from graphflow.kernels.lowering import LoweredKernel, make_here
+from graphflow.lower.kernels import Maker, lower_kernels
 from graphflow.lower.memory import pack, plan_arena
 from graphflow.physical import Call, PhysicalGraph
-from graphflow.processes.workers import Workers
 from graphflow.program import (
     BufferRef,
     GuardedOutput,
@@ -60,15 +58,9 @@ class Lowered:
         return f"{symbol} ({', '.join(names)}{more}; {made})"
 
 
-def lower(
-    physical: PhysicalGraph,
-    target: Target,
-    trace: Trace | None = None,
-    workers: Workers | None = None,
-    known: Known | None = None,
-) -> Lowered:
-    """Kernels, memory and steps of a physical graph; `known` has kernels made before."""
-    kernels, symbols = lower_kernels(physical, target, trace, workers, known)
+def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> Lowered:
+    """Kernels, memory and steps of a physical graph; `make` makes the kernels."""
+    kernels, symbols = lower_kernels(physical, target, make)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
     touched: list[list[str]] = []

@@ -1,9 +1,10 @@
-"""The native tables that the driver walks, and the memory of one run.
+"""The native step tables that the driver executes, and the memory of one run.
 
-A `StepTable` is made once for each stretch of a program and shared by all its runs: steps, the
-pointers of their buffers as far as they are known, and where the rest belongs.  An `Arena` is what
-a single run owns: intermediate memory, staging copies of inputs, its own pointers and native jobs.
-What always holds: a table and an arena keep alive everything their addresses point to.
+A `StepTable` is made once for each native phase of a program and shared by all runs.  It holds the
+steps, the pointers of their buffers as far as they are known, and where the others are to be
+written.  An `Arena` belongs to a single run at a time: intermediate memory, staging copies of
+inputs, its own copy of the pointers, and native jobs.  What always holds: a table and an arena keep
+alive everything that their addresses point to.
 """
 
 from __future__ import annotations
@@ -17,33 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, Step
-from graphflow.runtime.driver import Job
+from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 from graphflow.runtime.memory import address_of, zeroed_block
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
 
-PAUSED = 2
-"""State of a job between two native calls of one run."""
-
 FLUSH_DENORMALS = 0x8040
 """Bits of the x86 control word: results and operands that are denormal count as zero."""
+
+_STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
     """Steps as the driver reads them.
 
-    `steps` is int64 [n, 5]: kernel, index of its first pointer, extent, threads that take part,
-    barrier behind it.  `pointers` holds addresses, but offsets at `arena_slots`; `patches` is
-    int64 [m, 3]: slot, which graph input or (behind the inputs) output belongs there, and how many
-    bytes behind its beginning.
+    `steps` and `patches` are tables of the driver's structs STEP and PATCH; the `source` of a
+    patch counts the graph's inputs, then its outputs.  `pointers` holds the address of each
+    parameter of each step, but at `arena_slots` its offset in the arena, and 0 where a patch
+    belongs.
     """
 
-    steps: NDArray[np.int64]
+    steps: NDArray[np.void]
     pointers: NDArray[np.int64]
     arena_slots: NDArray[np.int64]
-    patches: NDArray[np.int64]
+    patches: NDArray[np.void]
     parallel: bool
 
 
@@ -56,10 +56,11 @@ def step_table(
 ) -> StepTable:
     """The table of a stretch for that many threads and graph inputs; empty steps are left out."""
     steps = tuple(step for step in steps if step.extent)
-    rows = np.zeros((len(steps), 5), np.int64)
+    rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
     for row, step in zip(rows, steps, strict=True):
-        row[:4] = addresses[step.symbol], len(pointers), step.extent, step.workers(threads)
+        row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
+        row["extent"], row["threads"] = step.extent, step.workers(threads)
         for ref in step.buffers:
             slot, value = len(pointers), 0
             match ref.space:
@@ -73,14 +74,14 @@ def step_table(
                 case "output":
                     patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
-    shared = rows[:, 3] > 1
+    shared = rows["threads"] > 1
     # Steps of the caller alone follow each other without meeting the workers.
-    rows[:-1, 4] = shared[:-1] | shared[1:]
+    rows["barrier"][:-1] = shared[:-1] | shared[1:]
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),
         arena_slots=np.array(arena_slots, np.int64),
-        patches=np.array(patches, np.int64).reshape(-1, 3),
+        patches=np.array(patches, _PATCH),
         parallel=bool(shared.any()),
     )
 
@@ -96,22 +97,28 @@ class Arena:
     __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
 
     def __init__(
-        self, spec: ProgramSpec, tables: Sequence[StepTable], flush_denormals: bool
+        self,
+        spec: ProgramSpec,
+        tables: Sequence[StepTable],
+        flush_denormals: bool,
+        patience_ns: int = PATIENCE_NS,
     ) -> None:
         memory = zeroed_block(spec.arena_bytes)
         self._base, self._inputs = address_of(memory), len(spec.inputs)
         self.staging = _staging(spec)
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        made = [self._job(table, flush_denormals) for table in tables]
+        made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, _ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep = (memory, made, tables)
 
-    def _job(self, table: StepTable, flush_denormals: bool) -> tuple[Job, NDArray[np.int64]]:
+    def _job(
+        self, table: StepTable, flush_denormals: bool, patience_ns: int
+    ) -> tuple[Any, NDArray[np.int64]]:
         """The job of a table, and the pointers that it refers to."""
         pointers = table.pointers.copy()
         pointers[table.arena_slots] += self._base
-        job = Job(
+        job = _JOB(
             parallel=table.parallel,
             steps=address_of(table.steps),
             step_count=len(table.steps),
@@ -120,7 +127,7 @@ class Arena:
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
-            patience_ns=PATIENCE_NS,
+            patience_ns=patience_ns,
         )
         return job, pointers
 
@@ -139,8 +146,8 @@ class Arena:
     def abandon(self) -> None:
         """Give up a paused run, so that the next one may begin; nothing else is changed."""
         for job in self._jobs:
-            if job.in_use == PAUSED:
-                job.in_use = 0
+            if job.state == JOB_PAUSED:
+                job.state = JOB_FREE
 
 
 def _staging(spec: ProgramSpec) -> list[NDArray[Any]]:

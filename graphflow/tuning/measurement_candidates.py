@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphflow.base.target import Target
-from graphflow.cost import Timings
+from graphflow.cost import CostModel
 from graphflow.flow import (
     Candidate,
     Candidates,
@@ -72,14 +71,12 @@ class Contenders:
 
 def contenders(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
-    timings: Timings,
+    cost: CostModel,
     pins: Mapping[str, Layout] | None = None,
 ) -> Contenders:
     """See the module's text; LayoutConflict where pins leave no plan."""
-    candidates = enumerate_candidates(graph, target, threads, pins or {}, timings)
-    problem = Problem(graph, candidates, target, threads, timings=timings)
+    candidates = enumerate_candidates(graph, cost, pins or {})
+    problem = Problem(graph, candidates, cost)
     best = problem.best
     decisive = tuple(_of_plan(graph, candidates, best))
     near: list[ToTime] = []

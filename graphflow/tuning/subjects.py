@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphflow.cost import conversion_key, definition_key, fill_key, form_key
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
+from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, form_key
 from graphflow.layout import LOGICAL, Layout
 from graphflow.physical import Call, Placement
 from graphflow.tuning.measurement_candidates import CopyToTime, FormToTime, ToTime

@@ -10,10 +10,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from graphflow.base.target import Target
 from graphflow.baselines import rivals, whole_keys
 from graphflow.bench import Protocol, measure, random_inputs
-from graphflow.cost import Timing, Timings
+from graphflow.cost import CostModel, Timing
 from graphflow.flow import Planning, cheapest
 from graphflow.graph import OperatorGraph
 from graphflow.program import ProgramSpec
@@ -27,11 +26,9 @@ REFERENCE = ""
 OWN = "the plan whose parts take least"
 
 
-def compared(
-    graph: OperatorGraph, target: Target, threads: int, timings: Timings
-) -> dict[str, tuple[str, Planning]]:
+def compared(graph: OperatorGraph, cost: CostModel) -> dict[str, tuple[str, Planning]]:
     """By key, what to call them and the plans to compare: the one whose parts take least first."""
-    found = cheapest(graph, target, threads, timings)
+    found = cheapest(graph, cost)
     own, others = whole_keys(found)
     plans = {own: (OWN, found)}
     for family, planned in rivals(found, graph):

@@ -7,16 +7,18 @@ process they are made.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphflow.arith import TRUE, Image, Proof, Verdict, images_cover, variables
 from graphflow.base.errors import ScheduleError, VerifyError
+from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
 from graphflow.kernels.recipes import Placements, Recipe, Staged, Tiled, build
 from graphflow.layout import LOGICAL, Layout
-from graphflow.schedule import Rewrite, Schedule, require_in_bounds
+from graphflow.schedule import Refusal, Rewrite, Schedule, require_in_bounds
 from graphflow.tir import (
     EXPANDED,
     Access,
@@ -86,6 +88,12 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
 
 
+def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+    """The kernels of tasks, made in this process."""
+    trace = Trace(Options())
+    return {symbol: make_kernel(task, trace) for symbol, task in tasks.items()}
+
+
 def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
@@ -98,10 +106,11 @@ def _schedule(task: KernelTask) -> Schedule:
     except ScheduleError as refusal:
         if not isinstance(task.recipe, Tiled) or task.claimed is not None:
             raise
-        reason = str(refusal).partition("\nin\n")[0]
+        reason = Refusal.of(refusal)
         made = build(task.definition, task.placements, Staged(), task.target)
-        first = Schedule.of(task.definition).apply(instead_of_tile, reason)
-        return replace(made, steps=(*first.steps, *made.steps))
+        first = Schedule.of(task.definition).apply(instead_of_tile, str(reason))
+        steps, refusals = (*first.steps, *made.steps), (reason, *made.refusals)
+        return replace(made, steps=steps, refusals=refusals)
 
 
 def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:

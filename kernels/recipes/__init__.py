@@ -7,18 +7,26 @@ from graphflow.kernels.recipes.alternative import (
     Link,
     Padding,
     Recipe,
+    RefusedVariant,
     Scheduled,
     Staged,
     Tiled,
     View,
-    Work,
 )
-from graphflow.kernels.recipes.alternatives import alternatives
+from graphflow.kernels.recipes.alternatives import alternatives, refused_variants
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms, placed_form
 from graphflow.kernels.recipes.halo import asked_of
+from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, form_key
 from graphflow.kernels.recipes.known import NOTHING, Known
-from graphflow.kernels.recipes.movement import MemoryKey, crosses, memory_key, run_of
+from graphflow.kernels.recipes.movement import (
+    MemoryKey,
+    crosses,
+    memory_key,
+    moved_bytes,
+    rewriting_of,
+    run_of,
+)
 from graphflow.kernels.recipes.placing import Offers
 from graphflow.kernels.recipes.scheduled import left_facts, lifted
 
@@ -34,19 +42,26 @@ __all__ = [
     "Padding",
     "Placements",
     "Recipe",
+    "RefusedVariant",
     "Scheduled",
     "Staged",
     "Tiled",
     "View",
-    "Work",
     "alternatives",
     "asked_of",
     "build",
+    "conversion_key",
     "crosses",
+    "definition_key",
+    "fill_key",
+    "form_key",
     "given_forms",
     "left_facts",
     "lifted",
     "memory_key",
+    "moved_bytes",
     "placed_form",
+    "refused_variants",
+    "rewriting_of",
     "run_of",
 ]

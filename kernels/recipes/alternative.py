@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from graphflow.kernels.recipes.tile import Tiling
+from graphflow.cost import Tiling, Work
 from graphflow.layout import Demand, Layout
+from graphflow.schedule import Refusal
 from graphflow.tir import PrimFunc
 
 
@@ -104,18 +105,11 @@ Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a form costs, in units that a machine turns into time.
+class RefusedVariant:
+    """A form that a kernel does not have: what it would have been, and why it cannot be made."""
 
-    `flops` is logical work, `cycles` the estimate of one core's issue slots for all of it, `rows`
-    how many pieces threads can share, `read` and `written` bytes of memory touched once.
-    """
-
-    flops: float
-    cycles: float
-    rows: int
-    read: int
-    written: int
+    form: str
+    reason: Refusal
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ the claims against what analysis finds in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -18,13 +18,14 @@ from graphflow.arith import (
     terms_of,
 )
 from graphflow.base.target import Target
+from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Foreign,
     Padding,
+    RefusedVariant,
     Staged,
     View,
-    Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.known import NOTHING, Known
@@ -37,9 +38,16 @@ from graphflow.kernels.recipes.placing import (
     Offers,
     channel_order,
 )
-from graphflow.kernels.recipes.roles import Roles, iterations, multiply_adds, operations, roles_of
+from graphflow.kernels.recipes.roles import (
+    Roles,
+    iterations,
+    multiply_adds,
+    operations,
+    refused_roles,
+    roles_of,
+)
 from graphflow.kernels.recipes.rows import along_rows
-from graphflow.kernels.recipes.tiled import SCALAR_CYCLES, tiled_form, touched
+from graphflow.kernels.recipes.tiled import tiled_form, touched
 from graphflow.layout import (
     Demand,
     Family,
@@ -51,14 +59,7 @@ from graphflow.layout import (
 )
 from graphflow.tir import Load, PrimFunc, Store, moves_of
 
-MASKING = 1.05
-"""How much longer a reduction takes that stops at the logical extent of a padded axis."""
 
-MOVE_CYCLES = 2.0
-"""Cycles to load and store one element by itself."""
-
-
-@lru_cache(maxsize=4096)
 def alternatives(
     definition: PrimFunc,
     constants: frozenset[str],
@@ -71,17 +72,46 @@ def alternatives(
 
     Besides the layouts of families, inputs are read in those that are `offered`.
     """
+    return _variants(definition, constants, target, known, offered)[0]
+
+
+def refused_variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: Known = NOTHING,
+    offered: Offers = (),
+) -> tuple[RefusedVariant, ...]:
+    """The forms that `alternatives` does not give for the same arguments, as a step refused them.
+
+    Forms that do not apply to such a kernel, as tiles of one that moves elements, are not listed.
+    """
+    return _variants(definition, constants, target, known, offered)[1]
+
+
+@lru_cache(maxsize=4096)
+def _variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: Known,
+    offered: Offers,
+) -> tuple[tuple[Alternative, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
-        return (foreign_form(definition),)
+        return (foreign_form(definition),), ()
     roles = _tileable(definition)
+    reason = refused_roles(definition)
+    refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # With the very arguments of whoever asks for these alone, or they are made once more.
         forms = [*alternatives(definition, constants, target, known, ())]
-        forms += offered_views(definition, target, dict(offered))
+        refused += refused_variants(definition, constants, target, known, ())
+        _sort_out(offered_views(definition, target, dict(offered)), forms, refused)
         if roles is not None:
             forms += _as_offered(definition, roles, constants, target, offered)
     else:
-        forms = [*view_forms(definition, target)]
+        forms = []
+        _sort_out(view_forms(definition, target), forms, refused)
         if roles is None:
             forms.append(plain_form(definition))
             forms += _moved(definition, target)
@@ -92,7 +122,20 @@ def alternatives(
         kind = isinstance(form.recipe, View) and form.recipe.outward
         claims = (type(form.recipe), kind, tuple(form.layouts.items()), tuple(form.demands.items()))
         distinct.setdefault(claims, form)
-    return tuple(distinct.values())
+    return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _sort_out(
+    found: Iterable[Alternative | RefusedVariant],
+    forms: list[Alternative],
+    refused: list[RefusedVariant],
+) -> None:
+    """Appends each of what was found to the list of its kind."""
+    for item in found:
+        if isinstance(item, RefusedVariant):
+            refused.append(item)
+        else:
+            forms.append(item)
 
 
 @lru_cache(maxsize=4096)
@@ -121,7 +164,7 @@ def plain_form(definition: PrimFunc, placed: Mapping[str, Layout] | None = None)
     """The form made stage by stage, its parameters row-major where `placed` names no layout."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
-    cycles = operations(definition) * SCALAR_CYCLES
+    cycles = operation_cycles(operations(definition))
     work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition.params, layouts))
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
@@ -141,8 +184,8 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
     moves = moves_of(definition)
     if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
         return
-    rank = len(definition.outputs[0].shape)
-    others = families(rank, target.lanes())[1:]
+    rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
+    others = families(rank, target.computed_lanes(dtype))[1:]
     for out, data in product(others, others):
         layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
                    if len(b.shape) == rank}  # fmt: skip
@@ -151,7 +194,7 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
         if len(placed) < len(definition.params):
             continue
         cycles = sum(
-            iterations(domain.axes) * _move_cycles(store, load, placed, target)
+            move_cycles(iterations(domain.axes), _adjacent(store, load, placed), dtype, target)
             for store, load, domain in moves
         )
         shape = definition.outputs[0].shape
@@ -164,13 +207,13 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
         yield Alternative(name, placed, frozenset(), {}, padding, Staged(), work, False)
 
 
-def _move_cycles(store: Store, load: Load, layouts: Mapping[str, Layout], target: Target) -> float:
-    """Cycles for one element: less where both sides lie in the order in which they are walked."""
+def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
+    """Whether both sides lie in the order in which they are walked."""
     steps = []
     for access in (store, load):
         flat = flat_offset(layouts[access.buffer.name], access.indices)
         steps.append({atom for atom, k in terms_of(flat)[0] if k == 1 and isinstance(atom, Var)})
-    return MOVE_CYCLES / target.lanes() if steps[0] & steps[1] else MOVE_CYCLES
+    return bool(steps[0] & steps[1])
 
 
 def _tiled(
@@ -181,9 +224,13 @@ def _tiled(
     known: Known,
 ) -> Iterator[Alternative]:
     rank = len(roles.output.shape)
-    choices = families(rank, target.lanes())
+    lanes = target.computed_lanes(roles.output.dtype)
+    choices = families(rank, lanes)
     wider = {len(b.shape) for b in definition.inputs if loses_axes(roles, b)}
-    others = (f for r in sorted(wider) for f in families(r, target.lanes()))
+    others = [f for r in sorted(wider) for f in families(r, lanes)]
+    # Narrower data may lie in blocks that hold several of the output's vectors.
+    widths = {target.computed_lanes(b.dtype) for b in definition.inputs}
+    others += [f for n in sorted(widths) if n > lanes for f in families(rank, n)]
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
@@ -210,7 +257,8 @@ def _as_offered(
     """Forms that read an operand as it is offered, and write the layout of a family or that one."""
     for name, layouts in offered:
         for layout in layouts:
-            outs: list[Family | Like] = list(families(len(roles.output.shape), target.lanes()))
+            lanes = target.computed_lanes(roles.output.dtype)
+            outs: list[Family | Like] = list(families(len(roles.output.shape), lanes))
             if channel_order(layout) is not None:
                 outs.append(Like(layout))
             for out in outs:
@@ -230,7 +278,7 @@ def _with_demands(form: Alternative, roles: Roles) -> Iterator[Alternative]:
     if not padded:
         yield form
         return
-    masked = replace(form.work, cycles=form.work.cycles * MASKING)
+    masked = replace(form.work, cycles=form.work.cycles * MASKED_REDUCTION)
     yield replace(form, work=masked)
     demands: dict[str, Demand] = {}
     for name in padded:

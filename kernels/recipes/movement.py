@@ -27,7 +27,14 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View, Work
+from graphflow.cost import NO_WORK, Rewriting
+from graphflow.kernels.recipes.alternative import (
+    Alternative,
+    Link,
+    Padding,
+    RefusedVariant,
+    View,
+)
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.layout import (
     Family,
@@ -38,12 +45,11 @@ from graphflow.layout import (
     logical_vars,
     row_major,
 )
+from graphflow.schedule import Refusal
 from graphflow.tir import DTYPES, Buffer, Load, Move, PrimFunc, Store, moves_of
 
 LEAST_ACROSS = 3
 """With fewer elements next to each other in the source, a block would hold mostly nothing."""
-
-FREE = Work(0.0, 0.0, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,19 @@ def crosses(source: Layout, target: Layout, dtype: str) -> bool:
     return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
 
 
+def rewriting_of(source: Layout, target: Layout, dtype: str) -> Rewriting:
+    """What a conversion of a tensor from `source` to `target` does."""
+    run = run_of(source, target)
+    across = run.across if crosses(source, target, dtype) else 0
+    elements = prod(target.logical_shape)
+    return Rewriting(elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype))
+
+
+def moved_bytes(target: Layout, dtype: str) -> int:
+    """Bytes that a conversion to `target` reads and writes together."""
+    return (prod(target.physical_shape) + prod(target.logical_shape)) * DTYPES[dtype].itemsize
+
+
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
     """The position in memory, in elements, of a logical index."""
     # Layouts are equal where their maps agree on the shape; the expression is that of this map.
@@ -153,7 +172,7 @@ def memory_key(layout: Layout) -> MemoryKey:
     return simplify(flat_offset(layout, names), ranges), size
 
 
-def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
+def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative | RefusedVariant]:
     """The forms in which nothing moves: inputs lie inside the output, or the output in its input.
 
     Both are in layouts of one family, or the output is the memory of the only input under another
@@ -169,7 +188,7 @@ def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
 
 def offered_views(
     definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
-) -> Iterator[Alternative]:
+) -> Iterator[Alternative | RefusedVariant]:
     """The forms in which the output is the memory of the only input, as that is `offered`."""
     moves = _views_of(definition)
     if len(moves) == 1:
@@ -250,7 +269,7 @@ def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Itera
 
 def _renamed(
     store: Store, load: Load, domain: Domain, layouts: Iterable[Layout], target: Target
-) -> Iterator[Alternative]:
+) -> Iterator[Alternative | RefusedVariant]:
     """The output as what it is in the memory of the input; a part of that is no whole for it."""
     source, output = load.buffer, store.buffer
     if domain.where != TRUE or iterations(domain.axes) != output.size:
@@ -259,8 +278,12 @@ def _renamed(
         read = None if given.is_padded else _read_as(given, store, load)
         if read is None:
             continue
+        if isinstance(read, Refusal):
+            yield RefusedVariant(f"view of {given.describe()}", read)
+            continue
         if source.size == output.size:
-            part, link = _common(_joined(read), target), Link(source.name, None, 0)
+            part = _common(_joined(read), output.dtype, target)
+            link = Link(source.name, None, 0)
             placed = {output.name: part, source.name: given}
             yield _view(placed, f"view in {part.describe()}", View((link,)))
         else:
@@ -270,7 +293,7 @@ def _renamed(
 
 
 def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
-    for family in families(len(buffer.shape), target.lanes()):
+    for family in families(len(buffer.shape), target.computed_lanes(buffer.dtype)):
         layout = family.instantiate(buffer.shape)
         if layout is not None and not layout.is_padded:
             yield family, layout
@@ -282,12 +305,14 @@ def _alike(family: Family, buffer: Buffer) -> Layout:
 
 
 def _view(layouts: dict[str, Layout], name: str, view: View) -> Alternative:
-    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, FREE, True)
+    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, NO_WORK, True)
 
 
-def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
-    """The layout of the stored buffer in the memory of the loaded one; None where it has no name
-    for each of its places."""
+def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
+    """The layout of the stored buffer in the memory of the loaded one.
+
+    None where it has no name for each of its places, the reason where no such map has an inverse.
+    """
     axes = dict(zip(store.indices, logical_vars(len(store.indices)), strict=True))
     if len(axes) != len(store.indices) or not all(isinstance(e, Var) for e in store.indices):
         return None
@@ -302,8 +327,8 @@ def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
     try:
         index_map = IndexMap.from_function(len(shape), place, shape)
         return Layout.of(index_map, shape, part.physical_shape)
-    except ScheduleError:
-        return None
+    except ScheduleError as error:
+        return Refusal.of(error)
 
 
 def _joined(layout: Layout) -> Layout:
@@ -325,9 +350,9 @@ def _joined(layout: Layout) -> Layout:
     return Layout.of(IndexMap.from_function(len(shape), lambda *_: outputs, shape), shape, box)
 
 
-def _common(layout: Layout, target: Target) -> Layout:
+def _common(layout: Layout, dtype: str, target: Target) -> Layout:
     """The layout of a family that is the same memory, where there is one."""
-    for family in families(len(layout.logical_shape), target.lanes()):
+    for family in families(len(layout.logical_shape), target.computed_lanes(dtype)):
         named = family.instantiate(layout.logical_shape)
         if named is not None and memory_key(named) == memory_key(layout):
             return named
