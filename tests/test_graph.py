@@ -22,12 +22,11 @@ from graphflow.graph import (
     fuse,
     interpret_graph,
     is_identity,
-    only_moves,
     reads_in_place,
 )
 from graphflow.kernels import definitions as d
 from graphflow.models import Builder
-from graphflow.tir import Allocate, Block, buffers_of, loops_of, verify, walk
+from graphflow.tir import Allocate, Block, buffers_of, loops_of, only_moves, verify, walk
 
 
 def graph_of(*inputs: tuple[str, tuple[int, ...]]) -> OperatorGraph:

@@ -15,7 +15,6 @@ from native import Native
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.cost import operation_cycles
 from graphflow.graph import Node, OperatorGraph, fuse
-from graphflow.graph.structure import only_moves
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import Staged, alternatives, build
 from graphflow.schedule import Schedule, require_in_bounds, transform_layout
@@ -27,6 +26,7 @@ from graphflow.tir import (
     loops_of,
     matched_value,
     matched_variables,
+    only_moves,
     parse,
     to_text,
 )

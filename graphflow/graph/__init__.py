@@ -6,7 +6,7 @@ from graphflow.graph.groups import fuse
 from graphflow.graph.meaning import interpret_graph
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.stated import take_assumptions
-from graphflow.graph.structure import elementwise_store, is_identity, only_moves, reads_in_place
+from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
 from graphflow.graph.through import read_through
 from graphflow.graph.value import Array, Value
 
@@ -24,7 +24,6 @@ __all__ = [
     "graph_of",
     "interpret_graph",
     "is_identity",
-    "only_moves",
     "read_through",
     "reads_in_place",
     "take_assumptions",

@@ -17,10 +17,9 @@ from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import (
     elementwise_store,
     only_fills,
-    only_moves,
     reads_in_place,
 )
-from graphflow.tir import matched_variables
+from graphflow.tir import matched_variables, only_moves
 
 GROUP_LIMIT = 128
 """Kernels in a group.

@@ -15,7 +15,6 @@ from dataclasses import replace
 from graphflow.graph.canonicalize import canonicalize
 from graphflow.graph.channels import Channel, channel_tables, segments_of
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.graph.structure import only_moves
 from graphflow.kernels.definitions import (
     ReadThrough,
     Weight,
@@ -23,6 +22,7 @@ from graphflow.kernels.definitions import (
     reduced_through,
     take_slice,
 )
+from graphflow.tir import only_moves
 
 MOST_SEGMENTS = 32
 """Segments of one operand; each is a loop of its own in the kernel."""

@@ -27,7 +27,7 @@ from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
-from graphflow.tir.moves import Move, moves_of
+from graphflow.tir.moves import Move, moves_of, only_moves
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
@@ -140,6 +140,7 @@ __all__ = [
     "matched_variables",
     "mentioned",
     "moves_of",
+    "only_moves",
     "parse",
     "rename_buffers",
     "serial_form",

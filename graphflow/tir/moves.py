@@ -10,28 +10,40 @@ from typing import TypeAlias
 
 from graphflow.arith import Domain
 from graphflow.tir.expr import Load
-from graphflow.tir.stmt import PrimFunc, Store
+from graphflow.tir.stmt import Assume, PrimFunc, Reduce, Store
 from graphflow.tir.visit import sites
 
 Move: TypeAlias = tuple[Store, Load, Domain]
 """A store, the bare load that it stores, and its domain."""
 
 
+def only_moves(func: PrimFunc) -> bool:
+    """Whether each statement that writes stores a bare load: elements move, none is computed.
+
+    Which element moves where must be known: under a condition on data it is not.
+    """
+    if func.callee is not None:
+        return False
+    writes = (site for site in sites(func.body) if isinstance(site.stmt, Store | Reduce))
+    return all(
+        isinstance(site.stmt, Store) and isinstance(site.stmt.value, Load) and not site.guards
+        for site in writes
+    )
+
+
 @lru_cache(maxsize=4096)
 def moves_of(definition: PrimFunc) -> tuple[Move, ...] | None:
-    """All that a kernel moves; None if it computes anything."""
-    if definition.callee is not None:
+    """All that a kernel moves; None if it computes or assumes anything, or has intermediates."""
+    if not only_moves(definition):
         return None
     found: list[Move] = []
+    outputs = set(definition.outputs)
     for site in sites(definition.body):
         stmt = site.stmt
-        if isinstance(stmt, Store):
-            if not isinstance(stmt.value, Load) or site.guards:
+        if isinstance(stmt, Assume):
+            return None
+        if isinstance(stmt, Store) and isinstance(stmt.value, Load):
+            if stmt.buffer not in outputs:
                 return None
             found.append((stmt, stmt.value, site.domain))
-        elif hasattr(stmt, "op") or hasattr(stmt, "claim"):
-            return None
-    outputs = set(definition.outputs)
-    if any(store.buffer not in outputs for store, _, _ in found):
-        return None
     return tuple(found)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from graphflow.arith import (
     FloorMod,
-    IsZero,
     Var,
-    conjuncts,
+    congruences,
     terms_of,
     variables,
 )
@@ -211,7 +210,7 @@ def _phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
         return s, axes
     pixel = present[-2]
     loop = s.loop(pixel)
-    phases = {n for about, n in _congruences(s, axes).values() if loop.var in about}
+    phases = {n for about, n in _conditions_on_reductions(s, axes).values() if loop.var in about}
     if len(phases) != 1 or (loop.extent or 1) % min(phases):
         return s, axes
     parts = (s.fresh("{}q", pixel), s.fresh("{}r", pixel))
@@ -224,24 +223,22 @@ def _phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
 def _taps_met(s: Schedule, axes: Axes) -> Schedule:
     """Reduction loops over every so many taps, where axes outside the tiles say which."""
     inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
-    for place, (about, _) in _congruences(s, axes).items():
+    for place, (about, _) in _conditions_on_reductions(s, axes).items():
         if not about & inside:
             s = s.apply(stride_loop, s[place]).apply(simplify_kernel)
     return s
 
 
-def _congruences(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
+def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
     """By reduction loop the only condition `… % n == 0` on it: what else it is about, and n."""
     found: dict[Handle, tuple[set[Var], int]] = {}
     for loop in _reduction_loops(s, axes):
         conditions = [
-            (set(variables(member.expr)) - {loop.var}, member.expr.divisor)
+            (set(about) - {loop.var}, divisor)
             for stmt in walk((loop,))
             if isinstance(stmt, If) and is_predicate(stmt.condition)
-            for member in conjuncts(stmt.condition)  # type: ignore[arg-type]
-            if isinstance(member, IsZero)
-            and isinstance(member.expr, FloorMod)
-            and loop.var in variables(member.expr)
+            for about, divisor in congruences(stmt.condition)  # type: ignore[arg-type]
+            if loop.var in about
         ]
         if len(conditions) == 1:
             found[s.handle(loop.var.name)] = conditions[0]

@@ -244,7 +244,7 @@ def _is_outermost(func: PrimFunc, stmt: For) -> bool:
 def _digits_apart(s: Schedule) -> Schedule:
     """Innermost loops of which an access sees quotient and remainder become a loop for each."""
     for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
-        base = _digit_base(stmt)
+        base = _aligned_divisor(stmt)
         if base is not None and stmt.extent is not None and base < stmt.extent:
             s = s.attempt_all(_divided, place, base)
     return s
@@ -255,7 +255,7 @@ def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
     return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
 
 
-def _digit_base(stmt: For) -> int | None:
+def _aligned_divisor(stmt: For) -> int | None:
     """By what an access splits a loop variable, where the loop begins at a multiple of it."""
     start = constant_value(stmt.start)
     for access in accesses(stmt.body):
