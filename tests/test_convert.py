@@ -23,7 +23,7 @@ from test_flow import (
 
 from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan, verify_plan
-from graphflow.flow import Label, LayoutPlan, plan_layouts
+from graphflow.flow import CopyKind, Label, LayoutPlan, plan_layouts
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import View, alternatives, memory_key
@@ -310,7 +310,9 @@ def test_a_second_fill_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, plan = with_fill(monkeypatch)
     of_a = [c for c in plan.conversions if c.value == "a"]
     assert len(of_a) >= 2
-    all_fills = tuple(replace(c, kind="fill") if c.value == "a" else c for c in plan.conversions)
+    all_fills = tuple(
+        replace(c, kind=CopyKind.FILL) if c.value == "a" else c for c in plan.conversions
+    )
     with pytest.raises(VerifyError, match="forward pass finds undef"):
         verify_plan(graph, replace(plan, conversions=all_fills))
 

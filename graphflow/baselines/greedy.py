@@ -21,6 +21,7 @@ from graphflow.flow import (
     Candidate,
     Candidates,
     Copy,
+    CopyKind,
     Label,
     Lies,
     Need,
@@ -96,7 +97,7 @@ class _Decided:
             served = directly(label, lies, need, value in self._graph.outputs)
             if served or any(copy.serves(need) for copy in made):
                 continue
-            wanted = [copy for copy in copies_for(tensor, need) if copy.kind == "convert"]
+            wanted = [copy for copy in copies_for(tensor, need) if copy.kind == CopyKind.CONVERT]
             if not wanted:
                 return inf  # it would lie inside a tensor that has another layout
             (prices,) = copy_prices(tensor, wanted, [label], self._cost)

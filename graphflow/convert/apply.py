@@ -14,7 +14,7 @@ import numpy as np
 from graphflow.base.errors import VerifyError
 from graphflow.convert.verify import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
-from graphflow.flow import Conversion, LayoutPlan
+from graphflow.flow import Conversion, CopyKind, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import View, memory_key
@@ -125,7 +125,7 @@ class _Builder:
                     place = inside.placed(self.values[inside.outer])
                     self.calls.append(self._constant_copy(node, value, place))
         for index, made in enumerate(self.plan.conversions):
-            if index not in self.copies and made.kind != "fill":
+            if index not in self.copies and made.kind != CopyKind.FILL:
                 name = f"{made.value}#{index}"
                 self.copies[index] = self._own(name, made.value, made.target.layout)
 
@@ -186,7 +186,7 @@ class _Builder:
             if made.value != value:
                 continue
             source = self.values[value]
-            if made.kind == "fill":
+            if made.kind == CopyKind.FILL:
                 self._fill(made, source, index)
                 continue
             target = self.copies[index]

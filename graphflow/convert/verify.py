@@ -11,7 +11,15 @@ from functools import reduce
 
 from graphflow.base.errors import VerifyError
 from graphflow.convert.windows import placed_inside
-from graphflow.flow import Label, LayoutPlan, contents, finite_inputs, known_inputs, padding_regions
+from graphflow.flow import (
+    CopyKind,
+    Label,
+    LayoutPlan,
+    contents,
+    finite_inputs,
+    known_inputs,
+    padding_regions,
+)
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Padding, Scheduled, Tiled, left_facts, memory_key
 from graphflow.layout import (
@@ -95,7 +103,7 @@ def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
 def _filled(plan: LayoutPlan, value: str, facts: dict[str, Fact]) -> dict[str, Fact]:
     """What is in the padding of a value after the fills, which write it in place."""
     for made in plan.conversions:
-        if made.value == value and made.kind == "fill":
+        if made.value == value and made.kind == CopyKind.FILL:
             target = dict(made.target.facts)
             facts = {r: f if f == target.get(r) else Undefined() for r, f in facts.items()}
     return facts
@@ -161,7 +169,7 @@ def _actual(
     if number is None:
         return produced
     made = plan.conversions[number]
-    if made.kind == "fill":
+    if made.kind == CopyKind.FILL:
         return _filled(plan, value, dict(made.target.facts))
     return dict(made.target.facts)
 

@@ -13,7 +13,7 @@ from graphflow.flow.contents import contents
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.forms import Forms, finite_inputs, forms_of, known_inputs
 from graphflow.flow.labels import label_of, padding_regions, serving
-from graphflow.flow.plan import Conversion, Label, LayoutPlan, Other, Pinned, Whole
+from graphflow.flow.plan import Conversion, CopyKind, Label, LayoutPlan, Other, Pinned, Whole
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.regroup import cheapest, regrouped
 from graphflow.flow.solve import Problem, Solution
@@ -23,6 +23,7 @@ __all__ = [
     "Candidates",
     "Conversion",
     "Copy",
+    "CopyKind",
     "Forms",
     "Label",
     "LayoutPlan",

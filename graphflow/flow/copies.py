@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from graphflow.cost import CostModel, Price
 from graphflow.flow.candidates import Lies, Need, Place
 from graphflow.flow.labels import accepts, label_of
-from graphflow.flow.plan import Label
+from graphflow.flow.plan import CopyKind, Label
 from graphflow.flow.pricing import CopyPrices
 from graphflow.graph import Value
 from graphflow.kernels.recipes import moved_bytes
@@ -31,7 +31,7 @@ class Copy:
 
     value: str
     target: Label
-    kind: str
+    kind: CopyKind
     bytes: int
     window: bool = False
     seconds: float = 0.0
@@ -97,10 +97,12 @@ def copies_for(tensor: Value, need: Need) -> Iterator[Copy]:
     if need.place.held:
         return
     label, window = _wanted_label(need), need.place.window
-    yield Copy(tensor.name, label, "convert", moved_bytes(label.layout, tensor.dtype), window)
+    yield Copy(
+        tensor.name, label, CopyKind.CONVERT, moved_bytes(label.layout, tensor.dtype), window
+    )
     if label.facts and not serves(Undefined(), need.demand):
         written = label.layout.padding_elements * DTYPES[tensor.dtype].itemsize
-        yield Copy(tensor.name, label, "fill", written, window)
+        yield Copy(tensor.name, label, CopyKind.FILL, written, window)
 
 
 def copy_prices(
@@ -118,7 +120,7 @@ def copy_prices(
 
 def _price(copy: Copy, source: Layout, prices: CopyPrices) -> Price:
     layout, constant = copy.target.layout, copy.target.constant
-    if copy.kind == "fill":
+    if copy.kind == CopyKind.FILL:
         assert constant is not None, "a fill writes a constant"
         return prices.fill(layout, constant)
     return prices.conversion(source, layout, constant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphflow.flow.copies import Copy, clashing
+from graphflow.flow.plan import CopyKind
 from graphflow.flow.prices import NEVER
 from graphflow.flow.program import Outcome, Rest
 from graphflow.flow.terms import Term
@@ -56,7 +57,7 @@ def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] 
     for need in needs:
         if given in pattern.direct(need) or any(copy.serves(need) for copy in made):
             continue
-        serving = [c for c in pattern.made(given) if c.kind == "convert" and c.serves(need)]
+        serving = [c for c in pattern.made(given) if c.kind == CopyKind.CONVERT and c.serves(need)]
         if not serving:
             return None
         made[min(serving, key=rest.prices.copy)] = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from graphflow.flow.candidates import Candidate, Candidates, Need
 from graphflow.flow.copies import directly
-from graphflow.flow.plan import Conversion, Label
+from graphflow.flow.plan import Conversion, CopyKind, Label
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import View
@@ -38,7 +38,7 @@ def executed_moves(
             source=labels.get(value, taken.gives[0][1]),
             target=taken.gives[0][1],
             consumers=((name, 0),),
-            kind="move",
+            kind=CopyKind.MOVE,
             seconds=taken.seconds,
             bytes=work.read + work.written,
             because=_because(graph, node, taken, views, solution, labels),

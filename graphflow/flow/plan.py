@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from math import inf
 
@@ -78,20 +79,31 @@ class Choice:
     refused: tuple[RefusedVariant, ...] = ()
 
 
+class CopyKind(StrEnum):
+    """What a copy of a tensor writes."""
+
+    CONVERT = "convert"
+    """All elements, in another layout."""
+    FILL = "fill"
+    """The padding only, in the same layout."""
+    COPY = "copy"
+    """All elements, in the same layout and another storage."""
+    MOVE = "move"
+    """All elements, by a node of the graph that does nothing else."""
+
+
 @dataclass(frozen=True)
 class Conversion:
     """A copy of `value` into another label, made once for all `consumers`.
 
-    `kind` is `convert`, `fill` (same layout, only padding is written) or `copy` (same layout, other
-    storage); `move` is a node of the graph that does nothing else.  `because` names the two
-    constraints that disagree.  The price is `measured`, or else estimated.
+    `because` names the two constraints that disagree.  The price is `measured`, or else estimated.
     """
 
     value: str
     source: Label
     target: Label
     consumers: tuple[tuple[str, int], ...]
-    kind: str
+    kind: CopyKind
     seconds: float
     bytes: int
     because: str

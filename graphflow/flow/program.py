@@ -22,6 +22,7 @@ from graphflow.flow.candidates import Need, Place
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
 from graphflow.flow.highs import Rows, constraints, minimize
+from graphflow.flow.plan import CopyKind
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.terms import Classes, Term
 from graphflow.kernels.recipes import memory_key
@@ -240,7 +241,7 @@ class Rest:
         copies = [self._copy(term, prices) for prices in zip(*pattern.prices, strict=True)]
         self.copies[term.value] = copies
         for copy, column in zip(pattern.copies, copies, strict=True):
-            if copy.kind == "fill":
+            if copy.kind == CopyKind.FILL:
                 able = [g for g in range(len(pattern.given)) if pattern.fillable(g, copy)]
                 givers, fixed = self._givers(term, able)
                 matrix.constrain(givers, [column], low=-fixed)

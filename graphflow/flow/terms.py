@@ -35,7 +35,7 @@ from graphflow.flow.copies import (
 )
 from graphflow.flow.elimination import Factor
 from graphflow.flow.labels import label_key
-from graphflow.flow.plan import Label
+from graphflow.flow.plan import CopyKind, Label
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
@@ -104,7 +104,7 @@ class Pattern:
 
     def fillable(self, given: int, copy: Copy) -> bool:
         """Whether a copy can be made of this label; a fill keeps the rest where it is."""
-        if copy.kind != "fill":
+        if copy.kind != CopyKind.FILL:
             return True
         label, lies = self.given[given].label, self.given[given].lies
         free = lies in (Lies.FREE, Lies.PIECE)
@@ -114,7 +114,7 @@ class Pattern:
         """The fills that overwrite padding which a reader of the value relies on."""
         if need.position < 0 or not relies_on_padding(need):
             return []
-        fills = (c for c, copy in enumerate(self.copies) if copy.kind == "fill")
+        fills = (c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL)
         return [c for c in fills if not label_serves(self.copies[c].target, need)]
 
     @cached_property

@@ -18,6 +18,7 @@ from graphflow.flow.plan import (
     Cancelled,
     Choice,
     Conversion,
+    CopyKind,
     Difference,
     EdgePlan,
     Label,
@@ -48,7 +49,7 @@ def moved_values(graph: OperatorGraph, candidates: Candidates, best: Solution) -
     return {
         made.value
         for made in (*writer.edges()[0], *writer.moves())
-        if made.kind != "fill" and any(node for node, _ in made.consumers)
+        if made.kind != CopyKind.FILL and any(node for node, _ in made.consumers)
     }
 
 
@@ -215,7 +216,7 @@ class _Writer:
     def _conversion(self, copy: Copy, consumers: tuple[tuple[str, int], ...]) -> Conversion:
         source = self.labels[copy.value]
         same = memory_key(source.layout) == memory_key(copy.target.layout)
-        kind = copy.kind if not same or copy.kind == "fill" else "copy"
+        kind = copy.kind if not same or copy.kind == CopyKind.FILL else CopyKind.COPY
         wants = [self._reader(node, position) for node, position in consumers]
         because = (
             f"{self._giver(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "

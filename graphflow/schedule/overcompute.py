@@ -47,6 +47,7 @@ from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import (
+    PaddingKind,
     assumed_at,
     fact_at,
     is_written,
@@ -245,7 +246,7 @@ class _Query:
     def overwritten_later(self, access: Access) -> Proof:
         """A parameter may be overwritten only in padding that a later stage writes or leaves."""
         stages = padding_stages(self.func, access.buffer)
-        open_ones = [s for s in stages if padding_kind(s) != "none"]
+        open_ones = [s for s in stages if padding_kind(s) is not PaddingKind.NONE]
         if not open_ones:
             raise ScheduleError(
                 f"overcompute would write {_text(access)}, a parameter without padding that may be "

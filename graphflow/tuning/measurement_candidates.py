@@ -15,6 +15,7 @@ from graphflow.flow import (
     Candidate,
     Candidates,
     Copy,
+    CopyKind,
     Label,
     Problem,
     Solution,
@@ -52,7 +53,7 @@ class CopyToTime:
     value: str
     source: Label
     target: Label
-    kind: str
+    kind: CopyKind
     seconds: float
 
 

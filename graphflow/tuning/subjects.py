@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from graphflow.flow import CopyKind
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, form_key
@@ -40,7 +41,7 @@ def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subjec
         match item:
             case FormToTime():
                 subject = _of_form(graph, item)
-            case CopyToTime(kind="fill"):
+            case CopyToTime(kind=CopyKind.FILL):
                 subject = _of_fill(graph, item)
             case CopyToTime():
                 subject = _of_conversion(graph, item)
