@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from test_layering import MODULES, TREES, own_imports
+from system.test_layering import MODULES, TREES, own_imports
 from test_store import read_only
 
 import graphflow as gf

@@ -18,7 +18,6 @@ from typing import Any
 
 import onnx
 import pytest
-from chores import Away, Unreadable, double, happens, name_of, refuse_code, refuse_odd, sleep, twice
 
 import graphflow as gf
 from graphflow import compiler
@@ -31,6 +30,18 @@ from graphflow.models import Builder
 from graphflow.options import Options
 from graphflow.trace import Trace
 from graphflow.workers import Crew, Workers, WorkerTraceback, _Share
+from support.chores import (
+    Away,
+    Unreadable,
+    double,
+    happens,
+    name_of,
+    refuse_code,
+    refuse_odd,
+    sleep,
+    twice,
+)
+from support.paths import TESTS
 
 PATIENCE = 60.0
 """Seconds after which something that should happen by itself counts as not happening."""
@@ -372,7 +383,7 @@ def same(here=t.compiled_here().spec.objects):
 
 
 def program(text: str) -> str:
-    return PRELUDE.format(tests=str(Path(__file__).parent)) + textwrap.dedent(text)
+    return PRELUDE.format(tests=str(TESTS)) + textwrap.dedent(text)
 
 
 def python(text: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
