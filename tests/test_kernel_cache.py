@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from system.test_layering import MODULES, TREES, own_imports
-from test_store import read_only
 
 import graphflow as gf
 from graphflow import kernel_cache
@@ -36,6 +34,8 @@ from graphflow.options import KERNELS_VARIABLE, Options, kernel_folder
 from graphflow.runtime import Program
 from graphflow.tir import Literal, to_text
 from graphflow.trace import Trace
+from support.disk import read_only
+from support.source import MODULES, TREES, own_imports
 
 
 def network(channels: int = 6, batch: int = 1) -> onnx.ModelProto:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from graphflow.store import LEFT_BEHIND, ROOM, Store
+from support.disk import read_only
 
 
 def test_what_was_kept_is_there_for_other_stores_of_the_folder(tmp_path: Path) -> None:
@@ -94,16 +94,6 @@ def test_a_folder_that_cannot_be_written_to_is_read_from(
     assert not store.put("other", b"")
     store.trim()
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on nothing can be written, also by root."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    for name in ("os.utime", "os.unlink", "os.replace", "tempfile.mkstemp"):
-        monkeypatch.setattr(name, refuse)
 
 
 def test_what_cannot_be_written_is_not_kept(tmp_path: Path) -> None:

@@ -76,7 +76,12 @@ from graphflow.tir import (
     walk,
 )
 from support.native import Array, Native
-from support.strategies import EXACT_UNARY, KernelOptions, input_arrays, primfuncs
+from support.strategies import (
+    FLOAT_KERNELS,
+    INTEGER_KERNELS,
+    input_arrays,
+    primfuncs,
+)
 
 TARGETS = (host_target(), avx2_target())
 i, j, k, v, o = (Var(name) for name in "ijkvo")
@@ -823,14 +828,6 @@ def parallel_extent(func: PrimFunc) -> int:
 
 # Contraction may change the last bit, and a comparison, floor or cast would make that a whole
 # number; so the floats neither multiply nor turn into integers.
-FLOAT_KERNELS = KernelOptions(
-    dtypes=("float32", "bool"), unary=EXACT_UNARY, binary=("add", "sub", "max", "min", "and", "or")
-)
-INTEGER_KERNELS = KernelOptions(
-    dtypes=("int8", "uint8", "int32", "int64", "bool"),
-    unary=("neg", "abs", "not"),
-    binary=("add", "sub", "mul", "div", "max", "min", "pow", "and", "or"),
-)
 
 
 @settings(max_examples=90)

@@ -8,17 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flow.test_planner import (
-    SHARED,
-    SHORT,
-    Net,
-    check_meaning,
-    favour,
-    over_padding,
-    padded,
-    two_demands,
-    views,
-)
 
 from graphflow.convert import PhysicalGraph, apply_plan, verify_plan
 from graphflow.errors import VerifyError
@@ -27,7 +16,9 @@ from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import View, alternatives, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
+from support.nets import SHORT, Net, check_meaning, favour, over_padding, padded, two_demands, views
 from support.placing import positions
+from support.shared_memory_nets import SHARED
 
 
 def applied(graph: OperatorGraph) -> PhysicalGraph:

@@ -11,25 +11,15 @@ from functools import partial
 
 import numpy as np
 import pytest
-from flow.test_planner import (
-    SHORT,
-    TARGET,
-    Net,
-    check_meaning,
-    describe,
-    graph_of,
-    random_graph,
-    some,
-)
 
 import graphflow.flow.program as program
 from graphflow.convert import apply_plan
 from graphflow.errors import LayoutConflict
 from graphflow.flow import planner
 from graphflow.flow.candidates import Candidates, enumerate_candidates
-from graphflow.flow.elimination import Factor, Scope, detours, eliminate
+from graphflow.flow.elimination import detours, eliminate
 from graphflow.flow.planner import plan_layouts
-from graphflow.flow.prices import NEVER, Prices, Table
+from graphflow.flow.prices import NEVER, Prices
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
 from graphflow.graph.groups import GROUP_LIMIT
@@ -37,30 +27,11 @@ from graphflow.graph.joining import Call, Joiner, join
 from graphflow.kernels import definitions as d
 from graphflow.models import Builder
 from graphflow.tir import PrimFunc
+from support.factors import random_factors, total
+from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
+from support.random_nets import random_graph, some
 
 # Elimination --------------------------------------------------------------------------------------
-
-
-def random_factors(rng: np.random.Generator) -> tuple[list[Table], list[Factor]]:
-    sizes = rng.integers(1, 4, rng.integers(2, 7))
-    own = [rng.integers(0, 20, n).astype(np.int64) for n in sizes]
-    factors = []
-    for _ in range(int(rng.integers(1, 8))):
-        arity = int(rng.integers(0, min(3, len(sizes)) + 1))
-        scope = tuple(sorted(int(v) for v in rng.choice(len(sizes), arity, replace=False)))
-        table = rng.integers(0, 20, [sizes[v] for v in scope]).astype(np.int64)
-        table = np.where(rng.random(table.shape) < 0.15, NEVER, table)
-        factors.append(Factor(scope, partial(np.asarray, table)))
-    return own, factors
-
-
-def at(table: Table, scope: Scope, chosen: tuple[int, ...]) -> int:
-    return int(table[tuple(chosen[v] for v in scope)])
-
-
-def total(own: list[Table], factors: list[Factor], chosen: tuple[int, ...]) -> int:
-    price = sum(int(prices[k]) for prices, k in zip(own, chosen, strict=True))
-    return min(price + sum(at(f.load(), f.scope, chosen) for f in factors), NEVER)
 
 
 @pytest.mark.parametrize("seed", range(200))

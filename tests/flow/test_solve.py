@@ -11,7 +11,6 @@ from typing import TypeAlias
 import networkx as nx
 import numpy as np
 import pytest
-from flow.test_planner import KINDS, SHORT, TARGET, Net, random_graph, some
 
 from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import Timings, conversion_seconds
@@ -23,6 +22,8 @@ from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames
 from support.exhaustive import Exhaustive
+from support.nets import SHORT, TARGET, Net
+from support.random_nets import KINDS, random_graph, some
 
 # Exhaustive search --------------------------------------------------------------------------------
 

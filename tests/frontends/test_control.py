@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, control, import_model
 from graphflow.graph import canonicalize, interpret_graph
+from support.control_flow import BRANCHES, LOOP, X
 from support.single import noise
 from support.texts import assert_agrees, parsed
 
 F32, I64 = np.float32, np.int64
-X = {"x": noise(2, 3)}
-
-BRANCHES = """y = If ({condition}) <
-    then_branch = t () => (float[2,3] a) <float[3] w = {{1, 2, 3}}> {{ s = Add(x, w) a = Neg(s) }},
-    else_branch = e () => (float[2,3] b) {{ s = Mul(x, x) b = Identity(s) }}
->"""
 
 
 @pytest.mark.parametrize(("flag", "ops"), [(True, ["Add", "Neg"]), (False, ["Mul"])])
@@ -48,7 +43,7 @@ def test_a_condition_of_a_run_selects(flag):
     assert_agrees(model, {**X, "c": np.array(flag)})
 
 
-LOOP = """{outputs} = Loop (t, c, x) <body = b (int64 i, bool k, float[2,3] v)
+LOOP_NODE = """{outputs} = Loop (t, c, x) <body = b (int64 i, bool k, float[2,3] v)
     => (bool o, float[2,3] w) {{ o = Identity({goes_on}) w = Neg(v) }}>"""
 SCAN = """{outputs} = Scan <num_scan_inputs = {count}{lists},
     body = b (float[3] v) => (float[3] w) {{ w = Neg(v) }}> (x)"""
@@ -59,15 +54,15 @@ TWO = np.array([True, True])
     ("body", "constants", "reason"),
     [
         (
-            LOOP.format(outputs="y", goes_on="k"),
+            LOOP_NODE.format(outputs="y", goes_on="k"),
             {"t": np.array([1, 2])},
             r"trip count is int64\[2\]",
         ),
-        (LOOP.format(outputs="y", goes_on="k"), {"t": np.array(2.5)}, "trip count is float64"),
-        (LOOP.format(outputs="y", goes_on="k"), {"c": TWO}, r"condition is bool\[2\]"),
-        (LOOP.format(outputs="y", goes_on="d"), {"d": TWO}, "after iteration 0 is bool"),
-        (LOOP.format(outputs="y, z", goes_on="k"), {}, "2 outputs, and its body makes 1"),
-        (LOOP.format(outputs="y, z", goes_on="k"), {"t": np.array(0)}, "2 outputs"),
+        (LOOP_NODE.format(outputs="y", goes_on="k"), {"t": np.array(2.5)}, "trip count is float64"),
+        (LOOP_NODE.format(outputs="y", goes_on="k"), {"c": TWO}, r"condition is bool\[2\]"),
+        (LOOP_NODE.format(outputs="y", goes_on="d"), {"d": TWO}, "after iteration 0 is bool"),
+        (LOOP_NODE.format(outputs="y, z", goes_on="k"), {}, "2 outputs, and its body makes 1"),
+        (LOOP_NODE.format(outputs="y, z", goes_on="k"), {"t": np.array(0)}, "2 outputs"),
         (SCAN.format(outputs="y", count=1, lists=", scan_input_axes = [7]"), {}, "no axis 7"),
         (SCAN.format(outputs="y", count=1, lists=", scan_input_axes = [0, 1]"), {}, "2 numbers"),
         (SCAN.format(outputs="y", count=1, lists=", scan_output_directions = [1, 1]"), {}, "2 num"),
@@ -159,16 +154,6 @@ def test_branches_that_differ_are_refused_where_a_run_decides():
         else_branch = e () => (float[4,3] b) { b = Concat <axis = 0> (x, x) } > }"""
     with pytest.raises(UnsupportedOp, match=r"float32\(2, 3\) in then_branch and float32\(4, 3\)"):
         import_model(parsed(text))
-
-
-LOOP = """g (float[2,3] x) => (float[2,3] y, float[n,2,3] rows) {
-    y, rows = Loop (trips, going, x) <
-        body = b (int64 i, bool c, float[2,3] v) => (bool again, float[2,3] w, float[2,3] row)
-          <float[3] step = {1, -1, 2}> {
-            f = Cast <to: int = 1> (i) s = Mul(f, step) w = Add(v, s) row = Neg(w)
-            again = Less(i, last)
-          }
-    > }"""
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

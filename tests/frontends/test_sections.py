@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from frontends.test_control import BRANCHES, LOOP, X
 
 import graphflow as gf
 from graphflow.errors import ValuesNeeded
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.graph import OperatorGraph
+from support.control_flow import BRANCHES, LOOP, X
 from support.single import noise, peer
 from support.texts import parsed
 

@@ -12,18 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flow.test_elimination import random_factors, total
-from flow.test_planner import (
-    SHORT,
-    TARGET,
-    Net,
-    chain,
-    in_two_concats,
-    middle,
-    random_graph,
-    residual,
-    some,
-)
 
 import graphflow as gf
 from graphflow.codegen import avx2_target
@@ -42,6 +30,10 @@ from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import View
 from graphflow.layout import Layout
 from graphflow.models import Builder
+from support.factors import random_factors, total
+from support.nets import SHORT, TARGET, Net, chain, middle, residual
+from support.random_nets import random_graph, some
+from support.shared_memory_nets import in_two_concats
 
 # Prices of what was not chosen --------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flow.test_planner import SHORT, Net, chain, favour, joined, two_demands
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +46,7 @@ from graphflow.tir import (
     interpret,
     walk,
 )
+from support.nets import SHORT, Net, chain, favour, joined, two_demands
 
 i, j = Var("i"), Var("j")
 

@@ -13,9 +13,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from codegen.test_emit import FLOAT_KERNELS, INTEGER_KERNELS
 from hypothesis import strategies as st
-from system.test_user_layouts import random_layout
 
 from graphflow.arith import IndexExpr, Var, at_least_zero, const
 from graphflow.graph import Node, OperatorGraph, Value
@@ -39,7 +37,8 @@ from graphflow.tir import (
     Store,
 )
 from support.random_kernels import KernelOptions, RandomKernel
-from support.strategies import Draw, numbers
+from support.random_layouts import random_layout
+from support.strategies import FLOAT_KERNELS, INTEGER_KERNELS, Draw, numbers
 
 STAGES = (
     "carried",

@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from graphflow.arith import IndexExpr, Predicate, Var
-from graphflow.tir import DTYPES, PrimFunc
+from graphflow.arith import (
+    IndexExpr,
+    Predicate,
+    Var,
+)
+from graphflow.tir import (
+    DTYPES,
+    PrimFunc,
+)
 from support.random_kernels import (
     EXACT_UNARY,
     SPECIAL_FLOATS,
@@ -101,3 +108,27 @@ def input_arrays(
         with np.errstate(all="ignore"):
             arrays[buffer.name] = np.asarray(array).astype(dtype)
     return arrays
+
+
+FLOAT_KERNELS = KernelOptions(
+    dtypes=("float32", "bool"), unary=EXACT_UNARY, binary=("add", "sub", "max", "min", "and", "or")
+)
+
+
+INTEGER_KERNELS = KernelOptions(
+    dtypes=("int8", "uint8", "int32", "int64", "bool"),
+    unary=("neg", "abs", "not"),
+    binary=("add", "sub", "mul", "div", "max", "min", "pow", "and", "or"),
+)
+
+
+FLOAT_KERNELS = KernelOptions(
+    dtypes=("float32", "bool"), unary=EXACT_UNARY, binary=("add", "sub", "max", "min", "and", "or")
+)
+
+
+INTEGER_KERNELS = KernelOptions(
+    dtypes=("int8", "uint8", "int32", "int64", "bool"),
+    unary=("neg", "abs", "not"),
+    binary=("add", "sub", "mul", "div", "max", "min", "pow", "and", "or"),
+)

@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen.test_emit import FLOAT_KERNELS, INTEGER_KERNELS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from kernels.recipes.test_scheduled import ADDONE, GROW, PACKED, X, chain, packed, run
-from system.test_user_layouts import random_layout
 
 from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan, poison_padding
@@ -47,7 +44,9 @@ from graphflow.schedule import (
 from graphflow.tir import LoopKind, PrimFunc, interpret, loops_of, parse
 from graphflow.trace import Trace
 from support.irregular import Case, graphs
-from support.strategies import primfuncs
+from support.random_layouts import random_layout
+from support.scheduled_chains import ADDONE, GROW, PACKED, X, chain, packed, run
+from support.strategies import FLOAT_KERNELS, INTEGER_KERNELS, primfuncs
 
 TARGET = avx2_target()
 Arrays = Mapping[str, Any]

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from runtime.test_executor import rotations
 
 import graphflow as gf
 from graphflow.models import Builder
 from graphflow.runtime import Program, table
 from graphflow.runtime.driver import driver
 from support.paths import TESTS
+from support.programs import rotations
 
 Array = np.ndarray[Any, Any]
 CALLERS = 20

@@ -13,7 +13,7 @@ from graphflow.flow import plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, interpret_graph
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import memory_key
-from graphflow.layout import IndexMap, Layout
+from graphflow.layout import Layout
 from graphflow.schedule import (
     Schedule,
     cache_read,
@@ -25,28 +25,9 @@ from graphflow.schedule import (
 from graphflow.target import Target
 from graphflow.tir import PrimFunc
 from support.placing import interpret_physical
+from support.random_layouts import random_layout
 
 TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
-
-
-def random_layout(rng: random.Random, shape: tuple[int, ...]) -> Layout:
-    """Axes in any order, then split, moved away from the front, or in a longer box."""
-    order = rng.sample(range(len(shape)), len(shape))
-    layout = Layout.of(IndexMap.permute(order), shape)
-    for _ in range(rng.randint(0, 2)):
-        rank = len(layout.physical_shape)
-        axis = rng.randrange(rank)
-        match rng.randrange(3):
-            case 0:
-                width, last = rng.choice([2, 3, 4, 8]), rng.random() < 0.5
-                layout = layout.transformed(IndexMap.split(rank, axis, width, inner_last=last))
-            case 1:
-                layout = layout.transformed(IndexMap.offset(rank, axis, rng.randint(1, 3)))
-            case 2:
-                box = list(layout.physical_shape)
-                box[axis] += rng.randint(1, 3)
-                layout = layout.boxed(box)
-    return layout
 
 
 def assert_runs(graph: OperatorGraph, pins: dict[str, Layout], seed: int) -> None:
