@@ -25,6 +25,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections import deque
@@ -98,8 +99,8 @@ class Workers:
         self._modules = modules
         self._workers: list[_Worker] = []
 
-    def start(self, count: int, trace: Trace) -> None:
-        """See that there are `count` processes.
+    def start(self, count: int, trace: Trace, patience: float = 0.0) -> None:
+        """See that there are `count` processes; wait up to `patience` seconds until they are ready.
 
         What stops that is told to the trace, and there are none.
         """
@@ -110,11 +111,21 @@ class Workers:
         except OSError as error:
             self.close()
             trace.notice(f"worker processes cannot be started: {error}")
+        share = _Share(str, {}, trace)
+        ends = time.monotonic() + patience
+        while not all(worker.ready for worker in self._workers) and time.monotonic() < ends:
+            for worker in self._heard(ends - time.monotonic()):
+                worker.hear(share)
 
     @property
     def started(self) -> bool:
         """Whether there are processes, working or idle."""
         return bool(self._workers)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process identifiers of the workers."""
+        return tuple(worker.pid for worker in self._workers)
 
     def map(
         self, function: Callable[[Task, Trace], Result], tasks: Mapping[str, Task], trace: Trace
@@ -357,6 +368,7 @@ class _Worker:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._calls: Any = self._process.stdin
         self.answers: Any = self._process.stdout
+        self.pid = self._process.pid
         self.ready = False
         self.alive = True
         self.call: str | None = None

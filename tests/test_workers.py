@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from graphflow.lower import LoweredKernel, kernel_task
 from graphflow.models import Builder
 from graphflow.options import Options
 from graphflow.trace import Trace
-from graphflow.workers import Crew, Workers, WorkerTraceback, _Share
+from graphflow.workers import Crew, Workers, WorkerTraceback
 from support.chores import (
     Away,
     Unreadable,
@@ -60,25 +61,10 @@ def convolutions() -> onnx.ModelProto:
 # Starting ---------------------------------------------------------------------------------------
 
 
-def wait_until_ready(workers: Workers, trace: Trace) -> None:
-    """Otherwise this process would have done all work of a test before they are."""
-    share = _Share(double, {}, trace)
-    while any(not worker.ready for worker in workers._workers):
-        for worker in workers._heard(PATIENCE):
-            worker.hear(share)
-        workers._workers = [worker for worker in workers._workers if worker.alive]
-
-
 @pytest.fixture
 def ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are ready when they have been started."""
-    start = Workers.start
-
-    def start_and_wait(self: Workers, count: int, trace: Trace) -> None:
-        start(self, count, trace)
-        wait_until_ready(self, trace)
-
-    monkeypatch.setattr(Workers, "start", start_and_wait)
+    """Workers are ready when they have been started: else this process would do all the work."""
+    monkeypatch.setattr(Workers, "start", partialmethod(Workers.start, patience=PATIENCE))
 
 
 def mapped(
@@ -240,9 +226,9 @@ def test_an_idle_worker_may_die(ready: None, sign: signal.Signals) -> None:
     trace = Trace(Options())
     with Workers() as workers:
         workers.start(2, trace)
-        first = workers._workers[0]._process
-        first.send_signal(sign)
-        wait_for(lambda: not alive(first.pid))
+        first = workers.pids[0]
+        os.kill(first, sign)
+        wait_for(lambda: not alive(first))
         found = workers.map(double, dict(zip("abcdef", range(6), strict=True)), trace)
     assert [value for value, _ in found.values()] == [0, 2, 4, 6, 8, 10]
     (notice,) = trace.notices
@@ -297,8 +283,7 @@ def test_another_installation_is_not_talked_to(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("graphflow.workers.IDENTITY", "graphflow 0.0 elsewhere")
     trace = Trace(Options())
     with Workers() as workers:
-        workers.start(1, trace)
-        wait_until_ready(workers, trace)
+        workers.start(1, trace, PATIENCE)
         assert workers.map(double, {"a": 1}, trace) == {"a": (2, os.getpid())}
     (notice,) = trace.notices
     assert "another installation: graphflow" in notice
@@ -361,9 +346,8 @@ pids = []
 start = Workers.start
 
 def start_and_wait(self, count, trace):
-    start(self, count, trace)
-    t.wait_until_ready(self, trace)
-    pids.extend(worker._process.pid for worker in self._workers)
+    start(self, count, trace, t.PATIENCE)
+    pids.extend(self.pids)
 
 Workers.start = start_and_wait
 
@@ -476,10 +460,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 # Crews ------------------------------------------------------------------------------------------
 
 
-def pids_of(workers: Workers) -> list[int]:
-    return [worker._process.pid for worker in workers._workers]
-
-
 def doubled(crew: Crew, count: int = 2) -> list[int]:
     """The processes that did some work for a crew."""
     trace = Trace(Options())
@@ -487,7 +467,7 @@ def doubled(crew: Crew, count: int = 2) -> list[int]:
         workers.start(count, trace)
         found = workers.map(double, dict(zip("abcd", range(4), strict=True)), trace)
         assert [value for value, _ in found.values()] == [0, 2, 4, 6]
-        return pids_of(workers)
+        return list(workers.pids)
 
 
 @pytest.fixture
@@ -515,7 +495,7 @@ def test_a_crew_ends_with_a_compilation_that_fails(ready: None, crew: Crew) -> N
     pids: list[int] = []
     with pytest.raises(ZeroDivisionError), crew.borrowed() as workers:
         workers.start(2, Trace(Options()))
-        pids += pids_of(workers)
+        pids += workers.pids
         raise ZeroDivisionError
     assert len(pids) == 2 and not any(map(alive, pids))
 
@@ -523,7 +503,7 @@ def test_a_crew_ends_with_a_compilation_that_fails(ready: None, crew: Crew) -> N
 def test_two_compilations_at_once_have_workers_of_their_own(ready: None, crew: Crew) -> None:
     with crew.borrowed() as workers:
         workers.start(1, Trace(Options()))
-        (mine,) = pids_of(workers)
+        (mine,) = workers.pids
         (other,) = doubled(crew, 1)
         assert mine != other
     assert doubled(crew, 1) == [other]
@@ -534,7 +514,10 @@ def test_a_forked_child_leaves_the_crew_to_its_parent(ready: None, crew: Crew) -
     pids = doubled(crew)
     child = os.fork()
     if child == 0:
-        os._exit(0 if crew._idle is None and crew._timer is None else 1)
+        with crew.borrowed() as workers:  # others, which are not started yet
+            is_without = not workers.started
+        crew.close()
+        os._exit(0 if is_without else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert all(map(alive, pids))
     assert doubled(crew) == pids
@@ -545,7 +528,7 @@ def test_no_crew_outlives_its_process() -> None:
     crew = Crew(seconds=600)
     with crew.borrowed() as workers:
         workers.start(2, Trace(Options()))
-        print(*(worker._process.pid for worker in workers._workers), flush=True)
+        print(*workers.pids, flush=True)
     """
     done = python(text)
     pids = [int(word) for word in done.stdout.split()]
@@ -561,7 +544,7 @@ def test_shapes_of_one_model_are_compiled_by_one_crew(
     used = Workers.map
 
     def noted(self: Workers, *arguments: Any) -> Any:
-        served.append(pids_of(self))
+        served.append(list(self.pids))
         return used(self, *arguments)
 
     monkeypatch.setattr(Workers, "map", noted)

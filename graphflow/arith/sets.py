@@ -267,7 +267,7 @@ class Image:
 
     def range(self, context: Any) -> Any:
         """The set in isl's terms."""
-        inputs = ", ".join(_name(axis.var) for axis in self.domain.axes)
+        inputs = ", ".join(isl_name(axis.var) for axis in self.domain.axes)
         outputs = ", ".join(_expr(index) for index in self.indices)
         text = f"{{ [{inputs}] -> [{outputs}] : {_constraints(self.domain)} }}"
         return isl.Map.read_from_str(context, text).range()
@@ -310,7 +310,7 @@ def _out_of_budget(error: Exception) -> bool:
 
 
 def _read(context: Any, domain: Domain) -> Any:
-    inputs = ", ".join(_name(axis.var) for axis in domain.axes)
+    inputs = ", ".join(isl_name(axis.var) for axis in domain.axes)
     return isl.Set.read_from_str(context, f"{{ [{inputs}] : {_constraints(domain)} }}")
 
 
@@ -330,7 +330,7 @@ def _constraints(domain: Domain) -> str:
     return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
 
 
-def _name(var: Var) -> str:
+def isl_name(var: Var) -> str:
     """The variable's name in isl's grammar: different variables have different names.
 
     ASCII letters and digits stay; `_` doubles, and any other character becomes `_x<hex>_`.
@@ -347,7 +347,7 @@ def _expr(expr: IndexExpr) -> str:
         case Const():
             return str(expr.value)
         case Var():
-            return _name(expr)
+            return isl_name(expr)
         case Sum():
             terms = [f"{k}*({_expr(atom)})" for atom, k in expr.terms]
             return " + ".join((*terms, str(expr.constant)))

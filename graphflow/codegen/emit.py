@@ -67,7 +67,7 @@ def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     _check_parallel(func)
     parts = _parts(func)
     names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
-    made = [_Part(part, target) for part in parts]
+    made = [PartEmitter(part, target) for part in parts]
     functions = [f.function(name) for f, name in zip(made, names, strict=True)]
     declared = {name: text for f in made for name, text in f.builder.declarations.items()}
     width = 8 * target.vector_bytes
@@ -110,7 +110,7 @@ def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]])
     return [*lines, "  ret void", "}"]
 
 
-class _Part:
+class PartEmitter:
     """A function of LLVM that does what a kernel, or some of its stages, do."""
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
@@ -171,7 +171,7 @@ class _Part:
             case For():
                 self._for(stmt, mask)
             case If():
-                self._if(stmt, mask)
+                self.emit_if(stmt, mask)
             case Allocate():
                 self.memory.allocate(stmt.buffer)
             case Block():
@@ -213,7 +213,7 @@ class _Part:
         if dtype == "bool":
             raw = b.readable(raw)
         if not mask.is_full:
-            idle = literal(_neutral(stmt.op, dtype), dtype)
+            idle = literal(neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
         name = f"llvm.vector.reduce.{_horizontal(stmt.op, dtype)}.{mangled(raw.element, raw.lanes)}"
         ordered = dtype in FLOATS and stmt.op in (ReduceOp.ADD, ReduceOp.MUL)
@@ -350,7 +350,7 @@ class _Part:
 
     # ---- conditions
 
-    def _if(self, stmt: If, mask: Mask | None) -> None:
+    def emit_if(self, stmt: If, mask: Mask | None) -> None:
         truth = self.expressions.truth(stmt.condition, mask)
         if isinstance(truth, bool):
             self._body(stmt.then if truth else stmt.orelse, mask)
@@ -398,7 +398,7 @@ def _matches_apart(stmt: For, lane: Var) -> bool:
     return value is not None and lane in expression_variables(value)
 
 
-def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:
+def neutral_literal(op: ReduceOp, dtype: str) -> float | int | bool:
     """What changes no result of `op`."""
     if op in (ReduceOp.ADD, ReduceOp.MUL):
         return (-0.0 if dtype in FLOATS else 0) if op is ReduceOp.ADD else 1

@@ -90,7 +90,7 @@ class Expressions:
                 return self.combine(expr.op, expr.dtype, left, right)
             case Comparison():
                 left, right = self.emit(expr.left, mask), self.emit(expr.right, mask)
-                return self._compare(expr.op, expr.left.dtype, left, right)
+                return self.compare(expr.op, expr.left.dtype, left, right)
             case Select():
                 return self._select(expr, mask)
             case Cast():
@@ -113,7 +113,7 @@ class Expressions:
             if op in FLOAT_OPERATIONS:
                 return self.builder.binary(FLOAT_OPERATIONS[op], left, right)
         elif op == "div":
-            return self._integer_div(dtype, left, right)
+            return self.integer_div(dtype, left, right)
         elif dtype == "bool" and op in ("add", "mul"):
             return self.builder.binary("or" if op == "add" else "and", left, right)
         elif op == "pow" and dtype != "bool":
@@ -129,7 +129,7 @@ class Expressions:
             return self.math.extremum(op, left, right)
         return self.builder.intrinsic(f"{sign_of(dtype)}{op}", left, right)
 
-    def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
+    def integer_div(self, dtype: str, left: Value, right: Value) -> Value:
         """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
 
         A division that traps does so in idle lanes, too, whose operands may be anything.  So sizes
@@ -207,7 +207,7 @@ class Expressions:
             return self._absolute(x)
         raise CodegenError(f"operator {expr.op} is not defined on {expr.dtype}")
 
-    def _compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+    def compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
         if dtype in FLOATS:
             return self.builder.compare(f"fcmp {FLOAT_COMPARISONS[op]}", left, right)
         sign = "" if op in ("eq", "ne") else sign_of(dtype)

@@ -213,7 +213,7 @@ class Memory:
     def _load_column(self, address: Address, mask: Mask) -> Value:
         """The rows transposed; what the columns share, LLVM finds.
 
-        Lanes without a row are poison; `narrowed` and `_integer_div` freeze what they decide by.
+        Lanes without a row are poison; `narrowed` and `integer_div` freeze what they decide by.
         """
         place = address.place
         column = address.constant % place.row
@@ -334,7 +334,7 @@ class Memory:
     def _store_vector(self, address: Address, raw: Value, mask: Mask) -> None:
         place = address.place
         pointer, alignment = self._pointer(place, address.terms, address.constant)
-        if mask.is_full or (place.local and self._idle_lanes_in_padding(address, mask)):
+        if mask.is_full or (place.local and self.idle_lanes_in_padding(address, mask)):
             self._store_raw(pointer, alignment, raw)
         elif place.local and self._may_touch_whole(address, mask):
             old = self.builder.emit(
@@ -357,7 +357,7 @@ class Memory:
             return True
         return self._inside(address, 1)
 
-    def _idle_lanes_in_padding(self, address: Address, mask: Mask) -> bool:
+    def idle_lanes_in_padding(self, address: Address, mask: Mask) -> bool:
         place = address.place
         if not mask.is_prefix or any(k % place.row for _, k in address.terms):
             return False

@@ -67,7 +67,7 @@ Decide: TypeAlias = Callable[[Predicate], "bool | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class AbstractValue:
     """What an expression may be: a span, its bits where they are one constant, and two marks."""
 
     span: Span
@@ -92,10 +92,10 @@ def evaluate(
     A load of a NoAccess region on a side that may be taken makes the result NoAccess; an
     expression of `undef` is Undefined, whatever is done to it.
     """
-    return _as_fact(_Evaluator(fact_of_load, decide, ranges or {}).value(expr))
+    return _as_fact(KernelEvaluator(fact_of_load, decide, ranges or {}).value(expr))
 
 
-def _as_fact(value: _Value) -> Fact:
+def _as_fact(value: AbstractValue) -> Fact:
     if value.forbidden:
         return NoAccess()
     if value.poison:
@@ -108,27 +108,27 @@ def _as_fact(value: _Value) -> Fact:
     return Range(span.lo, span.hi)
 
 
-def _of_fact(fact: Fact, dtype: str) -> _Value:
+def value_of_fact(fact: Fact, dtype: str) -> AbstractValue:
     match fact:
         case Constant():
             return _of_literal(fact.literal)
         case Range():
             return _marked(Span(fact.lo, fact.hi), dtype, None)
         case Undefined():
-            return _Value(whole(dtype))
+            return AbstractValue(whole(dtype))
         case NoAccess():
-            return _Value(whole(dtype), forbidden=True)
+            return AbstractValue(whole(dtype), forbidden=True)
     assert_never(fact)
 
 
-def _of_literal(literal: Literal) -> _Value:
+def _of_literal(literal: Literal) -> AbstractValue:
     if isnan(literal.value):
-        return _Value(whole(literal.dtype), literal)
-    return _Value(Span(literal.value, literal.value), literal)
+        return AbstractValue(whole(literal.dtype), literal)
+    return AbstractValue(Span(literal.value, literal.value), literal)
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluator:
+class KernelEvaluator:
     """`within` are the sides of comparisons that are known here, and where they lie."""
 
     fact_of_load: FactOfLoad
@@ -136,26 +136,26 @@ class _Evaluator:
     ranges: Ranges
     within: tuple[tuple[Expr, Span], ...] = ()
 
-    def value(self, expr: Expr) -> _Value:
+    def value(self, expr: Expr) -> AbstractValue:
         found = self.unlimited(expr)
         for limited, span in self.within:
             if limited == expr and found.literal is None and not found.poison:
                 found = _marked(intersection(found.span, span), expr.dtype, None, found)
         return found
 
-    def unlimited(self, expr: Expr) -> _Value:
+    def unlimited(self, expr: Expr) -> AbstractValue:
         match expr:
             case Literal():
                 return _of_literal(expr)
             case Load():
-                return _of_fact(self.fact_of_load(expr), expr.dtype)
+                return value_of_fact(self.fact_of_load(expr), expr.dtype)
             case IndexValue():
                 lo, hi = bounds(expr.index, self.ranges)
                 low, high = dtype_limits("int64")
                 span = Span(low if lo is None else lo, high if hi is None else hi)
-                return _Value(cast_span(span, "int64", expr.dtype))
+                return AbstractValue(cast_span(span, "int64", expr.dtype))
             case Undef():
-                return _Value(whole(expr.dtype), poison=True)
+                return AbstractValue(whole(expr.dtype), poison=True)
             case Unary():
                 return self.unary(expr)
             case Binary():
@@ -174,7 +174,7 @@ class _Evaluator:
                 return self.select(expr)
         assert_never(expr)
 
-    def unary(self, expr: Unary) -> _Value:
+    def unary(self, expr: Unary) -> AbstractValue:
         x = self.value(expr.operand)
         literal = fold_unary(expr.op, x.literal) if x.literal else None
         if expr.op not in ("neg", "abs"):
@@ -182,7 +182,7 @@ class _Evaluator:
         span = unary_span(expr.op, x.span, expr.dtype)
         return _marked(span, expr.dtype, literal, x)
 
-    def binary(self, expr: Binary) -> _Value:
+    def binary(self, expr: Binary) -> AbstractValue:
         a, b = self.value(expr.left), self.value(expr.right)
         span = binary_span(expr.op, a.span, b.span, expr.dtype)
         literal = None
@@ -195,7 +195,7 @@ class _Evaluator:
             span = Span(literal.value, literal.value)
         return _marked(span, expr.dtype, literal, a, b)
 
-    def contracts(self, expr: Binary, a: _Value, b: _Value) -> bool:
+    def contracts(self, expr: Binary, a: AbstractValue, b: AbstractValue) -> bool:
         """Whether an FMA could give a sum other bits than two roundings do.
 
         A product's span contains the unrounded product; it is a point where that was exact.
@@ -205,7 +205,7 @@ class _Evaluator:
         sides = ((expr.left, a), (expr.right, b))
         return any(_is_product(side) and not value.span.is_point for side, value in sides)
 
-    def select(self, expr: Select) -> _Value:
+    def select(self, expr: Select) -> AbstractValue:
         taken, condition = self.condition(expr.condition)
         sides = [
             self.given(expr.condition, possible).value(side)
@@ -217,7 +217,7 @@ class _Evaluator:
             literal = None
         return _marked(hull(side.span for side in sides), expr.dtype, literal, *condition, *sides)
 
-    def given(self, condition: Condition, holds: bool) -> _Evaluator:
+    def given(self, condition: Condition, holds: bool) -> KernelEvaluator:
         """What is known where a condition holds, or where it fails."""
         if not isinstance(condition, Comparison):
             return self
@@ -247,7 +247,7 @@ class _Evaluator:
                     return sizes[0] if len(sizes) == 1 and isfinite(sizes[0]) else None
         return None
 
-    def condition(self, condition: Condition) -> tuple[bool | None, tuple[_Value, ...]]:
+    def condition(self, condition: Condition) -> tuple[bool | None, tuple[AbstractValue, ...]]:
         if is_predicate(condition):
             return self.decide(cast(Predicate, condition)), ()
         value = self.value(cast(Expr, condition))
@@ -255,11 +255,15 @@ class _Evaluator:
         return bool(value.span.lo) if certain else None, (value,)
 
 
-def _marked(span: Span, dtype: str, literal: Literal | None, *operands: _Value) -> _Value:
+def _marked(
+    span: Span, dtype: str, literal: Literal | None, *operands: AbstractValue
+) -> AbstractValue:
     poison = any(x.poison for x in operands)
     if literal is None and span.is_point:
         literal = Literal(span.lo, dtype)
-    return _Value(span, None if poison else literal, poison, any(x.forbidden for x in operands))
+    return AbstractValue(
+        span, None if poison else literal, poison, any(x.forbidden for x in operands)
+    )
 
 
 def _unflushed(literal: Literal | None, *operands: Literal | None) -> Literal | None:

@@ -118,7 +118,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
     """The kernel of a task; the trace gets the seconds of scheduling and of the last proofs."""
     with trace.timer("schedule", task.symbol):
         schedule = _schedule(task)
-        func, workspace = _with_workspace(schedule.func)
+        func, workspace = with_workspace(schedule.func)
         func = _with_addresses(remove_undef(remove_assume(func)))
         func = replace(func, name=task.symbol)
     with trace.timer("proofs", task.symbol):
@@ -126,7 +126,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         if task.claimed is not None:
             _keeps_claim(task.claimed, func, task)
         proofs = require_in_bounds(func)
-    extent = _parallel_extent(func)
+    extent = parallel_extent(func)
     return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
 
 
@@ -209,7 +209,7 @@ def _assumed(demand: Demand | None) -> float | str:
     return "undef"
 
 
-def _with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
+def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
     """Intermediates become parameters: their memory is planned with everything else.
 
     Those that each iteration of a parallel loop has for itself are on the stack of its thread.
@@ -248,7 +248,7 @@ def _allocated(body: Body) -> tuple[Buffer, ...]:
     return tuple(buffer for buffer in allocations if buffer.scope == "global")
 
 
-def _parallel_extent(func: PrimFunc) -> int:
+def parallel_extent(func: PrimFunc) -> int:
     for loop in loops_of(func.body):
         if loop.kind is LoopKind.PARALLEL:
             assert loop.extent is not None, "parallel loops have constant bounds"

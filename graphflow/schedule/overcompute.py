@@ -98,7 +98,7 @@ def remove_branching_through_overcompute(
     """
     stmt, domain = find(func, place)
     _no_else(func, place, about)
-    query = _Query(func, place, top_level(func, place))
+    query = OvercomputeQuery(func, place, top_level(func, place))
     proofs: list[Proof] = []
     found = False
     for extra in _extra((stmt,), domain, (), about):
@@ -204,7 +204,7 @@ def _guarded_assumption(stmt: Assume, condition: Predicate) -> Assume:
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
+class OvercomputeQuery:
     """Questions about statements in `place`, which stands at `position` of the kernel's body."""
 
     func: PrimFunc
@@ -315,7 +315,9 @@ class _Query:
                 return f"a {other.op.value} on {stmt.buffer.name} may make it -0.0 before"
             if isinstance(other, Store) and other.buffer == stmt.buffer:
                 start = self.started(other.value, site.domain)
-                if not _not_minus_zero(start) and not self.has_reciprocal(other.value, site.domain):
+                if not never_minus_zero(start) and not self.has_reciprocal(
+                    other.value, site.domain
+                ):
                     return (
                         f"the sum may start at -0.0, which adding 0.0 turns into 0.0: "
                         f"{expr_text(other.value)} is {start}"
@@ -333,7 +335,7 @@ class _Query:
         )
 
 
-def _not_minus_zero(fact: Fact) -> bool:
+def never_minus_zero(fact: Fact) -> bool:
     match fact:
         case Constant():
             return order_key(fact.literal.value) != order_key(-0.0)

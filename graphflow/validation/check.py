@@ -79,12 +79,12 @@ def check_kernel(task: CheckTask, trace: Trace) -> Check:
     kernel, code = task
     with trace.timer("validate", kernel.symbol):
         try:
-            return _Checker(kernel, code).check()
+            return Checker(kernel, code).check()
         except Unsolved as reason:
             return Check(kernel.symbol, "none", reason=str(reason))
 
 
-class _Checker:
+class Checker:
     """The state of one validation."""
 
     def __init__(self, kernel: LoweredKernel, code: bytes) -> None:

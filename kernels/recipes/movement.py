@@ -215,7 +215,7 @@ def _apart(moves: Sequence[Move]) -> bool:
     """Whether no two moves write the same element: each pair has an axis along which their boxes
     do not meet.  Elsewhere the later one wins, and inputs would lie over each other."""
     boxes = [[bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves]
-    if any(_in_a_row(sides) for sides in zip(*boxes, strict=True)):
+    if any(in_a_row(sides) for sides in zip(*boxes, strict=True)):
         return True  # as in a concatenation, which may have hundreds
     return all(
         any(_before(a, b) or _before(b, a) for a, b in zip(first, second, strict=True))
@@ -223,7 +223,7 @@ def _apart(moves: Sequence[Move]) -> bool:
     )
 
 
-def _in_a_row(sides: Sequence[Interval]) -> bool:
+def in_a_row(sides: Sequence[Interval]) -> bool:
     """Whether none of these intervals is empty, and each ends before the next one begins."""
     filled = all(not _before((high, high), (low, low)) for low, high in sides)
     return filled and all(_before(a, b) for a, b in pairwise(sides))

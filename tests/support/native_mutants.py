@@ -75,22 +75,24 @@ def widened_as_unsigned(self: Expressions, x: Value, source: str, target: str) -
         return CAST(self, x, source, target)
 
 
-COMPARE, CAST = Expressions._compare, Expressions.cast
+COMPARE, CAST = Expressions.compare, Expressions.cast
 
 MUTANTS: dict[str, Mutant] = {
     "both sides of a condition run in the same lanes": Mutant(
         everywhere("narrowed", always_first_side), 30
     ),
     "idle lanes run": Mutant(everywhere("mask_value", mask_of_all_lanes), 18),
-    "idle lanes take part in reductions": Mutant([(emit, "_neutral", lambda op, dtype: 1)], 92),
-    "a divisor is not made safe": Mutant([(Expressions, "_integer_div", plain_division)], 40),
-    "a condition is dropped": Mutant([(emit._Part, "_if", no_guard)], 6),
-    "integers compare as unsigned": Mutant([(Expressions, "_compare", other_signedness)], 11),
+    "idle lanes take part in reductions": Mutant(
+        [(emit, "neutral_literal", lambda op, dtype: 1)], 92
+    ),
+    "a divisor is not made safe": Mutant([(Expressions, "integer_div", plain_division)], 40),
+    "a condition is dropped": Mutant([(emit.PartEmitter, "emit_if", no_guard)], 6),
+    "integers compare as unsigned": Mutant([(Expressions, "compare", other_signedness)], 11),
     "integers are widened as unsigned": Mutant([(Expressions, "cast", widened_as_unsigned)], 8),
     "NaN is greater": Mutant([(emit_expr, "FLOAT_COMPARISONS", FLOAT_COMPARISONS | {"gt": "ugt",
                               "ge": "uge"})], 320),
     "a vector overwrites what is behind its lanes": Mutant(
-        [(Memory, "_idle_lanes_in_padding", lambda self, address, mask: True)], 43
+        [(Memory, "idle_lanes_in_padding", lambda self, address, mask: True)], 43
     ),
 }  # fmt: skip
 

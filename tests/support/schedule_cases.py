@@ -22,7 +22,7 @@ from graphflow.errors import GraphflowError, ScheduleError, VerifyError
 from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import Layout, physical_vars
 from graphflow.lower import KernelTask, LoweredKernel, remove_assume, remove_undef
-from graphflow.lower.kernels import _parallel_extent, _with_workspace
+from graphflow.lower.kernels import parallel_extent, with_workspace
 from graphflow.schedule import (
     PadFunction,
     Schedule,
@@ -354,13 +354,13 @@ def checked(kernel: Kernel, schedule: Schedule, seed: int, native: bool) -> int:
 
 def lowered_of(schedule: Schedule) -> LoweredKernel | None:
     """The kernel for the emitter; None where it is none yet, as with two parallel loops."""
-    func, workspace = _with_workspace(remove_undef(remove_assume(schedule.func)))
+    func, workspace = with_workspace(remove_undef(remove_assume(schedule.func)))
     try:
         verify(func, "lowered")
     except VerifyError:
         return None
     task = KernelTask("k", schedule.definition, (), Scheduled(schedule.func), host_target())
-    return LoweredKernel("k", func, schedule, _parallel_extent(func), workspace, (), task)
+    return LoweredKernel("k", func, schedule, parallel_extent(func), workspace, (), task)
 
 
 def run_natively(

@@ -8,14 +8,11 @@ case that is wrong is shrunk before it is shown.
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 from math import inf
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -25,6 +22,7 @@ from graphflow.layout.spans import Span
 from graphflow.schedule import overcompute
 from graphflow.tir import FLOATS, Literal, ReduceOp, Select
 from support.fuzz_cases import Case, Outcome, is_special, make_case, run_case, shrink
+from support.mutated import Patches, mutated
 
 ORDINARY = (*range(58), 167, 1230)
 """The last ones are here for the mutants."""
@@ -94,9 +92,6 @@ def test_many_random_graphs(seeds: range) -> None:
 # (Kernels without the select that writes padding: tests/system/test_traps.py.)
 
 
-Patches = list[tuple[Any, str, Any]]
-
-
 def neutral_is(op: ReduceOp, value: float) -> Patches:
     """Reductions by `op` take `value` for what changes nothing."""
 
@@ -117,41 +112,22 @@ def last_side(self: Any, expr: Select) -> Any:
 def a_number(fact: Fact, dtype: str) -> Any:
     """Ranges as wide as undefined: whatever is there counts as finite and not negative."""
     if isinstance(fact, Undefined) and dtype in FLOATS:
-        return evaluator._Value(Span(0.0, 3e38))
+        return evaluator.AbstractValue(Span(0.0, 3e38))
     return OF_FACT(fact, dtype)
 
 
-OF_FACT = evaluator._of_fact
+OF_FACT = evaluator.value_of_fact
 
 MUTANTS: dict[str, tuple[Patches, int]] = {
     "a sum's neutral element is 1": (neutral_is(ReduceOp.ADD, 1.0), 167),
     "a maximum's neutral element is inf": (neutral_is(ReduceOp.MAX, inf), 14),
-    "a select is dropped in the evaluator": ([(evaluator._Evaluator, "select", last_side)], 1230),
-    "a range is as wide as undefined": ([(evaluator, "_of_fact", a_number)], 167),
+    "a select is dropped in the evaluator": (
+        [(evaluator.KernelEvaluator, "select", last_side)],
+        1230,
+    ),
+    "a range is as wide as undefined": ([(evaluator, "value_of_fact", a_number)], 167),
 }
 """What is patched, and the first seed to try."""
-
-
-CACHE = type(case_of)
-
-
-def forget() -> None:
-    """Empties the caches of the compiler, that no mutant meets what another one, or none, found."""
-    for cache in gc.get_objects():
-        if isinstance(cache, CACHE) and cache.__module__.startswith("graphflow."):
-            cache.cache_clear()
-
-
-@contextmanager
-def mutated(patches: Patches) -> Iterator[None]:
-    with ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(mock.patch.object(*patch))
-        forget()
-        try:
-            yield
-        finally:
-            forget()
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -14,12 +14,12 @@ from functools import cache
 from typing import Any
 
 import pytest
-from system.test_fuzz import Patches, forget, mutated
 
 from graphflow.arith import Domain, Proof, Var, Verdict, negation, sets
 from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
 from graphflow.schedule import dependence, memory, overcompute, padding
 from graphflow.tir import Literal, ReduceOp
+from support.mutated import Patches, mutated
 from support.schedule_cases import ANY, Focus, Outcome, complaint, report, run_case
 from support.schedule_graphs import (
     GraphOutcome,
@@ -175,7 +175,7 @@ def swapped_neutral(op: ReduceOp, dtype: str, logical: Fact | None = None) -> tu
 
 MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
     "variables share names in integer sets": (
-        [(sets, "_name", clashing_name)],
+        [(sets, "isl_name", clashing_name)],
         Focus("scatter", "another_order"),
         37,
     ),
@@ -185,17 +185,17 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         22,
     ),
     "conditions go without proofs": (
-        [(overcompute._Query, "harmless", lambda *_: iter(()))],
+        [(overcompute.OvercomputeQuery, "harmless", lambda *_: iter(()))],
         ANY,
         4,
     ),
     "what overcompute writes is never read": (
-        [(overcompute._Query, "unseen", lambda *_: iter(()))],
+        [(overcompute.OvercomputeQuery, "unseen", lambda *_: iter(()))],
         ANY,
         22,
     ),
     "overcompute stays in bounds": (
-        [(overcompute._Query, "in_bounds", lambda *_: proven(Domain()))],
+        [(overcompute.OvercomputeQuery, "in_bounds", lambda *_: proven(Domain()))],
         ANY,
         78,
     ),
@@ -226,7 +226,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         82,
     ),
     "no sum starts at -0.0": (
-        [(overcompute, "_not_minus_zero", lambda _: True)],
+        [(overcompute, "never_minus_zero", lambda _: True)],
         Focus("reduction", "more_terms"),
         290,
     ),
@@ -265,7 +265,6 @@ def test_a_mutant_of_cancelling_is_noticed() -> None:
         noticed = next(
             (o for o in found if o.wrong and o.kind.startswith(("native", "interp"))), None
         )
-    forget()
     assert noticed is not None, "no seed shows it"
 
 

@@ -1,9 +1,13 @@
-"""The tests themselves: a module's test is found by its name."""
+"""The tests themselves: a module's test is found by its name, and none touches private names."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from support.paths import TESTS
 from support.source import MODULES
@@ -55,3 +59,76 @@ def test_no_test_module_imports_another_one() -> None:
         if isinstance(node, ast.ImportFrom) and node.module and "test_" in node.module
     ]
     assert not wrong, "what tests share is in support/"
+
+
+# What tests may touch -----------------------------------------------------------------------------
+
+NAMED = ("setattr", "delattr", "getattr", "object", "setitem", "attrgetter", "methodcaller")
+"""Functions that take the name of an attribute, among them `monkeypatch`'s and `mock.patch`'s."""
+
+IN_TEXT = re.compile(r"\b(?!os\._exit\b)\w+(\[\w*\]|\(\))*\._(?!_)\w+")
+"""A private attribute in the text of a script, or in a dotted name."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_uses(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Where a test names what is private to a module or class that is not its own."""
+    own = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls")
+    }
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(names=names):
+                yield from ((node, alias.name) for alias in names if is_private(alias.name))
+            case ast.Attribute(attr=attr) if is_private(attr) and attr not in own:
+                if ast.unparse(node) != "os._exit":
+                    yield node, attr
+            case ast.Call(func=func, args=args) if ast.unparse(func).split(".")[-1] in NAMED:
+                yield from private_texts(args)
+            case ast.Tuple(elts=[_, ast.Constant() as name, _]):  # what is patched, name, value
+                yield from private_texts([name])
+            case ast.Constant(value=str(text)):
+                yield from ((node, found[0]) for found in IN_TEXT.finditer(text))
+
+
+def private_texts(nodes: list[ast.expr]) -> Iterator[tuple[ast.AST, str]]:
+    for node in nodes:
+        match node:
+            case ast.Constant(value=str(text)) if is_private(text):
+                yield node, text
+
+
+def test_no_test_touches_a_private_name() -> None:
+    """What a test needs to reach is an argument, or has a public name."""
+    wrong = [
+        f"{path.relative_to(TESTS)}:{getattr(node, 'lineno', 0)}: {name}"
+        for path in sorted(set(TESTS.rglob("*.py")) - {Path(__file__)})
+        for node, name in private_uses(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("from graphflow.schedule.overcompute import _query", ["_query"]),
+        ("worker._process.kill()", ["_process"]),
+        ("monkeypatch.setattr(module, '_limit', 3)", ["_limit"]),
+        ("mock.patch.object(module, '_limit', 3)", ["_limit"]),
+        ("PATCHES = [(module, '_limit', 3)]", ["_limit"]),
+        ("monkeypatch.setattr('graphflow.store.' + 'x._limit', 3)", ["x._limit"]),
+        ("script = 'print(workers.all[0]._process.pid)'", ["all[0]._process"]),
+        ("os._exit(0); child = 'os._exit(0)'", []),
+        ("class A:\n    def f(self): return self._kept\nA()._kept", []),
+        ("name.replace('.', '_dot_'); monkeypatch.setattr(module, 'limit', 3)", []),
+        ("x.__name__; 'x.__name__'", []),
+    ],
+)
+def test_private_names_are_found_however_they_are_named(text: str, names: list[str]) -> None:
+    assert [name for _, name in private_uses(ast.parse(text))] == names

@@ -17,7 +17,7 @@ from graphflow.codegen import emit_ir, host_target
 from graphflow.codegen.emit import MOST_STAGES
 from graphflow.compiler import compile_graph
 from graphflow.kernels.definitions.elementwise import LONGEST_CHAIN, variadic
-from graphflow.kernels.recipes.movement import _in_a_row
+from graphflow.kernels.recipes.movement import in_a_row
 from graphflow.options import Options
 from graphflow.tir import Block, Expr, Store, children, kept, walk
 
@@ -175,4 +175,4 @@ def test_a_finding_is_made_once_for_each_object_and_not_for_equal_ones() -> None
     ],
 )
 def test_intervals_in_a_row(sides: list[Any], apart: bool) -> None:
-    assert _in_a_row(sides) is apart
+    assert in_a_row(sides) is apart

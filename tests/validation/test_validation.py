@@ -65,7 +65,7 @@ from graphflow.validation import (
 )
 from graphflow.validation import check as check_module
 from graphflow.validation import expected as expected_module
-from graphflow.validation.check import _Checker
+from graphflow.validation.check import Checker
 from graphflow.workers import Workers
 from support.fuzz_cases import compile_case, make_case
 
@@ -490,7 +490,7 @@ def test_logarithms_are_taken_of_positive_numbers() -> None:
     func = unary("log", SHAPE)
     check = checked(lowered(func))
     assert check.difference is None and check.rounded > 0
-    found = _Checker(lowered(func), compile_object(lowered(func).func, "k0", host_target()))
+    found = Checker(lowered(func), compile_object(lowered(func).func, "k0", host_target()))
     arrays, expected = found.ordinary()
     assert np.all(arrays["x"] > 0) and found.positive
     assert all(np.isfinite(value) for value in expected[func.outputs[0]].values())
