@@ -653,7 +653,7 @@ def test_an_interrupted_command_leaves_the_old_file_or_none(
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(600)
     if {moment!r} == "count":
-        cli._Bar.count = interrupt
+        Trace.count = interrupt
     else:
         os.{moment if moment != "count" else "fsync"} = interrupt
     sys.exit(cli.main(["compile", {str(model)!r}, "-o", {str(output)!r}]))
