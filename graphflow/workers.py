@@ -111,11 +111,7 @@ class Workers:
         except OSError as error:
             self.close()
             trace.notice(f"worker processes cannot be started: {error}")
-        share = _Share(str, {}, trace)
-        ends = time.monotonic() + patience
-        while not all(worker.ready for worker in self._workers) and time.monotonic() < ends:
-            for worker in self._heard(ends - time.monotonic()):
-                worker.hear(share)
+        self._wait(trace, time.monotonic() + patience)
 
     @property
     def started(self) -> bool:
@@ -174,6 +170,16 @@ class Workers:
         where: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _wait(self, trace: Trace, ends: float) -> None:
+        """Until each worker is ready or lost, or the time `ends` has come."""
+        share: _Share[None, None] = _Share(lambda *_: None, {}, trace)
+        while not all(worker.ready for worker in self._workers):
+            left = ends - time.monotonic()
+            if left <= 0:
+                return
+            for worker in self._heard(left):
+                worker.hear(share)
 
     def _heard(self, timeout: float | None) -> list[_Worker]:
         """The workers that have said something (or ended), after waiting for it.
