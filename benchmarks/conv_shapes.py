@@ -135,9 +135,9 @@ def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]
 
 def _one_family(form: Alternative, target: Target) -> bool:
     """Input and output in one family with channels in lanes; few channels stay row-major."""
-    plain, *rest = families(4, target.lanes())
+    plain, *rest = families(4, target.lanes("float32"))
     x, y = form.layouts["x"], form.layouts["y"]
-    if x.logical_shape[1] < target.lanes() // 2:
+    if x.logical_shape[1] < target.lanes("float32") // 2:
         return x == plain.instantiate(x.logical_shape) and y == channels_last(y.logical_shape)
     return any(
         x == family.instantiate(x.logical_shape) and y == family.instantiate(y.logical_shape)

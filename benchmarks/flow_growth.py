@@ -35,7 +35,7 @@ from graphflow.graph import canonicalize, fuse
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
 from graphflow.target import Target
 
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 THREADS = 2
 STAGES = ("import", "canonicalize", "fuse", "flow", "convert")
 

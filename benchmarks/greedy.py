@@ -27,6 +27,7 @@ from rich.table import Table
 import graphflow as gf
 from graphflow.bench import Protocol, Timing, largest_error, measure
 from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
+from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import named
@@ -42,12 +43,13 @@ CLEAR = 1.05
 def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any]:
     """For each plan its times, costs, conversions and ratios, and the largest error."""
     exe = gf.compile(model, threads=threads)
-    graph, target = fuse(canonicalize(exe.compiled.imported)), exe.compiled.target
-    candidates = enumerate_candidates(graph, target, threads, {})
+    graph = fuse(canonicalize(exe.compiled.imported))
+    cost = CostModel(exe.compiled.target, threads)
+    candidates = enumerate_candidates(graph, cost, {})
     plans, costs = {CHOSEN: exe}, {CHOSEN: exe.compiled.plan.seconds}
     for name, planner in PLANNERS.items():
-        taken = planner(graph, candidates, target, threads)
-        costs[name] = plan_seconds(graph, candidates, taken, target, threads)
+        taken = planner(graph, candidates, cost)
+        costs[name] = plan_seconds(graph, candidates, taken, cost)
         plans[name] = gf.compile(model, threads=threads, layouts=greedy_pins(graph, taken))
     inputs = random_inputs(exe.inputs)
     expected = exe.run(inputs)

@@ -70,7 +70,7 @@ def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Pla
     chosen = gf.compile(model, options=options)
     graph, target = _groups(chosen), chosen.compiled.target
     plans = {CHOSEN: Plan(chosen, None, None)}
-    for family in families(RANK, target.lanes()):
+    for family in families(RANK, target.lanes("float32")):
         pins = uniform_pins(graph, target, family)
         exe = gf.compile(model, layouts=pins, options=options)
         plans[family.name] = Plan(exe, len(pins), _same_program(exe, plans))

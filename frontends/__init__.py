@@ -1,6 +1,6 @@
-"""Frontends: models from outside become operator graphs."""
+"""Frontends: import of ONNX models into operator graphs."""
 
-from graphflow.frontends.importer import OPERATORS, check_supported, import_model
+from graphflow.frontends.importer import OPERATORS, check_supported, import_checked, import_model
 from graphflow.frontends.load import frozen_inputs, symbolic_inputs, tensor_names
 from graphflow.frontends.operator_table import operator_document
 from graphflow.frontends.read import read_model
@@ -12,6 +12,7 @@ __all__ = [
     "check_supported",
     "fixed_values",
     "frozen_inputs",
+    "import_checked",
     "import_model",
     "input_defaults",
     "operator_document",

@@ -1,8 +1,8 @@
-"""Bodies of functions, branches and loops: their nodes in place of the node that has them.
+"""Inlining of bodies: the nodes of a function, branch or loop replace the node that owns it.
 
-In: nodes with names of their own, the tensors that their formal inputs and outputs stand for.  Out:
-steps whose names clash with nothing in the model.  A name that a body does not define is one of the
-graph around it and stays as it is.
+In: the nodes of a body, and for each of its formal inputs and outputs the tensor of the outer graph
+that it stands for.  Out: import steps whose tensor names are unique in the model.  A name that the
+body does not define belongs to the enclosing graph and is kept.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from dataclasses import dataclass
 import onnx
 
 from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.call import Context, known_array
+from graphflow.frontends.context import Context
+from graphflow.frontends.protos import known_array
 from graphflow.frontends.steps import Step, derived, names_in, names_read
 
 DEEPEST = 100
-"""Bodies inside each other; a function that calls itself ends here."""
+"""The deepest nesting of bodies that is expanded; a function that calls itself exceeds it."""
 
 Attributes = Mapping[str, onnx.AttributeProto]
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A subgraph whose constants are in the graph: each copy of the nodes shares them."""
+    """A subgraph whose constants are already in the graph, so that all copies of its nodes share
+    them."""
 
     graph: onnx.GraphProto
     nodes: tuple[onnx.NodeProto, ...]
-    """The nodes but for the constants."""
+    """The nodes of the subgraph that are not constants."""
     constants: Mapping[str, str]
     """The tensor of the outer graph for each constant of the body."""
     steps: tuple[Step, ...]
-    """They make the constants that are nodes."""
+    """The Constant nodes of the subgraph, as steps."""
 
 
 def body_of(step: Step, attribute: str, context: Context) -> Body:
@@ -72,10 +74,10 @@ def inlined(
     part: str = "",
     outputs: Sequence[str] = (),
 ) -> tuple[list[Step], tuple[str, ...]]:
-    """The steps of `body` applied to the tensors `inputs`, and the tensors that it gives.
+    """The steps of `body` applied to the tensors `inputs`, and the names of the results.
 
-    What its nodes make has the names `outputs` where those are given.  A body that returns an
-    input, a constant or an outer tensor gives that tensor itself.
+    The results are named `outputs` if these are given, except that a body that returns an input, a
+    constant or an outer tensor gives that tensor itself.
     """
     formal = [info.name for info in body.graph.input]
     if len(formal) != len(inputs):
@@ -90,10 +92,10 @@ def inlined(
 
 
 def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[Step]:
-    """The steps of `function` in place of `step`, which calls it.
+    """The steps of the body of `function`, which replace its caller `step`.
 
-    Attributes that the caller does not give have the function's defaults; a node's attribute that
-    refers to one without a value is left out, as ONNX defines it.
+    Attributes that the caller does not give have the function's defaults.  If such an attribute has
+    no default either, nodes of the body that refer to it go without, as ONNX defines.
     """
     if step.depth > DEEPEST:
         raise InvalidModel(f"{step} is the body of itself, or of {DEEPEST} bodies around it")
@@ -119,7 +121,10 @@ def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[S
 
 
 def feed(names: Iterable[str], step: Step, context: Context) -> list[Step]:
-    """Steps that make the sequences and optionals among `names`, which import has resolved."""
+    """Steps that build the sequences and optionals among `names` at run time.
+
+    Import has resolved these to their tensors; a foreign node needs them as objects.
+    """
     steps: list[Step] = []
     for name in names:
         if name in context.objects:
@@ -138,7 +143,7 @@ def feed(names: Iterable[str], step: Step, context: Context) -> list[Step]:
 
 
 def copies(step: Step, sources: Mapping[str, str]) -> list[Step]:
-    """Steps that let each tensor of `sources` be the tensor it is mapped to."""
+    """Identity steps: each tensor that is a key of `sources` becomes a copy of its value."""
     return [
         derived(step, "Identity", [source], [result], f"Identity_{number}")
         for number, (result, source) in enumerate(sources.items())
@@ -154,7 +159,10 @@ def _renamed_steps(
     context: Context,
     part: str = "",
 ) -> list[Step]:
-    """`nodes` with the names of the outer graph; what they make is entered into `names`."""
+    """Steps for `nodes` with the tensor names of the outer graph.
+
+    `names` maps names of the body to outer ones; the results of the nodes are added to it.
+    """
     label = f"{step.name}{part}"
     for node in nodes:
         for name in node.output:
@@ -202,7 +210,7 @@ def _renamed(
 def _renamed_graph(
     graph: onnx.GraphProto, names: Mapping[str, str], attributes: Attributes
 ) -> onnx.GraphProto:
-    """`graph` with its outer names replaced; what it defines itself hides an outer name."""
+    """`graph` with its references to outer tensors renamed; names that it defines itself stay."""
     own = {info.name for info in graph.input}
     own |= {tensor.name for tensor in graph.initializer}
     own |= {name for node in graph.node for name in node.output}

@@ -1,10 +1,10 @@
-"""The check of a model before any other code sees it: a model may come from a stranger.
+"""The first check of a model, which may come from a stranger, before any other code reads it.
 
 In: a proto that was parsed and nothing more.  Out: nothing, or `InvalidModel`.  What always holds
-behind it: names are text, extents and attributes are in range, each tensor has the data that its
-extents promise, graphs are not nested without end, functions do not call themselves, and expanding
-them gives a graph of a sensible size.  onnx's own checker, inliner and inference run behind this
-one: they end the process, or do not end at all, for models that are refused here.
+after the check: names are text, extents and attributes are in range, each tensor has as much data
+as its extents require, the nesting of graphs is bounded, functions do not call themselves, and the
+graph has a bounded size once functions are inlined.  onnx's own checker, inliner and shape
+inference run after it, because the models that are refused here would crash or hang them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from graphflow.errors import InvalidModel
 from graphflow.frontends.payload import check_tensor, require_extents, text_of
 
 DEEPEST = 24
-"""Graphs within graphs; protobuf reads some 33 of them."""
+"""The deepest nesting of graphs; protobuf itself parses about 33 levels."""
 
 DEEPEST_CALL = 100
-"""Functions that call functions; exporters nest some ten."""
+"""The deepest nesting of function calls; exporters nest about ten."""
 
 MOST_NODES = 1_000_000
-"""Nodes of a model once its functions are expanded."""
+"""The most nodes that a model may have after its functions are expanded."""
 
 _LARGEST = (1 << 31) - 1
 _WINDOW = (1, _LARGEST)
@@ -37,8 +37,11 @@ FLAGS = (
     "keepdims", "largest", "layout", "linear_before_reset", "new_axis", "noop_with_empty_axes",
     "onesided", "reverse", "saturate", "select_last_index", "sorted", "transA", "transB", "upper",
 )  # fmt: skip
-"""Integer attributes that say yes or no.  Runtimes disagree about other numbers: what is not 0 is a
-yes to some, what is not 1 a no to others, as for the `keepdims` of onnxruntime."""
+"""Integer attributes that are booleans.
+
+Runtimes disagree about numbers other than 0 and 1: some take every number but 0 for true, others,
+such as onnxruntime for `keepdims`, only 1.
+"""
 
 RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("kernel_shape", "strides", "dilations", "group", "num_groups"), _WINDOW),
@@ -48,18 +51,19 @@ RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(FLAGS, (0, 1)),
     **dict.fromkeys(("output_padding", "output_shape", "split"), (0, _LARGEST)),
 }
-"""Integer attributes of the standard domain that count or choose, and what they can be."""
+"""Integer attributes of the standard domain that count or select, and their valid range."""
 
 Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _EQUATION = re.compile(rb"%s(?:,%s)*(?:->%s)?" % (_TERM, _TERM, _TERM))
-"""What the equation of an Einsum looks like."""
+"""The syntax of an Einsum equation."""
 
 
 def check_proto(proto: onnx.ModelProto) -> None:
-    """`InvalidModel`, with what is wrong and where, for a model that is none; see above."""
+    """Raise `InvalidModel`, which says what is wrong and where, unless the model passes all
+    checks."""
     versions: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = text_of(entry.domain, "the domain of an opset")
@@ -187,7 +191,7 @@ def _check_attribute(
 
 
 def _check_equation(equation: bytes, what: str) -> None:
-    """Onnx's inference does not come to an end on some texts that are no equation."""
+    """Refuse malformed Einsum equations: on some of them ONNX's inference does not terminate."""
     if not _EQUATION.fullmatch(equation):
         raise InvalidModel(
             f"{what}: {equation!r} is no equation; it has letters for axes, once `...` for others, "
@@ -213,7 +217,7 @@ def _check_info(info: onnx.ValueInfoProto, where: str) -> None:
 
 
 def _check_type(kind: onnx.TypeProto, what: str) -> None:
-    """Fixed extents in range; a negative one says nothing, as an unknown one does."""
+    """Check that fixed extents are in range; a negative extent counts as unknown."""
     match kind.WhichOneof("value"):
         case "tensor_type" | "sparse_tensor_type" as which:
             tensor = getattr(kind, which)
@@ -233,7 +237,7 @@ _Key: TypeAlias = "tuple[str, str, str]"
 
 
 def _check_calls(proto: onnx.ModelProto) -> None:
-    """`InvalidModel` where functions call themselves, or become too many nodes."""
+    """Raise `InvalidModel` if functions call themselves or expand to too many nodes."""
     bodies: dict[_Key, onnx.FunctionProto] = {
         (function.domain, function.name, function.overload): function
         for function in proto.functions

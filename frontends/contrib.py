@@ -20,7 +20,7 @@ _ACTIVATIONS = {
     "LeakyRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
 }
-"""The attributes that the numbers of a fused activation are."""
+"""The attributes for which the parameters of a fused activation stand, in order."""
 
 
 def _gelu(body: Rewrite) -> None:
@@ -51,7 +51,8 @@ def _quick_gelu(body: Rewrite) -> None:
 
 
 def _activation(body: Rewrite, x: str, kind: str, numbers: list[float]) -> None:
-    """The activation that a fused operator ends with, as the node's output."""
+    """Apply the activation at the end of a fused operator to `x`; its result is the node's
+    output."""
     result = body.step.node.output[0]
     if not kind:
         body.add("Identity", x, result=result)
@@ -117,7 +118,7 @@ def _fused_matmul(body: Rewrite) -> None:
 def _root_mean_square(
     body: Rewrite, x: str, scale: str, axis: int, epsilon: float, result: str, inverse: str
 ) -> None:
-    """`x` divided by the root of the mean of its squares from `axis` on, times `scale`."""
+    """`scale · x / sqrt(mean(x²) + epsilon)`, with the mean over the axes from `axis` on."""
     rank = len(body.shape(body.step.input(0)))
     mean = body.mean(body.add("Mul", x, x), range(axis % rank, rank))
     root = body.add("Sqrt", body.add("Add", mean, body.number(epsilon, body.step.input(0))))
@@ -137,7 +138,7 @@ def _simplified_layer_normalization(body: Rewrite) -> None:
 
 
 def _skip_sum(body: Rewrite, bias: str) -> str:
-    """The sum of input, skip and bias, which the node's fourth output is."""
+    """The sum of input, skip and bias, which is also the node's fourth output."""
     total = body.output(3)
     if not bias:
         return body.add("Add", body.step.input(0), body.step.input(1), result=total)
@@ -165,7 +166,7 @@ def _skip_simplified_layer_normalization(body: Rewrite) -> None:
 
 
 def _embed_layer_normalization(body: Rewrite) -> None:
-    """The sum of a word's, its position's and its segment's vectors, normalized."""
+    """The sum of word, position and segment embeddings, normalized."""
     step = body.step
     body.require_attributes("epsilon", "mask_index_type")
     ids, segments, words, places, kinds, gamma, beta, mask, positions = (

@@ -26,7 +26,8 @@ def _heads(body: Rewrite, name: str, shape: tuple[int, ...], heads: int) -> str:
 
 
 def _lengths_mask(body: Rewrite, mask: str, batch: int, total: int) -> str:
-    """Which positions are read, (batch, 1, 1, total): those before an end, and from a start on."""
+    """A bool mask (batch, 1, 1, total) from lengths: true from the start to the end of each
+    sequence."""
     positions = body.constant(np.arange(total, dtype=np.int32))
     count = body.shape(mask)[0] // batch
     bounds = [mask] if count == 1 else body.split(mask, [batch, batch], 0)
@@ -38,7 +39,8 @@ def _lengths_mask(body: Rewrite, mask: str, batch: int, total: int) -> str:
 
 
 def _mask_bias(body: Rewrite, mask: str, like: str, sizes: tuple[int, int, int]) -> str:
-    """What a mask adds to the scores; `sizes` are batch, length and total length."""
+    """The summand for the scores that a mask stands for; `sizes` are batch, length and total
+    length."""
     batch, length, total = sizes
     shape = body.shape(mask)
     if shape in ((batch,), (2 * batch,)):
@@ -54,7 +56,7 @@ def _mask_bias(body: Rewrite, mask: str, like: str, sizes: tuple[int, int, int])
 
 
 def _causal(body: Rewrite, bias: str, like: str, length: int, total: int) -> str:
-    """`bias`, '' for none, with the lowest number where a position is later than the query's."""
+    """`bias` plus the lowest number wherever the key comes later than the query; '' is no bias."""
     dtype = body.dtype(like)
     allowed = np.tri(length, total, total - length, dtype=bool)
     lowest = np.array(np.finfo(dtype.name).min, dtype)
@@ -69,9 +71,11 @@ def _attend(
     sizes: tuple[int, int, int, int, int],
     biases: list[str],
 ) -> None:
-    """Make the node's output from queries, keys and values as (batch, heads, length, size).
+    """Compute the node's output from queries, keys and values of shape (batch, heads, length,
+    size).
 
-    `sizes` are batch, length, heads, and the sizes of a head in queries and in values.
+    `sizes` are batch, length, heads, and the head sizes of queries and of values; `biases` are
+    added to the scores.
     """
     batch, length, heads, size, value_size = sizes
     query, key, value = parts
@@ -87,7 +91,7 @@ def _attend(
 
 
 def _biases(body: Rewrite, mask: str, bias: str, batch: int, length: int, total: int) -> list[str]:
-    """What is added to the scores one after another."""
+    """The tensors that are added to the scores, in order."""
     like = body.step.input(0)
     masked = _mask_bias(body, mask, like, (batch, length, total)) if mask else ""
     if body.step.attribute("unidirectional", 0):
@@ -96,7 +100,7 @@ def _biases(body: Rewrite, mask: str, bias: str, batch: int, length: int, total:
 
 
 def _attention(body: Rewrite) -> None:
-    """Projection of the input to queries, keys and values, and attention to itself."""
+    """Projects the input to queries, keys and values, and attends to itself."""
     step = body.step
     known: tuple[str, ...] = (
         "num_heads",
@@ -136,7 +140,7 @@ def _attention(body: Rewrite) -> None:
 
 
 def _multi_head_attention(body: Rewrite) -> None:
-    """Attention of projected queries to keys and values, which may come as heads already."""
+    """Attention of projected queries to keys and values, which may be split into heads already."""
     step = body.step
     body.require_attributes("num_heads", "mask_filter_value", "scale", "unidirectional")
     body.refuse_inputs(8, 9)
@@ -174,7 +178,8 @@ def _multi_head_attention(body: Rewrite) -> None:
 
 
 def _rotary_embedding(body: Rewrite) -> None:
-    """ONNX's own operator, on heads, with a position for each element of each sequence."""
+    """Becomes ONNX's own RotaryEmbedding, on heads, with a position for every element of each
+    sequence."""
     step = body.step
     body.require_attributes("interleaved", "num_heads", "rotary_embedding_dim", "scale",
                             "is_packed_batching")  # fmt: skip

@@ -1,9 +1,10 @@
-"""Control flow: `If`, `Loop` and `Scan` become the nodes of their bodies.
+"""Control flow: `If`, `Loop` and `Scan` are replaced by the nodes of their bodies.
 
-What decides about the control flow has to be known when a model is compiled: a condition, a trip
-count, an extent.  Loops are unrolled iteration by iteration; a condition that the body computes is
-asked for after each, so it may be the result of shape arithmetic.  An `If` whose condition is an
-input computes both branches and selects, where no node of a branch can fail.
+Conditions, trip counts and extents that control flow depends on must be known when the model is
+compiled.  Loops are unrolled iteration by iteration; a condition that the body computes is
+evaluated after each iteration, so it may be the result of shape arithmetic.  An `If` whose
+condition is only known at run time computes both branches and selects between their results, which
+is allowed where no node of a branch can fail.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import numpy as np
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import Body, body_of, copies, inlined
-from graphflow.frontends.call import Context, dtype_name
+from graphflow.frontends.context import Context
+from graphflow.frontends.protos import dtype_name
 from graphflow.frontends.steps import After, Item, Step, derived, only_element, require_only_element
 from graphflow.frontends.values import contents_missing
 from graphflow.tir import FLOATS
 
 UNROLLED_NODES = 10_000
-"""Nodes that the unrolled loops of a model may have together."""
+"""The most nodes that unrolling may add to a model."""
 
 _NEVER_FAIL = frozenset(
     {
@@ -41,14 +43,18 @@ _NEVER_FAIL = frozenset(
         "Where", "Xor",
     }
 )  # fmt: skip
-"""Operators whose kernels give some result for every contents of their inputs."""
+"""Operators that cannot fail at run time, whatever their inputs contain."""
 
 _KNOWN_POSITIONS = {"Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "Div": (1,)}
-"""Operators that never fail either where these inputs are constants, which import checks."""
+"""Operators that cannot fail if these inputs are constants, because import checks constants."""
 
 
 def check_guard(step: Step, context: Context) -> None:
-    """Raise `UnsupportedOp` where `step` stands in a branch that may not be taken, and may fail."""
+    """Raise `UnsupportedOp` if `step` may fail and lies in a branch that a run may discard.
+
+    Both branches of an undecided `If` are computed, so a failure in the discarded one would end a
+    run that is correct.
+    """
     if not step.guard or step.op in _NEVER_FAIL:
         return
     if step.op == "Div" and context.graph.values[step.input(1)].dtype in FLOATS:
@@ -64,7 +70,8 @@ def check_guard(step: Step, context: Context) -> None:
 
 
 def expand_if(step: Step, context: Context) -> Sequence[Item]:
-    """The branch that a known condition takes, else both and a selection."""
+    """The steps of the taken branch if the condition is known; else of both branches and a
+    selection."""
     condition = context.constant(step.input(0))
     if condition is None:
         return _select(step, context)
@@ -77,7 +84,7 @@ def expand_if(step: Step, context: Context) -> Sequence[Item]:
 
 
 def _require_outputs(step: Step, branch: str, results: Sequence[str]) -> None:
-    """InvalidModel where a branch of an `If` does not give a tensor for each output."""
+    """Raise `InvalidModel` unless a branch of an `If` gives a tensor for each output."""
     if len(results) != len(step.node.output):
         raise InvalidModel(
             f"{step}: {branch} gives {len(results)} tensors, and the node has "
@@ -91,7 +98,7 @@ def _named(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
 
 
 def _select(step: Step, context: Context) -> Sequence[Item]:
-    """Both branches, guarded; what is behind them compares their results."""
+    """Both branches, guarded, and a selection between their results."""
     dtype, shape = context.type_of(step.input(0))
     require_only_element(step, dtype, shape, "its condition", "b")
     guarded = replace(step, guard=step.guard or str(step))
@@ -132,15 +139,16 @@ def _check_alike(step: Step, name: str, then: str, other: str, context: Context)
 
 @dataclass(slots=True)
 class _Unrolled:
-    """A `Loop` or `Scan` while it is unrolled: the body, and what the iterations gave so far."""
+    """The state of unrolling a `Loop` or `Scan`: the body and the results of the iterations so
+    far."""
 
     step: Step
     body: Body
     context: Context
     states: tuple[str, ...]
-    """The tensors or sequences that the next iteration starts from."""
+    """The loop-carried tensors or sequences that the next iteration starts from."""
     scanned: list[list[str]]
-    """For each scan output its tensors, one for each iteration."""
+    """For each scan output the tensors of the iterations so far."""
 
     def __post_init__(self) -> None:
         made, given = len(self.states) + len(self.scanned), len(self.step.node.output)
@@ -150,7 +158,7 @@ class _Unrolled:
             )
 
     def iteration(self, number: int, inputs: Sequence[str]) -> tuple[list[Step], tuple[str, ...]]:
-        """The steps of one iteration and what they give."""
+        """The steps of one iteration, and the names of its results."""
         self.context.unrolled += len(self.body.nodes)
         if self.context.unrolled > UNROLLED_NODES:
             raise UnsupportedOp(
@@ -160,7 +168,8 @@ class _Unrolled:
         return inlined(self.body, self.step, inputs, self.context, f".{number}")
 
     def finish(self, axes: Sequence[int], reverse: Sequence[bool]) -> list[Step]:
-        """The final states and the stacked scan outputs under the names of the node's outputs."""
+        """Steps that give the final states and the stacked scan outputs the names of the node's
+        outputs."""
         names = list(self.step.node.output)
         count = len(self.states)
         steps = copies(self.step, _named(names[:count], self.states[: len(names)]))
@@ -185,7 +194,8 @@ class _Unrolled:
         return [*steps, derived(self.step, "Concat", rows, [name], f"stack_{name}", axis=axis)]
 
     def _add_empty(self, name: str, axis: int, position: int) -> None:
-        """No iteration, so the body's own types have to say what a row would be."""
+        """An empty scan output of a loop without iterations; its shape comes from the body's
+        types."""
         extra = len(self.body.graph.output) - len(self.states) - len(self.scanned)
         tensor = self.body.graph.output[position + extra].type.tensor_type
         dims = tensor.shape.dim
@@ -200,7 +210,8 @@ class _Unrolled:
 
 
 def expand_loop(step: Step, context: Context) -> Sequence[Item]:
-    """The iterations of a loop whose end is known when the model is compiled."""
+    """The steps of all iterations; the number of iterations must be known when the model is
+    compiled."""
     trips: int | None = None
     if step.input(0):
         trips = int(_deciding(step, step.input(0), "its trip count", context, "iu"))
@@ -241,16 +252,17 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
     return [*body.steps, *first]
 
 
-def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) -> int | bool:
+def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) -> int:
     array = context.constant(name)
     if array is None:
         asked = f"{step}: {role} ({name})"
         raise contents_missing(context.graph, context.known, name, asked)
-    return only_element(step, array, role, kinds)
+    return int(only_element(step, array, role, kinds))
 
 
 def expand_scan(step: Step, context: Context) -> Sequence[Item]:
-    """One iteration for each slice of the scanned inputs (opset 9 and later)."""
+    """The steps of a Scan of opset 9 or later, one iteration for each slice of the scanned
+    inputs."""
     if step.opset < 9:
         raise UnsupportedOp(
             f"{step}: Scan of opset 8, with a batch axis, is not built; convert the model to opset "
@@ -296,7 +308,7 @@ def expand_scan(step: Step, context: Context) -> Sequence[Item]:
 
 
 def _listed(step: Step, attribute: str, count: int) -> list[int]:
-    """A number for each of `count` tensors, zeros where the node does not state them."""
+    """The attribute's list of `count` numbers; zeros if the node does not state it."""
     stated = list(step.attribute(attribute) or [0] * count)
     if len(stated) != count:
         raise InvalidModel(f"{step}: {attribute} has {len(stated)} numbers for {count} tensors")
@@ -306,7 +318,8 @@ def _listed(step: Step, attribute: str, count: int) -> list[int]:
 def _taken(
     step: Step, source: str, axis: int, position: int, items: list[Item], context: Context
 ) -> str:
-    """The tensor that is slice `position` of `source`; its step is appended to `items`."""
+    """The name of slice `position` of `source` along `axis`; the steps that take it are added to
+    `items`."""
     index = context.unique_tensor_name(f"{step.name}/position")
     context.add_constant(index, np.array(position, np.int64))
     name = context.unique_tensor_name(f"{source}.{position}")

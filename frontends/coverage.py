@@ -1,10 +1,11 @@
-"""What becomes of each ONNX operator: how it runs, in which opsets, with which element types.
+"""Operator coverage: for each ONNX operator how it runs, in which opsets and with which element
+types.
 
-In: the schemas of the installed onnx, up to opset `LATEST`.  Out: one `Coverage` for each operator,
-found out by asking import: a model of one node (`frontends/probes.py`) is imported without a
-fallback for each version of the operator's definition and for each element type that a type
-variable of the newest one allows, the other variables at their usual types.  Nothing is compiled or
-run, and nothing depends on the machine.
+In: the schemas of the installed onnx, up to opset `LATEST`.  Out: one `Coverage` for each operator.
+Coverage is measured by importing: for each version of the operator's definition, and for each
+element type that a type variable of the newest version allows, a model of one node
+(`frontends/probes.py`) is imported without a fallback, with the other type variables at their usual
+types.  Nothing is compiled or run, and the result does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -43,22 +44,23 @@ FOREIGN = "onnxruntime; a constant where all inputs are"
 DRAWN = "onnxruntime; refused without it (random numbers)"
 
 _USUAL = ("FLOAT", "INT64", "INT32", "BOOL", "UINT8", "INT8")
-"""The types of variables that are not the one in question, the first that is allowed."""
+"""The element type for the type variables that are not varied: the first of these that is
+allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What becomes of an operator."""
+    """The coverage of one operator."""
 
     operator: str
     way: str
     versions: tuple[int, ...] = ()
-    """The opsets of its definitions that import takes."""
+    """The opsets of the operator versions that import supports."""
     refused_versions: tuple[int, ...] = ()
     types: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """For each type variable the element types that import takes."""
+    """For each type variable the supported element types."""
     refused_types: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The same for those that the schema allows and import refuses."""
+    """For each type variable the element types that the schema allows and import refuses."""
 
 
 def operator_coverage() -> tuple[Coverage, ...]:
@@ -71,7 +73,7 @@ def operator_coverage() -> tuple[Coverage, ...]:
 
 
 def contrib_coverage() -> tuple[Coverage, ...]:
-    """The operators of onnxruntime that are written as standard ones, by name."""
+    """The coverage of onnxruntime's operators that are rewritten as standard ones, by name."""
     names = sorted(name for domain, name in REWRITTEN if domain == CONTRIB)
     found = []
     for name in names:
@@ -119,7 +121,8 @@ def _coverage(name: str, schemas: Sequence[defs.OpSchema]) -> Coverage:
 
 
 def _spans(schemas: Iterable[defs.OpSchema]) -> Iterable[tuple[defs.OpSchema, int]]:
-    """The definitions that some opset from 7 on has, the last such opset of each."""
+    """The operator versions that are valid in some opset from 7 on, each with its last such
+    opset."""
     ordered = sorted(schemas, key=lambda schema: schema.since_version)
     following = [schema.since_version - 1 for schema in ordered[1:]]
     for schema, opset in zip(ordered, [*following, LATEST], strict=True):
@@ -135,7 +138,8 @@ def _reads_tensors(schema: defs.OpSchema) -> bool:
 
 
 def _types(schema: defs.OpSchema, opset: int) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """For each type variable what import takes and what it refuses of what is allowed."""
+    """For each type variable of a schema the element types that import supports, and those it
+    refuses."""
     taken: dict[str, list[str]] = {}
     refused: dict[str, list[str]] = {}
     allowed = _allowed(schema)
@@ -163,7 +167,10 @@ def _allowed(schema: defs.OpSchema) -> dict[str, list[int]]:
 def _assignments(
     allowed: Mapping[str, Sequence[int]], variable: str, element: int
 ) -> Iterator[dict[str, int]]:
-    """Types for all variables: the others at their usual types, then alike where they may be."""
+    """Element types for all variables, with `variable` at `element`.
+
+    The others have their usual types first, then the same type where that is allowed.
+    """
     usual = {name: _usual(elements) for name, elements in allowed.items() if elements}
     yield {**usual, variable: element}
     alike = {name: element for name, elements in allowed.items() if element in elements}

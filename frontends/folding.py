@@ -1,9 +1,9 @@
-"""Constants: what is known when a model is compiled, computed whatever the operator is.
+"""Constant folding at import: ONNX nodes whose inputs are all known are evaluated.
 
-In: ONNX nodes whose inputs are all known.  Out: their results, from the reference evaluator that
-the onnx package ships.  Small results are computed at once: shapes, bounds, indices.  A large
-tensor whose operator has a kernel is left to the compiled program, which computes it once when it
-is loaded, and is only computed here if something at compile time depends on its contents.
+In: such nodes, of any operator.  Out: their results, computed by the reference evaluator of the
+onnx package.  Small results (shapes, bounds, indices) are computed at once.  A large result whose
+operator has a kernel is left to the compiled program, which computes it once when it is loaded; it
+is computed here only if something at compile time depends on its contents.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from graphflow.graph import Array
 Types: TypeAlias = "Mapping[str, onnx.TypeProto]"
 
 SMALL = 1024
-"""Elements of inputs and outputs up to which a node is evaluated at once."""
+"""The most input and output elements of a node that is evaluated at once."""
 
 LARGEST = 1 << 27
-"""Elements of inputs and outputs of the largest node that is evaluated: 512 MiB of floats."""
+"""The most input and output elements of a node that is evaluated: 512 MiB of floats."""
 
 LARGEST_IN_PYTHON = 1 << 16
-"""The same for operators that the evaluator computes element by element: about a second."""
+"""The same for operators that the evaluator computes element by element, which takes about 1 s."""
 
 SECONDS = 60.0
-"""Time that all evaluations of one import may take together."""
+"""Seconds that all evaluations of one import may take together."""
 
 RANDOM = frozenset(
     {
@@ -62,20 +62,21 @@ _WHOLE_ARRAYS = frozenset(
         "Unsqueeze", "Where", "Xor",
     }
 )  # fmt: skip
-"""Operators for which the evaluator calls numpy a fixed number of times."""
+"""Operators that the evaluator computes by a fixed number of numpy calls."""
 
 _RIGHT_SINCE = {"Hardmax": 13, "LogSoftmax": 13, "Resize": 11, "RoiAlign": 16, "Softmax": 13}
-"""Operators that the evaluator computes as of this opset, also where an older one is asked for."""
+"""Operators whose evaluator implements this opset and later ones only, also if an older one is
+asked for."""
 
 _NEVER_RIGHT = frozenset({"Scatter", "Upsample"})
 
 _WRITTEN_SINCE = {"DequantizeLinear": 19}
-"""Operators that the evaluator lacks before this opset, which says the same of them."""
+"""Operators that the evaluator has from this opset on; older definitions mean the same."""
 
 
 @dataclass(slots=True)
 class Folding:
-    """The tensors whose contents cannot change."""
+    """The constant tensors of a model, and the nodes that are evaluated only if needed."""
 
     known: dict[str, Array] = field(default_factory=dict)
     """Contents by name."""
@@ -87,20 +88,21 @@ class Folding:
         return name in self.known or name in self._deferred
 
     def has_constant_inputs(self, step: Step) -> bool:
-        """Whether `step` gives the same in every run."""
+        """Whether `step` gives the same results in every run."""
         for name in step.node.input:  # first what most nodes fail by
             if name and not self.is_constant(name):
                 return False
         return step.node.op_type not in _NEVER and not subgraphs(step.node)
 
     def defer(self, step: Step) -> None:
-        """Note that `step` makes constants, which its kernel computes unless they are asked for."""
+        """Record that `step` gives constants that are evaluated only if asked for; else a kernel
+        does it."""
         self._deferred.update(dict.fromkeys(step.outputs, step))
 
     def constant(self, name: str) -> Array | None:
-        """The contents of a tensor; None where a run decides them.
+        """The contents of a tensor; None if a run decides them.
 
-        Raises `UnsupportedOp` where a constant takes too long to compute, or too much memory.
+        Raises `UnsupportedOp` if a constant takes too much time or memory to compute.
         """
         pending = [name]
         while pending:
@@ -117,9 +119,10 @@ class Folding:
         return self.known.get(name)
 
     def evaluate_small(self, step: Step) -> dict[str, Array] | None:
-        """The outputs of a step with constant inputs, if numpy does it in next to no time.
+        """The outputs of a step with constant inputs if evaluating it is cheap, else None.
 
-        None otherwise.  Raises `UnsupportedOp` where the evaluator cannot.
+        Cheap means few elements and an operator of few numpy calls.  Raises `UnsupportedOp` if the
+        evaluator fails.
         """
         if step.node.op_type not in _WHOLE_ARRAYS or _is_older_than_evaluator(step):
             return None
@@ -133,7 +136,7 @@ class Folding:
     def evaluate(self, step: Step) -> dict[str, Array]:
         """The outputs of a step with constant inputs.
 
-        Raises `UnsupportedOp` where the evaluator cannot, or the limits of the module are exceeded.
+        Raises `UnsupportedOp` if the evaluator fails, or if a limit of this module is exceeded.
         """
         for name in step.inputs:
             self.constant(name)
@@ -180,7 +183,7 @@ def _inferred(step: Step, arrays: Mapping[str, Array]) -> Types:
 
 
 def _elements(step: Step, arrays: Mapping[str, Array], types: Types) -> int:
-    """Elements that evaluating `step` reads and writes; too many rather than too few."""
+    """An upper estimate of the elements that evaluating `step` reads and writes."""
     if schema_of(step) is None:
         return LARGEST + 1
     given = sum(array.size for array in arrays.values())
@@ -234,7 +237,7 @@ def _results(step: Step, arrays: Mapping[str, Array], types: Types) -> dict[str,
 
 
 def _written_down(step: Step, arrays: Mapping[str, Array], types: Types) -> dict[str, Array] | None:
-    """The output of an operator that follows from its inferred shape; None for other operators.
+    """The output of an operator that only reshapes or fills; None for other operators.
 
     The evaluator takes 0.3 ms for such a node, and exported networks have hundreds of them.
     """
@@ -256,7 +259,7 @@ def _written_down(step: Step, arrays: Mapping[str, Array], types: Types) -> dict
 
 
 def _element(tensor: onnx.TensorProto) -> Array | None:
-    """The element of a tensor that has one; None where it has not, or its data is damaged."""
+    """The only element of a tensor; None if it has several, or if its data is damaged."""
     try:
         array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError):
@@ -265,7 +268,7 @@ def _element(tensor: onnx.TensorProto) -> Array | None:
 
 
 def _computed(step: Step, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What ONNX's reference evaluator gives."""
+    """The results of ONNX's reference evaluator."""
     function = onnx.FunctionProto(name="constant", domain="graphflow")
     function.input.extend(arrays)
     function.output.extend(step.outputs)

@@ -1,7 +1,7 @@
-"""Operators with a body: those of a model's own functions, and those that ONNX defines by one.
+"""Operators that are defined by a function: one of the model's own, or the one in ONNX's schema.
 
 In: a node.  Out: the function that defines its operator for the opset that the node was written
-for.  A body may itself be written for another opset; its nodes then have that one.
+for.  The body of a function may import another opset; the nodes of the body then belong to that.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from onnx import defs
 
 from graphflow.errors import UnsupportedOp
 from graphflow.frontends.bodies import called
-from graphflow.frontends.call import Context
+from graphflow.frontends.context import Context
 from graphflow.frontends.inference import defaults_of, schema_of, tensor_type
 from graphflow.frontends.steps import Step
 
 
 def has_function(step: Step, context: Context) -> bool:
-    """Whether `step` calls a function of the model or one of ONNX."""
+    """Whether the operator of `step` is defined by a function, of the model or of ONNX."""
     if _key(step) in context.functions:
         return True
     schema = schema_of(step)
@@ -28,9 +28,9 @@ def has_function(step: Step, context: Context) -> bool:
 
 
 def expand_function(step: Step, context: Context) -> Sequence[Step] | None:
-    """The steps of the function that `step` calls; None where it calls none.
+    """The steps of the function that defines the operator of `step`; None if there is none.
 
-    Raises `UnsupportedOp` where ONNX has a body that depends on types or attributes, and none for
+    Raises `UnsupportedOp` if ONNX's function depends on types or attributes, and there is none for
     those of this node.
     """
     function = context.functions.get(_key(step))
@@ -74,7 +74,8 @@ def _schema_function(
 
 
 def _version(versions: Sequence[int], opset: int) -> int:
-    """The newest body that `opset` knows, else the oldest: all say the same of the operator."""
+    """The newest version up to `opset`, else the oldest: all versions of the function are
+    equivalent."""
     return max((v for v in versions if v <= opset), default=min(versions))
 
 

@@ -1,8 +1,8 @@
-"""Kernels made for float32, as kernels on floats of 16 bits.
+"""Retyping of float32 kernels that only move elements to float16 or bfloat16.
 
-In: the kernel of an import function, which sees every tensor of float16 or bfloat16 as float32.
-Out: the same kernel on the stored type where it computes nothing in it, so that what only moves
-elements neither widens nor rounds them; None for every other kernel, which needs casts around it.
+In: a kernel that an operator's function made.  These functions see every tensor of float16 or
+bfloat16 as float32.  Out: the same kernel on the 16-bit type if it only moves elements, so that
+they are neither widened nor rounded; None for a kernel that computes, which needs casts around it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from graphflow.tir import (
 )
 
 WIDE = "float32"
-"""What floats of 16 bits are computed in."""
+"""The dtype in which float16 and bfloat16 are computed."""
 
 
 def moved_as_stored(func: PrimFunc, stored: str) -> PrimFunc | None:
-    """`func` with buffers and constants of `stored` instead of float32.
+    """`func` on the dtype `stored` instead of float32.
 
-    None where it computes or compares such elements, or has a constant that `stored` cannot hold.
+    None if it computes with or compares such elements, or has a constant that `stored` cannot hold.
     """
     wide = [buffer for buffer in buffers_of(func) if buffer.dtype == WIDE]
     exchanged = {buffer: replace(buffer, dtype=stored) for buffer in wide}

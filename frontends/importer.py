@@ -1,8 +1,8 @@
-"""ONNX import: a model becomes a graph of logical kernels.
+"""ONNX import: a model becomes a graph of kernels over logical tensors.
 
 In: a path, bytes or a proto, and shapes for symbolic inputs.  Out: an `OperatorGraph` in which each
 value has its ONNX name, a dtype and a logical shape, and each node a PrimFunc over row-major
-buffers.  A model with operators that are not built is refused once, with all of them named.
+buffers.  If operators have no kernel, one `UnsupportedOp` names all of them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,8 @@ from numpy.typing import ArrayLike
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import (
-    Call,
-    Context,
-    check_dtype,
-    declared_type,
-    dtype_name,
-    known_array,
-)
+from graphflow.frontends.call import Call
+from graphflow.frontends.context import Context
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL
@@ -45,6 +39,7 @@ from graphflow.frontends.ops_shape import SHAPE
 from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
+from graphflow.frontends.protos import check_dtype, declared_type, dtype_name, known_array
 from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.rewrites import REWRITES, Rewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
@@ -53,7 +48,7 @@ from graphflow.frontends.signature import signature
 from graphflow.frontends.steps import Step, names_in, names_read
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
-from graphflow.graph import OperatorGraph, Removed, Value
+from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
 OPERATORS: dict[str, Callable[[Call], None]] = {
@@ -76,17 +71,17 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
     **SIGNAL,
     **WINDOW,
 }
-"""What each ONNX operator of the standard domain becomes."""
+"""The functions that make kernels for the operators of the standard domain."""
 
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
-"""Operators that are gone when a model is imported."""
+"""Operators that exist at import only: control flow, sequences, optionals."""
 
 REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
     **REWRITES,
     **CONTRIB,
     **CONTRIB_ATTENTION,
 }
-"""Operators, by domain and name, that become others of the standard domain."""
+"""Operators, by domain and name, that are rewritten as other operators of the standard domain."""
 
 
 def import_model(
@@ -98,20 +93,38 @@ def import_model(
 ) -> OperatorGraph:
     """The operator graph of an ONNX model.
 
-    `input_shapes` gives full logical shapes for inputs with symbolic dimensions, `input_values`
-    whole inputs; the graph then means something for these values only.  `overridable` names graph
-    inputs whose initializers are defaults and not constants.  Raises `InvalidModel` for a model,
-    shapes or values that are wrong, and `ValuesNeeded` where shapes depend on values that are not
-    given.  What no kernel is built for raises `UnsupportedOp`, or with `fallback` becomes part of a
-    section of the graph.
+    input_shapes: full logical shapes for inputs with symbolic dimensions.
+    input_values: whole inputs; the graph is then valid for these values only.
+    overridable: graph inputs whose initializers are defaults and not constants.
+    fallback: whether nodes without a kernel become sections of the graph.
+
+    Raises `InvalidModel` if the model, a shape or a value is wrong, `ValuesNeeded` if shapes depend
+    on values that are not given, and `UnsupportedOp` for nodes without a kernel if there is no
+    fallback.
     """
-    model = read_model(model)
+    proto = read_model(model)
+    return import_checked(proto, input_shapes, input_values, overridable, fallback, {})
+
+
+def import_checked(
+    model: onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, ArrayLike] | None,
+    overridable: Collection[str],
+    fallback: bool,
+    contents: dict[int, Array],
+) -> OperatorGraph:
+    """`import_model` of what `read_model` gave.
+
+    `contents` has initializers by number as earlier imports of the same proto read them, and gets
+    those that are missing: the graphs share them.
+    """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
     proto = loaded.graph
     steps = _steps(proto, _opsets(loaded.header))
     context = _context(loaded)
-    _add_sources(loaded, context, fallback)
+    _add_sources(loaded, context, fallback, contents)
     context.known.update(values)
     walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback)
     walk.run(steps, [info.name for info in proto.output])
@@ -125,10 +138,10 @@ def import_model(
 
 
 def check_supported(model: Model) -> None:
-    """Raise `UnsupportedOp` for what no shapes can make importable.
+    """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
-    These are operators that are not built, and inputs of dtypes that kernels do not have.  Whether
-    attributes and shapes are supported shows when the model is imported.
+    That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and
+    shapes are supported shows only when the model is imported.
     """
     proto = read_model(model)
     for name, dtype, _ in signature(proto)[0]:
@@ -172,7 +185,11 @@ def _context(loaded: LoadedModel) -> Context:
 
 
 def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Step]) -> None:
-    """Outputs that import has resolved and that are no values: a section makes them, or nobody."""
+    """Let sections make the graph outputs that are sequences or optionals.
+
+    Import resolves these to tensors, so no node is left that makes them.  Raises `UnsupportedOp`
+    without a fallback.
+    """
     context = walk.context
     makers = {name: step for step in steps for name in step.outputs}
     for info in proto.output:
@@ -193,7 +210,7 @@ def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Step
 
 
 def _add_foreign(loaded: LoadedModel, walk: Walk) -> None:
-    """Add the sections, and say which inputs and outputs of the model pass kernels by."""
+    """Add the sections, and the inputs and outputs of the model that only sections read or make."""
     context, graph, foreign = walk.context, loaded.graph, walk.foreign
     objects = context.objects
     context.graph.objects_in = tuple(
@@ -228,8 +245,10 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
     return {name: described for name, described in found.items() if described is not None}
 
 
-def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
-    """Inputs and initializers as values; with `fallback` others than kernels take as objects."""
+def _add_sources(
+    loaded: LoadedModel, context: Context, fallback: bool, contents: dict[int, Array]
+) -> None:
+    """Add inputs and initializers as values; with `fallback`, unsupported inputs as objects."""
     names = {info.name for info in loaded.inputs}
     for info in loaded.inputs:
         tensor = info.type.tensor_type
@@ -240,8 +259,10 @@ def _add_sources(loaded: LoadedModel, context: Context, fallback: bool) -> None:
         check_dtype(f"graph input {info.name}", dtype)
         shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
         context.graph.add_value(Value(info.name, dtype, shape))
-    for tensor in loaded.initializers:
-        array = known_array(tensor, f"initializer {tensor.name}")
+    for number, tensor in enumerate(loaded.initializers):
+        if number not in contents:
+            contents[number] = known_array(tensor, f"initializer {tensor.name}")
+        array = contents[number]
         if tensor.name not in names:
             context.add_constant(tensor.name, array)
             continue

@@ -1,7 +1,8 @@
-"""Types of single nodes, as ONNX infers them.
+"""Type inference of single nodes, by ONNX's own rules.
 
-In: a node and what is known of its inputs.  Out: the types of its outputs.  The nodes of a body are
-asked for one by one, when the shapes of their inputs are known.
+In: a node and the types of its inputs, with the contents of those that are known.  Out: the types
+of its outputs.  Inlined bodies are inferred node by node, because the shapes of their inputs are
+known only then.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from graphflow.frontends.steps import Step
 from graphflow.graph import Array
 
 CONTENTS = 1024
-"""Elements of the largest tensor whose contents inference is told."""
+"""The most elements of a tensor whose contents are given to inference."""
 
 
 def schema_of(step: Step) -> defs.OpSchema | None:
-    """How ONNX defines the operator in the opset that the node was written for, if it does."""
+    """The schema of the operator in the node's opset; None if ONNX does not define it."""
     try:
         return defs.get_schema(step.node.op_type, step.opset, step.domain)
     except defs.SchemaError:
@@ -36,7 +37,7 @@ def tensor_type(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> onnx.Typ
 
 
 def defaults_of(schema: defs.OpSchema) -> dict[str, onnx.AttributeProto]:
-    """The attributes that a node has where it does not state them."""
+    """The default values of attributes, by name."""
     return {
         name: attribute.default_value
         for name, attribute in schema.attributes.items()
@@ -45,13 +46,13 @@ def defaults_of(schema: defs.OpSchema) -> dict[str, onnx.AttributeProto]:
 
 
 _OTHER_DEFAULTS = frozenset({"STFT"})
-"""Operators for which ONNX's inference takes another default than their schemas state."""
+"""Operators for which ONNX's inference assumes another default than their schemas state."""
 
 
 def write_defaults(schema: defs.OpSchema, node: onnx.NodeProto) -> None:
-    """State, in place, the default attributes of a node where ONNX's inference needs them.
+    """Write default attributes into a node, in place, if ONNX's inference needs them.
 
-    Inference from a body knows only the attributes that a node has.
+    Inference through a function's body sees only attributes that the node states.
     """
     from_body = schema.has_function and not schema.has_type_and_shape_inference_function
     if from_body or (schema.domain == "" and schema.name in _OTHER_DEFAULTS):
@@ -63,9 +64,10 @@ def write_defaults(schema: defs.OpSchema, node: onnx.NodeProto) -> None:
 def output_types(
     step: Step, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, Array]
 ) -> dict[str, onnx.TypeProto]:
-    """The types of the outputs, from the types of what `step` reads and the contents known of it.
+    """The types of the outputs of `step`, inferred by ONNX from input types and known contents.
 
-    Empty where ONNX does not define the operator.  Raises `InvalidModel` where inference refuses.
+    Empty if ONNX does not define the operator.  Raises `InvalidModel` if inference refuses the
+    node.
     """
     schema = schema_of(step)
     if schema is None:

@@ -1,13 +1,12 @@
-"""From a model as it is given to a checked graph with all shapes known.
+"""Loading a model: from the proto that a user gives to a checked graph with all shapes known.
 
-In: a model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the proto given is never
-edited.  The model is read and checked, freedoms of exporters are removed, an old opset is
-converted, input shapes are fixed, and ONNX's own checker and shape inference
-have run without complaint.  Wrong models raise `InvalidModel`, right ones of a kind that is not
-built raise `UnsupportedOp`.
+In: a checked model and shapes for its symbolic inputs.  Out: a `LoadedModel`; the given proto is
+never edited.  Deviations from the standard are repaired, an old opset is converted, input shapes
+are fixed, and ONNX's own checker and shape inference have accepted the result.  A wrong model
+raises `InvalidModel`; a correct one that is not supported raises `UnsupportedOp`.
 
-Weights are not copied: all of onnx's own code sees a graph in which large initializers stand as
-inputs, so that hundreds of megabytes are not serialized three times.
+Weights are not copied: for onnx's own code large initializers are replaced by graph inputs, since
+it would serialize hundreds of megabytes three times.
 """
 
 from __future__ import annotations
@@ -23,21 +22,20 @@ from onnx import checker, helper, shape_inference
 from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
-from graphflow.frontends.read import Model, read_model
 from graphflow.frontends.repair import STANDARD, repair
 from graphflow.frontends.steps import Step, subgraphs
 from graphflow.frontends.upgrade import upgraded
 from graphflow.frontends.vendor import move_added
 
 LARGE = 1024
-"""Elements from which on an initializer is taken not to decide shapes."""
+"""Initializers of at least this many elements are assumed not to decide shapes."""
 
 LONG_VECTOR = 1 << 23
-"""Elements of a tensor of rank 1 beyond which ONNX's data propagation is not asked for: following
-2^23 takes 3 seconds and 1.3 GB."""
+"""Elements of a vector beyond which ONNX's data propagation is not used: it keeps track of every
+element, which takes 3 s and 1.3 GB for 2^23 of them."""
 
 _REFUSALS = (checker.ValidationError, shape_inference.InferenceError, RuntimeError, ValueError)
-"""What onnx's own code raises; a RuntimeError is an exception of its C++."""
+"""What onnx's own code raises; exceptions of its C++ code arrive as RuntimeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class LoadedModel:
     """A model whose shapes are known."""
 
     graph: onnx.GraphProto
-    """Nodes and inferred types; its inputs are those a caller may set, and large initializers."""
+    """Nodes and inferred types; graph inputs are those a caller may set, and large initializers."""
     opset: int
     inputs: tuple[onnx.ValueInfoProto, ...]
     """The graph inputs that a caller may set, with static shapes."""
@@ -55,19 +53,18 @@ class LoadedModel:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
     """The model's own functions by domain, name and overload."""
     is_inferred: bool
-    """Whether ONNX's type inference agreed to every node; else import asks it node by node."""
+    """Whether ONNX could infer the whole model; if not, import infers node by node."""
 
 
 def load_model(
-    model: Model,
+    given: onnx.ModelProto,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     overridable: Collection[str] = (),
 ) -> LoadedModel:
-    """`model`, checked and with static shapes; see the module's text.
+    """Fix the shapes of a model that `read_model` gave, as the module's text describes.
 
-    Initializers that are graph inputs too are constants, but for those that `overridable` names.
+    Initializers that are also graph inputs are constants, unless `overridable` names them.
     """
-    given = read_model(model)
     settable = settable_inputs(given, overridable)
     proto = _without_large_initializers(given, settable)
     repair(proto)
@@ -115,9 +112,10 @@ def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
 
 
 def _without_large_initializers(given: onnx.ModelProto, settable: Sequence[str]) -> onnx.ModelProto:
-    """A copy without large initializers, whose inputs are those that a caller may set, and them.
+    """A copy of the model with graph inputs in place of large initializers.
 
-    An initializer that was listed as an input keeps nothing of it: its own type is known best.
+    An initializer that was declared as an input too loses that declaration, since the type of the
+    data itself is more exact.
     """
     graph = onnx.GraphProto(name=given.graph.name)
     for field in ("node", "output", "value_info", "sparse_initializer"):
@@ -143,7 +141,11 @@ def _without_large_initializers(given: onnx.ModelProto, settable: Sequence[str])
 
 
 def _check(proto: onnx.ModelProto) -> None:
-    """Onnx's checker, which wants a type and a shape on each output, though both are inferred."""
+    """Run onnx's checker.
+
+    The checker requires a type and a shape on each output, although both can be inferred; outputs
+    without them get placeholders while it runs.
+    """
     bare = [info for info in proto.graph.output if not _has_tensor_shape(info)]
     kept = onnx.GraphProto(output=bare)
     for info in bare:
@@ -166,7 +168,7 @@ def _has_tensor_shape(info: onnx.ValueInfoProto) -> bool:
 
 
 def _upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """In an opset that is built."""
+    """The model in a supported opset."""
     try:
         return upgraded(proto, opset)
     except _REFUSALS as error:
@@ -174,13 +176,13 @@ def _upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
-    """With the types of all tensors, and whether inference agreed to all of the model.
+    """The model with the types of all tensors, and whether inference accepted all of it.
 
-    Inner shapes that contradict inference do not count: editing a model's batch size often leaves
-    such shapes behind.  Those of inputs and outputs are the model's promise to its users, and have
-    to be true.  Inference looks into branches that are never taken: exporters guard the squeezing
-    of an axis by a question for its extent.  So where there are branches, a last look forgives
-    errors.
+    1. Strict inference of the model as it is.
+    2. Strict inference without the declared shapes of inner tensors, as editing a model's batch
+       size often leaves wrong ones behind.  Declared shapes of inputs and outputs must be right.
+    3. If the model has branches, inference that ignores errors, as it also looks into branches
+       that are never taken, such as those in which exporters squeeze an axis if its extent is 1.
     """
     try:
         return _infer(proto), True
@@ -199,9 +201,9 @@ def _inferred(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """With data propagation, or without where it would follow too many elements.
+    """Strict inference, with data propagation unless that would take too much memory.
 
-    It keeps 160 bytes for each element of a tensor of rank 1, whether these are known or not.
+    Data propagation keeps 160 bytes for each element of a vector, whether it is known or not.
     """
     options = {"check_type": True, "strict_mode": True}
     plain = shape_inference.infer_shapes(proto, **options, data_prop=False)
@@ -219,7 +221,7 @@ def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
 
 
 def _without_inner_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which inner results of standard operators have no shape; inference finds it."""
+    """A copy without the declared shapes of inner tensors that standard operators make."""
     plain = onnx.ModelProto()
     plain.CopyFrom(proto)
     found = {name for node in plain.graph.node if node.domain in STANDARD for name in node.output}
@@ -247,11 +249,11 @@ def _opset(proto: onnx.ModelProto) -> int:
 
 
 def settable_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> list[str]:
-    """The names of the graph inputs that a caller may set: those without an initializer, and the
-    ones that `overridable` names.
+    """The names of the graph inputs that a caller may set.
 
-    Before IR version 4 each initializer had to be listed as an input too, without meaning that it
-    could be overridden.
+    These are inputs without an initializer, and the ones that `overridable` names.  Before IR
+    version 4 each initializer had to be declared as an input too, which did not mean that it could
+    be overridden.
     """
     constants = {tensor.name for tensor in proto.graph.initializer}
     both = [info.name for info in proto.graph.input if info.name in constants]
@@ -275,15 +277,18 @@ def settable_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -
 
 
 def frozen_inputs(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> tuple[str, ...]:
-    """The graph inputs that are constants: they have an initializer, and `overridable` does not
-    name them.  `InvalidModel` where it names anything else."""
+    """The graph inputs that are constants: inputs with an initializer that `overridable` does not
+    name.
+
+    Raises `InvalidModel` if `overridable` names anything else.
+    """
     settable = settable_inputs(proto, overridable)
     return tuple(info.name for info in proto.graph.input if info.name not in settable)
 
 
 def tensor_names(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Every tensor that the graph names, in the order it names them: inputs, initializers, nodes'
-    inputs and outputs, outputs."""
+    """The names of all tensors in order: inputs, initializers, nodes' inputs and outputs,
+    outputs."""
     graph = proto.graph
     names = [info.name for info in graph.input] + [tensor.name for tensor in graph.initializer]
     for node in graph.node:
@@ -307,8 +312,10 @@ def _fix_shapes(
     defaults: Mapping[str, tuple[int, ...]],
     wanted: Mapping[str, Sequence[int]],
 ) -> None:
-    """Write `wanted` into the inputs, or the extents of their defaults where they have one; raise
-    where one does not fit or a dimension stays open."""
+    """Write the shapes `wanted`, or those of their defaults, into the inputs.
+
+    Raises `InvalidModel` if a shape does not fit, or if a dimension is still open.
+    """
     infos = {info.name: info for info in inputs}
     unknown = [name for name in wanted if name not in infos]
     if unknown:
@@ -367,7 +374,7 @@ def _open_dimensions(info: onnx.ValueInfoProto) -> list[str]:
 
 
 def _is_open(dim: Any) -> bool:
-    """A negative extent says nothing; many exporters write −1 for what they do not know."""
+    """Whether an extent is unknown; many exporters write −1 for that."""
     return not dim.HasField("dim_value") or dim.dim_value < 0
 
 

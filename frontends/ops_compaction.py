@@ -1,6 +1,7 @@
-"""Operators that give as many elements as data says: Compress, NonZero, Unique.
+"""Operators whose output extent depends on data: Compress, NonZero, Unique.
 
-Their outputs have room for all elements; each run cuts them to those that there are.
+Their output buffers have the largest extent that is possible; each run trims the results to the
+elements that there are.
 """
 
 from __future__ import annotations
@@ -26,34 +27,26 @@ from graphflow.kernels.definitions import (
 )
 
 
-def _part(call: Call, word: str) -> str:
-    """A name for a tensor between the kernels of a node."""
-    return call.context.unique_tensor_name(f"{call.name}.{word}")
-
-
 def _axis_of(call: Call) -> int | None:
-    axis, rank = call.attribute("axis"), len(call.shape(0))
-    if axis is None:
-        return None
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
-    return int(axis) % rank
+    axis = call.attribute("axis")
+    return None if axis is None else call.normalized_axis(int(axis))
 
 
 def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
-    """The tensor under another shape."""
+    """A kernel that reshapes the tensor `name`; returns the name of its result."""
     value = call.context.graph.values[name]
     if value.shape == shape:
         return name
-    return call.emit(reshape(value.shape, shape, value.dtype), (name,), _part(call, part), part)
+    return call.emit(reshape(value.shape, shape, value.dtype), (name,), call.part_name(part), part)
 
 
 def _compress(call: Call) -> None:
-    """Without an axis, of all elements in a row; conditions beyond the axis are not looked at."""
+    """Without an axis the input is flattened; conditions beyond the axis are ignored, as in
+    ONNX."""
     axis, shape = _axis_of(call), call.shape(0)
     if len(call.shape(1)) != 1 or call.dtype(1) != "bool":
         raise InvalidModel(
-            f"Compress node {call.name}: the condition is {call.dtype(1)}{call.shape(1)}, and has "
+            f"{call.title}: the condition is {call.dtype(1)}{call.shape(1)}, and has "
             "to be a vector of bools"
         )
     if axis is None:
@@ -63,8 +56,8 @@ def _compress(call: Call) -> None:
     if given > shape[axis]:
         given = shape[axis]
         func = take_slice(call.shape(1), (range(given),), "bool")
-        keep = call.emit(func, (keep,), _part(call, "looked_at"), "looked_at")
-    count = call.emit(count_of((given,), "bool"), (keep,), _part(call, "count"), "count")
+        keep = call.emit(func, (keep,), call.part_name("looked_at"), "looked_at")
+    count = call.emit(count_of((given,), "bool"), (keep,), call.part_name("count"), "count")
     func = kept_slices(shape, axis, given, call.dtype())
     call.emit_bounded(func, (x, keep), call.outputs[0], axis, count)
 
@@ -73,12 +66,12 @@ def _non_zero(call: Call) -> None:
     shape, dtype = call.shape(0), call.dtype()
     if not shape:
         call.refuse("a scalar", "reshape it to one element")
-    count = call.emit(count_of(shape, dtype), call.inputs, _part(call, "count"), "count")
+    count = call.emit(count_of(shape, dtype), call.inputs, call.part_name("count"), "count")
     call.emit_bounded(non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
 
 
 def _unique(call: Call) -> None:
-    """Of the slices along an axis, or of all elements; equal ones are found pair by pair."""
+    """Unique slices along an axis, or unique elements; slices are compared pair by pair."""
     axis, ordered, dtype = _axis_of(call), bool(call.attribute("sorted", 1)), call.dtype()
     shape, x = call.shape(0), call.inputs[0]
     ahead: tuple[int, ...] = (prod(shape),)
@@ -86,13 +79,13 @@ def _unique(call: Call) -> None:
         order = (axis, *(k for k in range(len(shape)) if k != axis))
         ahead = tuple(shape[k] for k in order)
         if axis:
-            x = call.emit(transpose(shape, order, dtype), (x,), _part(call, "ahead"), "ahead")
+            x = call.emit(transpose(shape, order, dtype), (x,), call.part_name("ahead"), "ahead")
     rows = (ahead[0], prod(ahead[1:]))
     x = _reshaped(call, x, rows, "rows")
-    first = call.emit(first_alike(rows, dtype), (x,), _part(call, "first"), "first")
-    count = call.emit(unique_extent(rows[0]), (first,), _part(call, "count"), "count")
+    first = call.emit(first_alike(rows, dtype), (x,), call.part_name("first"), "first")
+    count = call.emit(unique_extent(rows[0]), (first,), call.part_name("count"), "count")
     y, indices, inverse, counts = (*call.outputs, "", "", "")[:4]
-    places = inverse or _part(call, "places")
+    places = inverse or call.part_name("places")
     call.emit(places_of(rows, ordered, dtype), (x, first), places, "inverse")
     if indices:
         func = unique_indices(rows[0])
@@ -101,12 +94,12 @@ def _unique(call: Call) -> None:
         call.emit_bounded(unique_counts(rows[0]), (places,), counts, 0, count, "counts")
     if y:
         func = unique_rows(rows, dtype)
-        found = call.emit(func, (x, first, places), _part(call, "found"), "found")
+        found = call.emit(func, (x, first, places), call.part_name("found"), "found")
         _emit_back(call, found, ahead, axis or 0, count)
 
 
 def _emit_back(call: Call, rows: str, ahead: tuple[int, ...], axis: int, count: str) -> None:
-    """The first output: rows under the shape `ahead`, whose first axis then goes back to `axis`."""
+    """The first output: `rows` reshaped to `ahead`, whose first axis is then moved to `axis`."""
     value = call.context.graph.values[rows]
     if not axis:
         func = reshape(value.shape, ahead, value.dtype)

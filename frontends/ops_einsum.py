@@ -1,7 +1,8 @@
-"""Einsum: two operands at a time become a matrix product between transposes and reshapes.
+"""Einsum: operands are contracted two at a time, as a matrix product between transposes and
+reshapes.
 
-The movement around the product is left to the layout plan, which makes views of it where the
-kernels around can follow.  Sums over labels of a single operand, and diagonals, come first.
+Sums over labels of a single operand, and diagonals, are taken first.  Whether the transposes and
+reshapes around the products become views is left to the layout plan.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A tensor of the graph and a label for each of its axes."""
+    """A tensor of the graph with one label for each axis."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +40,7 @@ class _Operand:
 
 def _einsum(call: Call) -> None:
     if not call.inputs or not all(map(call.has, range(len(call.inputs)))):
-        raise InvalidModel(f"Einsum node {call.name} needs at least one operand, and no gaps")
+        raise InvalidModel(f"{call.title} needs at least one operand, and no gaps")
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     terms, result = _parsed(call, [len(shape) for shape in shapes])
     extents = label_extents(shapes, terms)
@@ -57,20 +58,21 @@ def _einsum(call: Call) -> None:
 
 
 def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """Labels of each operand and of the result; axes of an ellipsis count from the last one."""
+    """The labels of each operand and of the result; axes of an ellipsis are numbered from the
+    last."""
     equation = str(call.required("equation")).replace(" ", "")
     left, arrow, right = equation.partition("->")
     texts = left.split(",")
     if len(texts) != len(ranks):
         raise InvalidModel(
-            f"Einsum node {call.name}: equation {equation} has {len(texts)} terms, the node "
+            f"{call.title}: equation {equation} has {len(texts)} terms, the node "
             f"{len(ranks)} inputs"
         )
     widths = [rank - len(text.replace("...", "")) for text, rank in zip(texts, ranks, strict=True)]
     for text, width in zip(texts, widths, strict=True):
         if width < 0 or (width > 0 and "..." not in text):
             raise InvalidModel(
-                f"Einsum node {call.name}: term {text} of equation {equation} does not fit an "
+                f"{call.title}: term {text} of equation {equation} does not fit an "
                 f"input of rank {len(text.replace('...', '')) + width}"
             )
     most = max((w for text, w in zip(texts, widths, strict=True) if "..." in text), default=0)
@@ -86,14 +88,15 @@ def _labels(call: Call, text: str, width: int) -> Labels:
     before, dots, after = text.partition("...")
     if not all(c.isascii() and c.isalpha() for c in before + after):
         raise InvalidModel(
-            f"Einsum node {call.name}: term {text} is not made of letters and at most one ellipsis"
+            f"{call.title}: term {text} is not made of letters and at most one ellipsis"
         )
     between = [str(width - axis) for axis in range(width)] if dots else []
     return (*before, *between, *after)
 
 
 def _without_repeated(call: Call, operand: _Operand, extents: dict[str, int]) -> _Operand:
-    """The operand without axes of extent 1 that others have longer, and with its diagonals."""
+    """The operand with the diagonals of repeated labels, and without axes of extent 1 that are
+    broadcast."""
     kept = [n == extents[label] for n, label in zip(operand.shape, operand.labels, strict=True)]
     if not all(kept):
         labels = tuple(label for label, keep in zip(operand.labels, kept, strict=True) if keep)
@@ -115,7 +118,7 @@ def _reduced(call: Call, operand: _Operand, labels: Labels, part: str) -> _Opera
 
 
 def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Operand:
-    """The product, summed over the labels of both that nobody wants."""
+    """The product of two operands, summed over the shared labels that are not in `wanted`."""
     both = [label for label in a.labels if label in b.labels]
     batch = tuple(label for label in both if label in wanted)
     depth = tuple(label for label in both if label not in wanted)
@@ -143,7 +146,7 @@ def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Oper
 def _transposed(call: Call, operand: _Operand, labels: Labels) -> _Operand:
     if set(labels) != set(operand.labels) or len(labels) != len(operand.labels):
         raise InvalidModel(
-            f"Einsum node {call.name}: the result has labels {list(labels)}, the operands give "
+            f"{call.title}: the result has labels {list(labels)}, the operands give "
             f"{list(operand.labels)}"
         )
     if labels == operand.labels:

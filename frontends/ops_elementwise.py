@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from graphflow.errors import InvalidModel, TrainingOnly
-from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.frontends.call import Call
+from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     binary,
@@ -43,7 +44,7 @@ def _variadic(op: str, call: Call) -> None:
 
 
 def _clip(call: Call) -> None:
-    """Bounds are attributes before opset 11, optional scalar inputs since."""
+    """The bounds are attributes before opset 11, optional scalar inputs since."""
     if call.opset < 11:
         low, high = call.attribute("min"), call.attribute("max")
         call.emit(clip(call.shape(0), low, high, call.dtype()))
@@ -73,7 +74,7 @@ def _cast_like(call: Call) -> None:
 def _emit_cast(call: Call, target: str) -> None:
     # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
     call.attribute("round_mode")
-    check_dtype(f"{call.op} node {call.name}: target", target)
+    check_dtype(f"{call.title}: target", target)
     saturate = bool(call.attribute("saturate", 1))
     if call.stored_dtype() == target:
         call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
@@ -86,9 +87,10 @@ def _identity(call: Call) -> None:
 
 
 def _dropout(call: Call) -> None:
-    """At inference the input, and a mask that keeps all: bool since opset 10, before as the input.
+    """At inference a copy of the input, and a mask that is all true.
 
-    In training mode it is the same if the ratio is known to be 0.
+    The mask is bool since opset 10, and of the input's dtype before.  Training mode is the same if
+    the ratio is known to be 0.
     """
     ratio: Array | float = call.attribute("ratio", 0.5)
     call.attribute("seed")
@@ -115,13 +117,13 @@ def _activation(op: str, defaults: dict[str, float], call: Call) -> None:
 def _gelu(call: Call) -> None:
     approximation = call.attribute("approximate", "none")
     if approximation not in ("none", "tanh"):
-        raise InvalidModel(f"Gelu node {call.name}: approximate {approximation} does not exist")
+        raise InvalidModel(f"{call.title}: approximate {approximation} does not exist")
     op = "gelu" if approximation == "none" else "gelu_tanh"
     call.emit(unary(op, call.shape(0), call.dtype()))
 
 
 def _pow(call: Call) -> None:
-    """Known squares and cubes are products, which vectors have."""
+    """Squares and cubes with a known exponent become products, which vectorize."""
     shape, dtype, exponent = call.shape(0), call.dtype(), call.known(1)
     if exponent is not None and exponent.size == 1 and exponent.ndim <= len(shape):
         product = {2: "square", 3: "cube"}.get(exponent.reshape(()).item())
@@ -139,7 +141,7 @@ def _mod(call: Call) -> None:
 def _bit_shift(call: Call) -> None:
     direction = call.required("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise InvalidModel(f"BitShift node {call.name}: direction {direction} does not exist")
+        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
     _binary("shl" if direction == "LEFT" else "shr", call)
 
 
@@ -154,7 +156,7 @@ def _is_infinite(call: Call) -> None:
 
 
 def _emit_predicate(call: Call, name: str, holds: Callable[[Expr], Expr]) -> None:
-    """Floats of 8 bits, which nothing is computed in, are asked as float32, which has them all."""
+    """Nothing is computed in 8-bit floats, so they are first cast to float32, which is exact."""
     shape, dtype, source = call.shape(0), call.dtype(), call.inputs[0]
     if dtype not in FLOATS:
         source = call.emit_part(cast(shape, dtype, "float32"), (source,), "float32")

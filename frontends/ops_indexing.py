@@ -1,8 +1,9 @@
 """Gather and scatter: operators whose indices are data.
 
-Indices that are known when the model is compiled are checked then, and few runs of them become
-copies.  Others are looked at when the model runs: a guard on their least and their largest element
-ends a run whose indices are outside of the axis, and kernels leave memory alone there.
+Indices that are known when the model is compiled are checked then, and if they form few contiguous
+runs the gather becomes slice copies.  Indices that come with a run are checked after it: a guard on
+their minimum and maximum raises an error if one is outside of the axis, and the kernels neither
+read nor write for such an index.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from graphflow.kernels.definitions import (
 
 
 def require_indices(call: Call, position: int, extent: int) -> None:
-    """See to it that each index in an input lies in `-extent <= index < extent`.
+    """Ensure that each index in an input lies in `-extent <= index < extent`.
 
-    InvalidModel where it is known that one does not; else a guard that each run checks.
+    Raises InvalidModel if known indices do not; otherwise adds a guard that is checked at each run.
     """
     require_from(call, position, -extent, extent - 1)
 
 
 def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None:
-    """The same for index tuples, each number of which indexes an axis of its own."""
+    """The same for index tuples, where each number of a tuple indexes another axis."""
     name, shape = call.inputs[position], call.shape(position)
     known = call.known(position)
     if known is None and len(set(extents)) == 1:
@@ -60,7 +61,7 @@ def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None
 def _require_within(
     call: Call, source: str, name: str, interval: tuple[int, int], part: str
 ) -> None:
-    """`name` is the tensor of indices, or that `part` of the tensor `source`."""
+    """`name` is the tensor of indices, which is the part `part` of the tensor `source`."""
     shape, dtype = call.context.graph.values[name].shape, call.context.graph.values[name].dtype
     if 0 in shape:
         return
@@ -68,15 +69,14 @@ def _require_within(
     tensor = f"of tensor {source}"
     if lo > hi:
         raise InvalidModel(
-            f"{call.op} node {call.name}: an axis without elements has no place for the indices "
-            f"{tensor}"
+            f"{call.title}: an axis without elements has no place for the indices {tensor}"
         )
     known = call.context.known.get(name)
     if known is not None:
         outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
         if outside:
             raise InvalidModel(
-                f"{call.op} node {call.name}: index {outside[0]} {tensor} is outside of its axis, "
+                f"{call.title}: index {outside[0]} {tensor} is outside of its axis, "
                 f"and has to be from {lo} to {hi}"
             )
         return
@@ -84,21 +84,19 @@ def _require_within(
         limit = call.context.unique_tensor_name(f"{call.outputs[0]}{part}.{word}_index")
         func = reduce(kind, shape, range(len(shape)), False, dtype)
         call.emit(func, (name,), limit, f"{part[1:]}{word}")
-        subject = f"{call.op} node {call.name}: the {word} index {tensor}"
+        subject = f"{call.title}: the {word} index {tensor}"
         call.context.graph.add_guard(limit, lo, hi, subject)
 
 
 def require_from(call: Call, position: int, lo: int, hi: int) -> None:
-    """See to it that each number in an integer input is from `lo` to `hi`, as `require_indices`."""
+    """Ensure, as `require_indices` does, that each number in an integer input is from `lo` to
+    `hi`."""
     source = call.inputs[position]
     _require_within(call, source, source, (lo, hi), "")
 
 
 def _axis(call: Call, default: int = 0) -> int:
-    axis, rank = int(call.attribute("axis", default)), len(call.shape(0))
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
-    return axis % rank
+    return call.normalized_axis(int(call.attribute("axis", default)))
 
 
 def _gather(call: Call) -> None:
@@ -112,7 +110,7 @@ def _gather(call: Call) -> None:
 
 
 def _gather_known(call: Call, axis: int, indices: Array) -> None:
-    """Indices of more than one axis are taken in a row, which a reshape follows."""
+    """Indices with several axes are gathered as a vector, and the result is reshaped."""
     shape = call.shape(0)
     if indices.ndim == 0:
         call.emit(gather(shape, axis, int(indices), call.dtype()), call.inputs[:1])
@@ -163,7 +161,7 @@ def _scatter_nd(call: Call) -> None:
 def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
     if call.shape(2) != wanted:
         raise InvalidModel(
-            f"{call.op} node {call.name}: the updates have shape {call.shape(2)}, data of shape "
+            f"{call.title}: the updates have shape {call.shape(2)}, data of shape "
             f"{call.shape(0)} and indices of shape {call.shape(1)} take {wanted}"
         )
 
@@ -171,11 +169,9 @@ def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
 def _one_hot(call: Call) -> None:
     depth = int(call.constant(1, "depth").reshape(-1)[0])
     if depth < 1:
-        raise InvalidModel(f"OneHot node {call.name}: depth {depth} is not positive")
+        raise InvalidModel(f"{call.title}: depth {depth} is not positive")
     if call.shape(2) != (2,):
-        raise InvalidModel(
-            f"OneHot node {call.name}: values have shape {call.shape(2)}, and have to be two"
-        )
+        raise InvalidModel(f"{call.title}: values have shape {call.shape(2)}, and have to be two")
     axis = int(call.attribute("axis", -1))
     func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
     call.emit(func, (call.inputs[0], call.inputs[2]))
@@ -187,7 +183,7 @@ def _reverse_sequence(call: Call) -> None:
     func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
     if call.shape(1) != (shape[batch],):
         raise InvalidModel(
-            f"ReverseSequence node {call.name}: lengths of shape {call.shape(1)} do not fit axis "
+            f"{call.title}: lengths of shape {call.shape(1)} do not fit axis "
             f"{batch} of shape {shape}"
         )
     require_from(call, 1, 0, shape[time])
@@ -195,14 +191,15 @@ def _reverse_sequence(call: Call) -> None:
 
 
 def _tensor_scatter(call: Call) -> None:
-    """Updates of a cache from a step on that each batch has; from its beginning without one."""
+    """Writes updates into a cache, for each batch from its own start on, which is 0 if not
+    given."""
     shape, updates = call.shape(0), call.shape(1)
     axis, mode = int(call.attribute("axis", -2)), str(call.attribute("mode", "linear"))
     if mode not in ("linear", "circular"):
-        raise InvalidModel(f"TensorScatter node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     inputs = list(call.inputs)
     if not call.has(2):
-        name = call.context.unique_tensor_name(f"{call.name}.starts")
+        name = call.part_name("starts")
         inputs[2:] = [call.emit(fill(shape[:1], 0, "int64"), (), name, "starts")]
     dtype = call.context.graph.values[inputs[2]].dtype
     func = write_slices(shape, updates, axis, mode == "circular", call.dtype(), dtype)

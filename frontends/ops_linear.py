@@ -19,7 +19,7 @@ def _gemm(call: Call) -> None:
         transpose_b=bool(call.attribute("transB", 0)),
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _matmul(call: Call) -> None:

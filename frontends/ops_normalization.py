@@ -1,4 +1,7 @@
-"""Normalizations; those of optional outputs are built for the first output only."""
+"""Normalization operators.
+
+Only their first output is built; a model that reads another output is refused.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import numpy as np
 import onnx
 
 from graphflow.errors import TrainingOnly
-from graphflow.frontends.call import Call, dtype_name
+from graphflow.frontends.call import Call
+from graphflow.frontends.protos import dtype_name
 from graphflow.kernels.definitions import (
     binary,
     cast,
@@ -25,7 +29,7 @@ from graphflow.kernels.definitions import (
 
 
 def _batch_normalization(call: Call) -> None:
-    """Factor and summand a channel, which fold to constants, and one elementwise kernel."""
+    """One multiply-add for each channel; factor and summand are folded to constants."""
     call.attribute("momentum")
     if call.attribute("training_mode", 0):
         raise TrainingOnly(f"{call.title}: training_mode is 1; export the model for inference")
@@ -87,7 +91,7 @@ def _layer_normalization(call: Call) -> None:
         epsilon=epsilon,
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
     if any(name in call.context.read for name in call.outputs[1:]):
         _emit_statistics(call, axis, epsilon, stashed)
         return
@@ -95,7 +99,8 @@ def _layer_normalization(call: Call) -> None:
 
 
 def _emit_statistics(call: Call, axis: int, epsilon: float, stashed: str) -> None:
-    """The mean over all axes from `axis` on, and one over the deviation, as further outputs."""
+    """Emits the optional outputs: the mean over all axes from `axis` on, and 1 / standard
+    deviation."""
     shape, dtype = call.shape(0), call.dtype()
     first = axis + len(shape) if axis < 0 else axis
     axes = range(first, len(shape))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call, check_dtype, dtype_name
-from graphflow.frontends.ops_window import window_attributes
+from graphflow.frontends.call import Call
+from graphflow.frontends.ops_window import weight_extents, window_attributes
+from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import (
     Shape,
     convolution,
@@ -25,10 +25,10 @@ from graphflow.tir import PrimFunc
 
 
 def _quantize(call: Call) -> None:
-    """The output's type is that of the zero point, or an attribute's, or uint8."""
+    """The output dtype is that of the zero point, else that of an attribute, else uint8."""
     wanted = call.attribute("output_dtype", 0) or onnx.TensorProto.UINT8
     target = call.stored_dtype(2) if call.has(2) else dtype_name(wanted)
-    check_dtype(f"QuantizeLinear node {call.name}: output", target)
+    check_dtype(f"{call.title}: output", target)
     if call.attribute("precision", 0) not in (0, onnx.TensorProto.FLOAT):
         call.refuse("a precision other than float32", "remove the attribute")
     func = quantize(
@@ -42,7 +42,7 @@ def _quantize(call: Call) -> None:
         saturate=bool(call.attribute("saturate", 1)),
     )
     _check_scale(call, 1)
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _dequantize(call: Call) -> None:
@@ -56,7 +56,7 @@ def _dequantize(call: Call) -> None:
         axis=int(call.attribute("axis", 1)),
         block=int(call.attribute("block_size", 0)),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _check_scale(call: Call, position: int) -> None:
@@ -65,17 +65,17 @@ def _check_scale(call: Call, position: int) -> None:
 
 
 def _dynamic_quantize(call: Call) -> None:
-    """Three outputs: the integers, their scale, their zero point."""
+    """Three outputs: the quantized tensor, its scale, its zero point."""
     shape, source = call.shape(0), call.inputs[:1]
     names = [
-        name or call.context.unique_tensor_name(f"{call.name}.{role}")
+        name or call.part_name(role)
         for name, role in zip((*call.outputs, "", "")[:3], ("y", "scale", "zero"), strict=True)
     ]
     ends = [
         call.emit(
             reduce(kind, shape, range(len(shape)), False),
             source,
-            call.context.unique_tensor_name(f"{call.name}.{kind}"),
+            call.part_name(kind),
             kind,
         )
         for kind in ("min", "max")
@@ -88,35 +88,29 @@ def _dynamic_quantize(call: Call) -> None:
 
 
 def _shifted(call: Call, position: int, zero: int, axis: int, part: str) -> str:
-    """An input minus its zero point, as int32; the name of that tensor."""
+    """The name of an input minus its zero point, as int32."""
     zero_shape = call.shape(zero) if call.has(zero) else None
     func = shifted(call.shape(position), call.dtype(position), zero_shape, axis)
     names = [call.inputs[position]] + ([call.inputs[zero]] if zero_shape is not None else [])
-    result = call.context.unique_tensor_name(f"{call.name}.{part}")
+    result = call.part_name(part)
     return call.emit(func, names, result, part)
 
 
 def _matmul_integer(call: Call) -> None:
-    """Zero points of rows of A, and of columns of B."""
+    """Zero points may be given for each row of A and for each column of B."""
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 1, 3, -1, "b")
     call.emit(matmul(call.shape(0), call.shape(1), "int32"), factors)
 
 
 def _conv_integer(call: Call) -> None:
-    """Padding is the zero point of x; w may have one for each output channel."""
+    """Padding counts as the zero point of x; w may have a zero point for each output channel."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
     call.emit(_convolution(call, 1, False), factors)
 
 
 def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
     x_shape, w_shape = call.shape(0), call.shape(weight)
-    stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
-    if stated != w_shape[2:]:
-        raise InvalidModel(
-            f"{call.op} node {call.name}: kernel_shape {stated} is not that of the weight, "
-            f"{w_shape[2:]}"
-        )
-    window = window_attributes(call, w_shape[2:])
+    window = window_attributes(call, weight_extents(call, weight))
     return convolution(
         x_shape,
         w_shape,
@@ -132,16 +126,16 @@ def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
 def _qlinear_matmul(call: Call) -> None:
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 3, 5, -1, "b")
     func = matmul(call.shape(0), call.shape(3), "int32")
-    total = call.context.unique_tensor_name(f"{call.name}.total")
+    total = call.part_name("total")
     call.emit(func, factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (-2, -1, -1))
 
 
 def _qlinear_conv(call: Call) -> None:
-    """The bias is an int32 of the scale of the products, so it is added to their sum."""
+    """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
     func = _convolution(call, 3, call.has(8))
-    total = call.context.unique_tensor_name(f"{call.name}.total")
+    total = call.part_name("total")
     call.emit(func, (*factors, *call.inputs[8:9]) if call.has(8) else factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (1, 1, 1))
 
@@ -153,7 +147,8 @@ def _requantize(
     positions: tuple[int, int, int, int],
     axes: tuple[int, int, int],
 ) -> None:
-    """Scales a sum of products; `positions` are those of three scales and the zero point."""
+    """Scale an integer sum to the output; `positions` are those of three scales and the zero
+    point."""
     *scales, zero = positions
     for position in scales:
         _check_scale(call, position)

@@ -9,27 +9,23 @@ from graphflow.frontends.call import Call
 from graphflow.kernels.definitions import at_ranks, gather_elements, ranks, selected
 
 SELECTED_UP_TO = 1 / 4
-"""The share of an axis up to which the best elements are kept in order.
+"""The largest share k / n of an axis for which TopK keeps a sorted list instead of ranking.
 
-Keeping k of n takes n comparisons and about k²·ln(n/k) steps to insert elements of random order,
-ranking n² comparisons of which a vector does sixteen at a time.
+Keeping k of n elements takes n comparisons and, in random order, about k²·ln(n/k) steps to insert.
+Ranking takes n² comparisons, sixteen of which run in one vector.
 """
 
 
 def _top_k(call: Call) -> None:
-    """`sorted=0` permits any order, so that the sorted one will do."""
+    """`sorted=0` permits any order, so the results are sorted then too."""
     shape, dtype = call.shape(0), call.dtype()
-    axis, rank = int(call.attribute("axis", -1)), len(shape)
+    axis = call.normalized_axis(int(call.attribute("axis", -1)))
     largest = bool(call.attribute("largest", 1))
     call.attribute("sorted", 1)
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"TopK node {call.name}: axis {axis} does not exist in rank {rank}")
-    axis %= rank
     count = int(call.required("k") if call.opset < 10 else call.constant(1, "k").reshape(-1)[0])
     if not 0 <= count <= shape[axis]:
         raise InvalidModel(
-            f"TopK node {call.name}: k is {count}, axis {axis} of shape {shape} has {shape[axis]} "
-            "elements"
+            f"{call.title}: k is {count}, axis {axis} of shape {shape} has {shape[axis]} elements"
         )
     x = call.inputs[:1]
     values, indices = (*call.outputs, "")[:2]

@@ -1,7 +1,8 @@
-"""LSTM, GRU and RNN: one product for the inputs of all steps, then a kernel that loops over them.
+"""LSTM, GRU and RNN: one matrix product over the inputs of all time steps, then a kernel that loops
+over the steps.
 
-Each direction is a kernel of its own.  Weights that are known are arranged here; others by kernels
-of transposes and pads.
+Each direction is a kernel of its own.  Weights that are constants are rearranged at import, other
+weights by kernels that transpose and pad.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RN
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A recurrent node: its extents, and the tensors that its directions share."""
+    """A recurrent node: its extents, and the tensors that both directions use."""
 
     call: Call
     gates: int
@@ -52,16 +53,16 @@ class _Layer:
     features: int
     hidden: int
     flipped: bool
-    """Whether batches come before steps (layout 1)."""
+    """Whether the batch axis comes before the time axis (layout=1)."""
     x: str
-    """The input as (steps · batch, features)."""
+    """The name of the input as (steps · batch, features)."""
 
 
 def _recurrent(op: str, call: Call) -> None:
     direction = call.attribute("direction", "forward")
     reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in reverses:
-        raise InvalidModel(f"{op} node {call.name}: direction {direction} does not exist")
+        raise InvalidModel(f"{call.title}: direction {direction} does not exist")
     reverse = reverses[direction]
     activations = _activations(call, DEFAULTS[op], len(reverse))
     layer = _layer(call, GATES[op], len(reverse))
@@ -100,19 +101,17 @@ def _recurrent(op: str, call: Call) -> None:
         if lengths:
             weights.append(call.inputs[LENGTHS])
         func = make(r)
-        names = tuple(
-            call.context.unique_tensor_name(f"{call.name}.{b.name}{d}") for b in func.outputs
-        )
+        names = tuple(call.part_name(f"{b.name}{d}") for b in func.outputs)
         call.emit_all(func, weights, names, f"direction{d}")
         found.append(names)
     _emit_outputs(layer, found)
 
 
 def _layer(call: Call, gates: int, directions: int) -> _Layer:
-    """The extents, checked; and the input with its steps first."""
+    """The extents of a node, checked, and its input with the time axis first."""
     flipped = bool(call.attribute("layout", 0))
     if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
-        raise InvalidModel(f"{call.op} node {call.name}: X, W and R must have three axes")
+        raise InvalidModel(f"{call.title}: X, W and R must have three axes")
     x, shape = call.inputs[0], call.shape(0)
     hidden, features = call.shape(2)[2], shape[2]
     stated = call.attribute("hidden_size", hidden)
@@ -128,14 +127,12 @@ def _layer(call: Call, gates: int, directions: int) -> _Layer:
     for position, expected in wanted.items():
         if call.has(position) and call.shape(position) != expected:
             raise InvalidModel(
-                f"{call.op} node {call.name}: input {call.inputs[position]} has shape "
+                f"{call.title}: input {call.inputs[position]} has shape "
                 f"{call.shape(position)}, not {expected} as {directions} directions of {hidden} "
                 f"units and an input of shape {shape} ask for"
             )
     if stated != hidden:
-        raise InvalidModel(
-            f"{call.op} node {call.name}: hidden_size is {stated}, R has {hidden} units"
-        )
+        raise InvalidModel(f"{call.title}: hidden_size is {stated}, R has {hidden} units")
     if flipped:
         func = transpose(shape, (1, 0, 2), call.dtype())
         x, shape = call.emit_part(func, (x,), "steps_first"), func.outputs[0].shape
@@ -147,7 +144,10 @@ def _layer(call: Call, gates: int, directions: int) -> _Layer:
 def _activations(
     call: Call, defaults: tuple[str, ...], directions: int
 ) -> list[tuple[Activation, ...]]:
-    """The functions of each direction; alpha and beta go to those that have them, in order."""
+    """The activation functions of each direction.
+
+    alpha and beta list the parameters in order, for those functions only that have one.
+    """
     given = call.attribute("activations")
     names = [n.decode() if isinstance(n, bytes) else str(n) for n in given or ()]
     names = names or [*defaults] * directions
@@ -155,7 +155,7 @@ def _activations(
         names *= directions
     if len(names) != len(defaults) * directions:
         raise InvalidModel(
-            f"{call.op} node {call.name}: {len(names)} activations are named, it needs "
+            f"{call.title}: {len(names)} activations are named, it needs "
             f"{len(defaults) * directions}"
         )
     values = {key: iter(call.attribute(f"activation_{key}", ()) or ()) for key in ("alpha", "beta")}
@@ -163,7 +163,7 @@ def _activations(
     for name in names:
         if name.lower() not in ACTIVATIONS:
             raise InvalidModel(
-                f"{call.op} node {call.name}: activation {name} does not exist; there are "
+                f"{call.title}: activation {name} does not exist; there are "
                 f"{', '.join(ACTIVATIONS)}"
             )
         parameters, make = ACTIVATIONS[name.lower()]
@@ -174,9 +174,10 @@ def _activations(
 
 
 def _projected(layer: _Layer, d: int, apart: bool) -> str:
-    """`X · Wᵀ + bias` as (steps, batch, gates · hidden): both biases, where they can be added.
+    """`X · Wᵀ + bias` as (steps, batch, gates · hidden).
 
-    With `apart` the recurrent bias of the last gate is left out.
+    The bias is the sum of input and recurrent bias; with `apart` the recurrent bias of the last
+    gate is left out.
     """
     call, width = layer.call, layer.gates * layer.hidden
     weights = _part(call, 1, d, (width, layer.features))
@@ -220,7 +221,7 @@ def _recurrent_bias(layer: _Layer, d: int) -> str:
 
 
 def _panels(layer: _Layer, d: int) -> str:
-    """R as (panels, hidden, gates, lanes), with zeros for the units that the last panel lacks."""
+    """R as (panels, hidden, gates, lanes); units that the last panel lacks have zeros."""
     call, gates, hidden = layer.call, layer.gates, layer.hidden
     panels = -(-hidden // LANES)
     more = panels * LANES - hidden
@@ -241,7 +242,7 @@ def _panels(layer: _Layer, d: int) -> str:
 
 
 def _state(layer: _Layer, position: int, d: int) -> str:
-    """The state at the start, zeros unless given, as (batch, hidden)."""
+    """The initial state of direction `d` as (batch, hidden); zeros if it is not given."""
     call, shape = layer.call, (layer.batch, layer.hidden)
     if not call.has(position):
         return call.add_part(np.zeros(shape, call.dtype()), "start")
@@ -255,7 +256,7 @@ def _state(layer: _Layer, position: int, d: int) -> str:
 
 
 def _part(call: Call, position: int, d: int, shape: tuple[int, ...]) -> str:
-    """Direction `d` of an input whose first axis counts directions, in `shape`."""
+    """Direction `d` of an input whose first axis is the direction, reshaped to `shape`."""
     known = call.known(position)
     if known is not None:
         return call.add_part(np.ascontiguousarray(known[d].reshape(shape)), f"part{d}")
@@ -279,14 +280,14 @@ def _reshaped(call: Call, name: str, old: tuple[int, ...], new: tuple[int, ...])
 
 
 def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
-    """Y and the last states from those of each direction."""
+    """Y and the final states, made of those of each direction."""
     call = layer.call
     state = (layer.batch, layer.hidden)
     for position, name in enumerate(call.outputs):
         if not name:
             continue
         if position >= len(found[0]):
-            raise InvalidModel(f"{call.op} node {call.name} has no output {position}")
+            raise InvalidModel(f"{call.title} has no output {position}")
         shape: tuple[int, ...] = state
         split: tuple[int, ...] = (1, *state)
         order: tuple[int, ...] = (1, 0, 2)

@@ -22,7 +22,7 @@ from graphflow.tir import PrimFunc
 
 
 def _reduce(kind: str, axes_input_since: int, call: Call) -> None:
-    """No axes mean all of them, unless noop_with_empty_axes says none."""
+    """If no axes are given all are reduced, or none with noop_with_empty_axes."""
     shape = call.shape(0)
     axes = axes_of(call, axes_input_since)
     keepdims = bool(call.attribute("keepdims", 1))
@@ -41,7 +41,7 @@ def _reduce(kind: str, axes_input_since: int, call: Call) -> None:
 
 
 def _emit_kept(call: Call, func: PrimFunc, axes: Iterable[int], keepdims: bool) -> None:
-    """Add a kernel that keeps the reduced axes; without `keepdims` a reshape drops them."""
+    """Add a kernel whose output keeps the reduced axes; without `keepdims` a reshape drops them."""
     if keepdims:
         call.emit(func, call.inputs[:1])
         return
@@ -54,7 +54,7 @@ def _emit_kept(call: Call, func: PrimFunc, axes: Iterable[int], keepdims: bool) 
 
 
 def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call) -> None:
-    """One axis since opset 13; before, all axes from `axis` on together."""
+    """Over one axis since opset 13; before, over all axes from `axis` on together."""
     shape = call.shape(0)
     if call.opset >= 13:
         call.emit(make(shape, (call.attribute("axis", -1),), call.dtype()))

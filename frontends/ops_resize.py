@@ -1,4 +1,4 @@
-"""Resize and Upsample: the attributes become exact coordinates, axis by axis."""
+"""Resize and Upsample: the attributes become an exact coordinate transform for each axis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Extents before and after, the factor between them, and the part of the input to show."""
+    """One axis: input and output extent, their ratio, and the region of interest."""
 
     before: int
     after: int
@@ -37,7 +37,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """How the linear and the cubic mode weigh neighbours."""
+    """The interpolation attributes of the linear and the cubic mode."""
 
     cubic: float = -0.75
     antialias: bool = False
@@ -45,7 +45,7 @@ class _Filter:
 
 
 def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
-    """Where output index i lies in the input; None for a mode that does not exist."""
+    """The input coordinate of output index i; None if the mode does not exist."""
     step = 1 / axis.scale
     at_start = Coordinates(Fraction(0), Fraction(0))
     last, steps = axis.before - 1, axis.after - 1
@@ -75,7 +75,7 @@ def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
 
 
 def _resize(call: Call) -> None:
-    """Opset 10 knows a mode alone; since 11 there are sizes and rules for coordinates."""
+    """Opset 10 has only scales and a mode; sizes and coordinate modes exist since opset 11."""
     mode = call.attribute("mode", "nearest")
     if call.opset < 11:
         scales = call.constant(1, "scales", rank=1)
@@ -118,15 +118,20 @@ def _upsample(call: Call) -> None:
     _emit(call, mode, axes, "asymmetric", "floor", None)
 
 
+def _require_positive(call: Call, role: str, numbers: Array, axes: Sequence[int]) -> None:
+    """`InvalidModel` unless there is one positive number for each of the axes."""
+    if len(numbers) != len(axes) or not all(number > 0 for number in numbers):
+        raise InvalidModel(
+            f"{call.title}: {role} {numbers.tolist()} must be positive, one for each of "
+            f"{len(axes)} axes"
+        )
+
+
 def _scaled(
     call: Call, which: Sequence[int], scales: Array, region: Sequence[float]
 ) -> list[_Axis]:
-    """Each axis of the input, those in `which` with their factors."""
-    if len(scales) != len(which) or not all(scale > 0 for scale in scales):
-        raise InvalidModel(
-            f"{call.op} node {call.name}: scales {scales.tolist()} must be positive, one for each "
-            f"of {len(which)} axes"
-        )
+    """All axes of the input; those in `which` are scaled by `scales`."""
+    _require_positive(call, "scales", scales, which)
     axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
     for number, axis in enumerate(which):
         before, scale = axes[axis].before, np.float32(scales[number])
@@ -138,12 +143,8 @@ def _scaled(
 def _sized(
     call: Call, which: Sequence[int], sizes: Array, policy: str, region: Sequence[float]
 ) -> list[_Axis]:
-    """Each axis of the input, those in `which` with their new extents."""
-    if len(sizes) != len(which) or not all(size > 0 for size in sizes):
-        raise InvalidModel(
-            f"{call.op} node {call.name}: sizes {sizes.tolist()} must be positive, one for each "
-            f"of {len(which)} axes"
-        )
+    """All axes of the input; those in `which` get the extents `sizes`."""
+    _require_positive(call, "sizes", sizes, which)
     axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
     factors = [Fraction(int(n), axes[axis].before) for axis, n in zip(which, sizes, strict=True)]
     extents = [int(n) for n in sizes]
@@ -152,7 +153,7 @@ def _sized(
         extents = [floor(axes[axis].before * common + HALF) for axis in which]
         factors = [common] * len(factors)
     elif policy != "stretch":
-        raise InvalidModel(f"{call.op} node {call.name}: policy {policy} does not exist")
+        raise InvalidModel(f"{call.title}: policy {policy} does not exist")
     for number, axis in enumerate(which):
         after, scale = extents[number], factors[number]
         axes[axis] = _Axis(axes[axis].before, after, scale, _region(region, number))
@@ -160,14 +161,18 @@ def _sized(
 
 
 def _exact(scale: np.float32) -> Fraction:
-    """The simplest fraction that a float32 factor stands for."""
+    """A fraction with a denominator up to 1,000 that rounds to this float32, else its exact value.
+
+    Models state scales such as 1/3 as floats; coordinates have to be exact to hit the same
+    elements.
+    """
     whole = Fraction(float(scale))
     simple = whole.limit_denominator(1000)
     return simple if simple > 0 and np.float32(float(simple)) == scale else whole
 
 
 def _region(region: Sequence[float], number: int) -> tuple[Fraction, Fraction]:
-    """Start and end along one axis; `region` lists all starts, then all ends."""
+    """Start and end of the region along one axis; `region` lists all starts, then all ends."""
     if not region:
         return Fraction(0), Fraction(1)
     ends = len(region) // 2
@@ -191,8 +196,7 @@ def _emit(
     coordinates = [c for c in found if c is not None]
     if len(coordinates) < len(found):
         raise InvalidModel(
-            f"{call.op} node {call.name}: coordinate_transformation_mode {coordinate_mode} does "
-            f"not exist"
+            f"{call.title}: coordinate_transformation_mode {coordinate_mode} does not exist"
         )
     shape, result = call.shape(0), tuple(axis.after for axis in axes)
     sampling = sampling or _Filter()
@@ -207,7 +211,7 @@ def _emit(
     elif linear:
         func = resize_linear(shape, result, coordinates, outside, call.dtype())
     else:
-        raise InvalidModel(f"{call.op} node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     call.emit(func, call.inputs[:1])
 
 
@@ -219,7 +223,10 @@ def _emit_filtered(
     outside: float | None,
     sampling: _Filter,
 ) -> None:
-    """One axis after another, those first that shrink most, each with a table of weights."""
+    """One kernel for each resized axis, with a table of weights.
+
+    Axes that shrink most come first, so that the later kernels have less to do.
+    """
     name, shape, dtype = call.inputs[0], call.shape(0), call.dtype()
     same = Coordinates(Fraction(1), Fraction(0))
     for k in sorted(range(len(axes)), key=lambda k: Fraction(axes[k].after, axes[k].before)):

@@ -1,4 +1,4 @@
-"""Operators that read a tensor at places that are computed: GridSample, RoiAlign, DeformConv."""
+"""Operators that read a tensor at computed positions: GridSample, RoiAlign, DeformConv."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
 from graphflow.frontends.ops_indexing import require_from
-from graphflow.frontends.ops_window import window_attributes
+from graphflow.frontends.ops_window import weight_extents, window_attributes
 from graphflow.kernels.definitions import (
     BORDERS,
     Window,
@@ -24,11 +24,7 @@ from graphflow.kernels.definitions import (
 )
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""Names of opset 16, by what they are called since opset 20."""
-
-
-def _part(call: Call, word: str) -> str:
-    return call.context.unique_tensor_name(f"{call.name}.{word}")
+"""The mode names since opset 20, by those of opset 16."""
 
 
 def _grid_sample(call: Call) -> None:
@@ -38,13 +34,11 @@ def _grid_sample(call: Call) -> None:
     align = bool(call.attribute("align_corners", 0))
     shape, grid = call.shape(0), call.shape(1)
     if len(grid) != len(shape) or len(shape) < 3 or grid[0] != shape[0]:
-        raise InvalidModel(
-            f"GridSample node {call.name}: a grid of shape {grid} does not fit {shape}"
-        )
+        raise InvalidModel(f"{call.title}: a grid of shape {grid} does not fit {shape}")
     # Cubic weights are those of the place as it is, as in onnxruntime and PyTorch.
     moved = "zeros" if mode == "cubic" and border in BORDERS else border
     func = grid_places(grid, shape[2:], mode == "nearest", moved, align, call.dtype(1))
-    places = call.emit(func, call.inputs[1:2], _part(call, "places"), "places")
+    places = call.emit(func, call.inputs[1:2], call.part_name("places"), "places")
     func = grid_sample(
         shape, func.outputs[0].shape, mode, border, align, call.dtype(), call.dtype(1)
     )
@@ -52,7 +46,8 @@ def _grid_sample(call: Call) -> None:
 
 
 def _roi_align(call: Call) -> None:
-    """Without a `sampling_ratio` bins have as many points as they are long; a guard bounds them."""
+    """Without a `sampling_ratio` the number of points depends on the size of a bin; a guard bounds
+    it."""
     shape, rois = call.shape(0), call.shape(1)
     mode = str(call.attribute("mode", "avg"))
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
@@ -62,11 +57,11 @@ def _roi_align(call: Call) -> None:
     scale = float(call.attribute("spatial_scale", 1.0))
     if mode not in ("avg", "max") or coordinates not in ("half_pixel", "output_half_pixel"):
         raise InvalidModel(
-            f"RoiAlign node {call.name}: mode {mode} with coordinates {coordinates} does not exist"
+            f"{call.title}: mode {mode} with coordinates {coordinates} does not exist"
         )
     if len(shape) != 4 or rois[1:] != (4,) or call.shape(2) != rois[:1]:
         raise InvalidModel(
-            f"RoiAlign node {call.name}: data of shape {shape}, regions of shape {rois} and "
+            f"{call.title}: data of shape {shape}, regions of shape {rois} and "
             f"batch indices of shape {call.shape(2)} do not fit"
         )
     half_pixel = coordinates == "half_pixel"
@@ -74,17 +69,17 @@ def _roi_align(call: Call) -> None:
     samples = (ratio, ratio)
     if ratio > 0:
         func = fill((rois[0], 2), ratio, "int64")
-        counts = call.emit(func, (), _part(call, "points"), "points")
+        counts = call.emit(func, (), call.part_name("points"), "points")
     else:
         # Room for regions of twice the size of the image.
         most = max(2 * -(-n // m) + 1 for n, m in zip(shape[2:], outputs, strict=True))
         samples = (most, most)
         func = region_points(rois[0], outputs, scale, half_pixel, call.dtype())
-        counts = call.emit(func, call.inputs[1:2], _part(call, "points"), "points")
+        counts = call.emit(func, call.inputs[1:2], call.part_name("points"), "points")
         largest = reduce("max", (rois[0], 2), (0, 1), False, "int64")
         if rois[0]:
-            limit = call.emit(largest, (counts,), _part(call, "most_points"), "most_points")
-            subject = f"RoiAlign node {call.name}: points of a bin along an axis, at most"
+            limit = call.emit(largest, (counts,), call.part_name("most_points"), "most_points")
+            subject = f"{call.title}: points of a bin along an axis, at most"
             call.context.graph.add_guard(limit, -(2**63), most, subject)
     func = roi_align(
         shape, rois[0], outputs, samples, scale, half_pixel, mode == "max", call.dtype()
@@ -93,16 +88,11 @@ def _roi_align(call: Call) -> None:
 
 
 def _deform_conv(call: Call) -> None:
-    """The taps of each window gathered into columns, and a convolution of 1·1 over these."""
+    """Gathers the taps of each window into columns, and convolves these with a kernel of 1x1."""
     shape, weight, offsets = call.shape(0), call.shape(1), call.shape(2)
     if len(shape) != 4:
         call.refuse(f"data of rank {len(shape)}", "use two spatial axes")
-    kernel = weight[2:]
-    stated = tuple(call.attribute("kernel_shape", kernel))
-    if stated != kernel:
-        raise InvalidModel(
-            f"DeformConv node {call.name}: kernel_shape {stated}, the weight has {kernel}"
-        )
+    kernel = weight_extents(call, 1)
     attributes = window_attributes(call, kernel)
     window = Window.of(kernel, attributes.strides, attributes.pads, attributes.dilations)
     out = window.output_shape(shape[2:])
@@ -112,18 +102,18 @@ def _deform_conv(call: Call) -> None:
     fits = groups > 0 and shape[1] % groups == 0 and offsets == wanted
     if not fits or (masked and call.shape(4) != (shape[0], groups * taps, *out)):
         raise InvalidModel(
-            f"DeformConv node {call.name}: offsets of shape {offsets} and the mask do not fit data "
+            f"{call.title}: offsets of shape {offsets} and the mask do not fit data "
             f"of shape {shape} in {groups} groups; offsets must have the shape {wanted}"
         )
     func = deformed_columns(shape, out, window, groups, masked, call.dtype())
     moved = (call.inputs[0], call.inputs[2], *(call.inputs[4:5] if masked else ()))
-    columns = call.emit(func, moved, _part(call, "columns"), "columns")
+    columns = call.emit(func, moved, call.part_name("columns"), "columns")
     flat = (shape[0], shape[1] * taps, *out)
     func = reshape(func.outputs[0].shape, flat, call.dtype())
-    columns = call.emit(func, (columns,), _part(call, "flat"), "flat")
+    columns = call.emit(func, (columns,), call.part_name("flat"), "flat")
     row = (weight[0], weight[1] * taps, 1, 1)
     func = reshape(weight, row, call.dtype(1))
-    filters = call.emit(func, call.inputs[1:2], _part(call, "filters"), "filters")
+    filters = call.emit(func, call.inputs[1:2], call.part_name("filters"), "filters")
     func = convolution(
         flat, row, groups=int(call.attribute("group", 1)), bias=call.has(3), dtype=call.dtype()
     )

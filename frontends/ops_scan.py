@@ -1,4 +1,6 @@
-"""Operators whose values depend on places: cumulative sums and products, triangles, identities."""
+"""Operators whose results depend on element positions: cumulative sums and products, triangles,
+identity matrices.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,26 @@ from functools import partial
 import numpy as np
 
 from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call, check_dtype, dtype_name
+from graphflow.frontends.call import Call
+from graphflow.frontends.protos import check_dtype, dtype_name
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import cumulative, reshape, triangle
 from graphflow.tir import DTYPES, ReduceOp
 
 
 def _cumulative(op: ReduceOp, call: Call) -> None:
-    axis = int(call.single(call.constant(1, "axis"), "its axis"))
+    axis = int(only_element(call.title, call.constant(1, "axis"), "its axis"))
     exclusive, reverse = (bool(call.attribute(name, 0)) for name in ("exclusive", "reverse"))
     func = cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     call.emit(func, call.inputs[:1])
 
 
 def _trilu(call: Call) -> None:
-    """The diagonal may be known when the model is compiled, or at run time only."""
+    """The diagonal may be known at compile time, or may be an input of the kernel."""
     shape, dtype, upper = call.shape(0), call.dtype(), bool(call.attribute("upper", 1))
     known = call.known(1)
     if not call.has(1) or known is not None:
-        diagonal = 0 if known is None else int(call.single(known, "its diagonal"))
+        diagonal = 0 if known is None else int(only_element(call.title, known, "its diagonal"))
         call.emit(triangle(shape, upper, diagonal, dtype), call.inputs[:1])
         return
     name = call.inputs[1]
@@ -38,9 +42,9 @@ def _trilu(call: Call) -> None:
 def _eye_like(call: Call) -> None:
     shape, wanted = call.shape(0), call.attribute("dtype")
     if len(shape) != 2:
-        raise InvalidModel(f"EyeLike node {call.name}: its input has shape {shape}, not two axes")
+        raise InvalidModel(f"{call.title}: its input has shape {shape}, not two axes")
     dtype = call.dtype() if wanted is None else dtype_name(wanted)
-    check_dtype(f"EyeLike node {call.name}: dtype", dtype)
+    check_dtype(f"{call.title}: dtype", dtype)
     call.emit_constant(np.eye(*shape, k=int(call.attribute("k", 0)), dtype=DTYPES[dtype]))
 
 

@@ -1,7 +1,7 @@
-"""Operators that move a part of a tensor, or its elements to several places.
+"""Operators that move a part of a tensor, or move its elements to several positions: Slice, Split,
+Pad, Expand, Tile and the like.
 
-Which elements move is a number when a model is compiled: starts, pads, indices and repeats given as
-inputs must be known by then.
+Starts, pads, sizes and repeats that are inputs of a node must be known when the model is compiled.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import (
     depth_to_space,
     expand,
@@ -25,7 +26,7 @@ def _numbers(call: Call, position: int, role: str) -> tuple[int, ...]:
 
 
 def _slice(call: Call) -> None:
-    """Attributes before opset 10, inputs since; bounds count and clamp as in numpy."""
+    """Parameters are attributes before opset 10, inputs since; bounds are clamped as in numpy."""
     shape = call.shape(0)
     steps: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
@@ -41,30 +42,23 @@ def _slice(call: Call) -> None:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise InvalidModel(
-            f"Slice node {call.name}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
+            f"{call.title}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
             f"must be equally many, and no step 0"
         )
     ranges = [range(n) for n in shape]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        _check_axis(call, axis)
+    for start, end, stated, step in zip(starts, ends, axes, steps, strict=True):
+        axis = call.normalized_axis(stated)
         ranges[axis] = range(*slice(start, end, step).indices(shape[axis]))
     call.emit(take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 
-def _check_axis(call: Call, axis: int) -> None:
-    rank = len(call.shape(0))
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{call.op} node {call.name}: axis {axis} does not exist in rank {rank}")
-
-
 def _split(call: Call) -> None:
-    """One kernel for each output, so that each is a view where layouts allow."""
-    shape, axis = call.shape(0), call.attribute("axis", 0)
-    _check_axis(call, axis)
+    """One kernel for each output, so that each can be a view if layouts allow."""
+    shape, axis = call.shape(0), call.normalized_axis(call.attribute("axis", 0))
     sizes = _split_sizes(call, shape[axis])
     if sum(sizes) != shape[axis] or len(sizes) != len(call.outputs):
         raise InvalidModel(
-            f"Split node {call.name}: parts {tuple(sizes)} for {len(call.outputs)} outputs do not "
+            f"{call.title}: parts {tuple(sizes)} for {len(call.outputs)} outputs do not "
             f"divide axis {axis} of shape {shape}"
         )
     start = 0
@@ -81,7 +75,7 @@ def _split_sizes(call: Call, extent: int) -> Sequence[int]:
     parts = len(call.outputs)
     stated = call.attribute("num_outputs")
     if stated is not None and stated != parts:
-        raise InvalidModel(f"Split node {call.name}: num_outputs is {stated}, it has {parts}")
+        raise InvalidModel(f"{call.title}: num_outputs is {stated}, it has {parts}")
     if call.opset < 13:
         sizes = call.attribute("split")
         if sizes is not None:
@@ -90,14 +84,13 @@ def _split_sizes(call: Call, extent: int) -> Sequence[int]:
         return _numbers(call, 1, "split")
     each = -(-extent // parts)
     if stated is None and extent % parts:
-        raise InvalidModel(
-            f"Split node {call.name}: {parts} equal parts do not divide an extent of {extent}"
-        )
+        raise InvalidModel(f"{call.title}: {parts} equal parts do not divide an extent of {extent}")
     return tuple(min(each, max(extent - k * each, 0)) for k in range(parts))
 
 
 def _pad(call: Call) -> None:
-    """Attributes before opset 11, inputs since; pads list all begins, then all ends."""
+    """Parameters are attributes before opset 11, inputs since; pads list all begins, then all
+    ends."""
     shape = call.shape(0)
     mode = call.attribute("mode", "constant")
     value: float | tuple[int, ...] = 0.0
@@ -109,16 +102,16 @@ def _pad(call: Call) -> None:
         pads = _numbers(call, 1, "pads")
         known = call.known(2)
         if known is not None:
-            value = call.single(known, "its value")
+            value = only_element(call.title, known, "its value")
         elif call.has(2):
             value = call.shape(2)
         if call.has(3):
             axes = _numbers(call, 3, "axes")
     if len(pads) != 2 * len(axes):
-        raise InvalidModel(f"Pad node {call.name}: pads {pads} are not two for each of axes {axes}")
+        raise InvalidModel(f"{call.title}: pads {pads} are not two for each of axes {axes}")
     begins, ends = [0] * len(shape), [0] * len(shape)
-    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
-        _check_axis(call, axis)
+    for stated, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        axis = call.normalized_axis(stated)
         begins[axis], ends[axis] = begin, end
     func = pad(shape, begins, ends, mode, value, call.dtype())
     call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])
@@ -135,7 +128,7 @@ def _tile(call: Call) -> None:
 def _depth_to_space(call: Call) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
-        raise InvalidModel(f"DepthToSpace node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     block = call.required("blocksize")
     call.emit(depth_to_space(call.shape(0), block, mode == "CRD", call.dtype()))
 
@@ -143,7 +136,7 @@ def _depth_to_space(call: Call) -> None:
 def _space_to_depth(call: Call) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
-        raise InvalidModel(f"SpaceToDepth node {call.name}: mode {mode} does not exist")
+        raise InvalidModel(f"{call.title}: mode {mode} does not exist")
     block = call.required("blocksize")
     call.emit(space_to_depth(call.shape(0), block, call.dtype(), mode == "CRD"))
 

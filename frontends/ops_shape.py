@@ -1,6 +1,6 @@
-"""Operators that move elements, make constants or speak of shapes.
+"""Operators that reshape, transpose, concatenate, make constants or compute shapes.
 
-Shapes are numbers when a model is compiled, so an input that holds one must be known by then.
+Shapes are known when the model is compiled, so an input that holds one must be known by then.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from math import prod
 import numpy as np
 
 from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call, check_dtype, known_array
+from graphflow.frontends.call import Call
 from graphflow.frontends.folding import LARGEST
+from graphflow.frontends.protos import check_dtype, known_array
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
 def axes_of(call: Call, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
-    """The axes from the attribute, since opset `input_since` from input 1, which has the rank given
-    (None: any); None if not given."""
+    """The axes that a node names; None if it names none.
+
+    They are an attribute before opset `input_since`, and input 1 since, which must have rank `rank`
+    (None: any).
+    """
     if call.opset < input_since:
         axes = call.attribute("axes")
         return None if axes is None else tuple(axes)
@@ -38,14 +43,14 @@ def _reshape(call: Call) -> None:
     if not call.attribute("allowzero", 0):
         if any(n == 0 and axis >= len(source) for axis, n in enumerate(wanted)):
             raise InvalidModel(
-                f"Reshape node {call.name}: 0 in shape {wanted} copies an axis that the input of "
+                f"{call.title}: 0 in shape {wanted} copies an axis that the input of "
                 f"shape {source} does not have"
             )
         wanted = [source[axis] if n == 0 else n for axis, n in enumerate(wanted)]
     rest = prod(n for n in wanted if n != -1)
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
         raise InvalidModel(
-            f"Reshape node {call.name}: {wanted} does not say one shape for {prod(source)} elements"
+            f"{call.title}: {wanted} does not say one shape for {prod(source)} elements"
         )
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
 
@@ -62,20 +67,18 @@ def _squeeze(call: Call) -> None:
         axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
     gone = {axis % len(shape) if shape else axis for axis in axes}
     if any(shape[axis] != 1 for axis in gone):
-        raise InvalidModel(
-            f"Squeeze node {call.name}: axes {axes} of shape {shape} are not all of extent 1"
-        )
+        raise InvalidModel(f"{call.title}: axes {axes} of shape {shape} are not all of extent 1")
     _emit_reshape(call, tuple(n for axis, n in enumerate(shape) if axis not in gone))
 
 
 def _unsqueeze(call: Call) -> None:
     shape, axes = call.shape(0), axes_of(call, 13, rank=None)
     if axes is None:
-        raise InvalidModel(f"Unsqueeze node {call.name} lacks its axes")
+        raise InvalidModel(f"{call.title} lacks its axes")
     rank = len(shape) + len(axes)
     new = {axis % rank for axis in axes}
     if len(new) != len(axes):
-        raise InvalidModel(f"Unsqueeze node {call.name}: axes {axes} name an axis twice")
+        raise InvalidModel(f"{call.title}: axes {axes} name an axis twice")
     rest = iter(shape)
     _emit_reshape(call, tuple(1 if axis in new else next(rest) for axis in range(rank)))
 
@@ -100,7 +103,7 @@ _CONSTANT_KINDS = {
 
 
 def _constant(call: Call) -> None:
-    what = f"Constant node {call.name}"
+    what = call.title
     tensor = call.attribute("value")
     if tensor is not None:
         call.emit_constant(known_array(tensor, what))
@@ -118,9 +121,9 @@ def _constant_of_shape(call: Call) -> None:
     if tensor is None:
         call.emit(fill(shape, 0.0), ())
         return
-    array = known_array(tensor, f"ConstantOfShape node {call.name}")
-    check_dtype(f"ConstantOfShape node {call.name}", array.dtype.name)
-    call.emit(fill(shape, call.single(array, "its value"), array.dtype.name), ())
+    array = known_array(tensor, call.title)
+    check_dtype(call.title, array.dtype.name)
+    call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
 
 
 def _shape(call: Call) -> None:
@@ -135,13 +138,11 @@ def _size(call: Call) -> None:
 
 def _range(call: Call) -> None:
     roles = ("start", "limit", "delta")
-    given = [call.constant(k, role) for k, role in enumerate(roles)]
-    if any(array.size != 1 for array in given):
-        shapes = [array.shape for array in given]
-        raise InvalidModel(f"Range node {call.name}: {roles} have shapes {shapes}, not scalars")
-    start, limit, delta = (array.item() for array in given)
+    start, limit, delta = (
+        only_element(call.title, call.constant(k, role), role) for k, role in enumerate(roles)
+    )
     if delta == 0:
-        raise InvalidModel(f"Range node {call.name}: delta is 0")
+        raise InvalidModel(f"{call.title}: delta is 0")
     if abs((limit - start) / delta) > LARGEST:
         call.refuse(f"more than {LARGEST} elements", "use a smaller limit")
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))

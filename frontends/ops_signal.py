@@ -1,4 +1,4 @@
-"""DFT and STFT: products with matrices of factors that are made at import."""
+"""DFT and STFT: matrix products with tables of Fourier factors that are made at import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphflow.errors import InvalidModel
 from graphflow.frontends.call import Call
+from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import (
     binary,
     copy,
@@ -21,20 +22,17 @@ from graphflow.kernels.definitions import (
 )
 
 LARGEST = 1 << 26
-"""Factors of the largest transform that is made as a product: 256 MiB of float32."""
+"""The most factors of a transform that is computed as a matrix product: 256 MiB of float32."""
 
 
 def _scalar(call: Call, position: int, role: str) -> int | None:
     if not call.has(position):
         return None
-    array = call.constant(position, role)
-    if array.size != 1:
-        raise InvalidModel(f"{call.op} node {call.name}: {role} must be a scalar")
-    return int(array.reshape(()).item())
+    return int(only_element(call.title, call.constant(position, role), role))
 
 
 def _dft(call: Call) -> None:
-    """The axis is an attribute before opset 20, the third input since."""
+    """The axis is an attribute before opset 20, and the third input since."""
     shape = call.shape(0)
     inverse = bool(call.attribute("inverse", 0))
     onesided = bool(call.attribute("onesided", 0))
@@ -43,7 +41,7 @@ def _dft(call: Call) -> None:
     rank = len(shape)
     if rank < 2 or not (-rank <= axis <= -2 or 0 <= axis <= rank - 2):
         raise InvalidModel(
-            f"DFT node {call.name}: axis {axis} is none of a signal of shape {shape}; the last one "
+            f"{call.title}: axis {axis} is none of a signal of shape {shape}; the last one "
             "holds the real and imaginary parts"
         )
     axis %= rank
@@ -71,7 +69,7 @@ def _stft(call: Call) -> None:
         length = shape[1] if window is None else window[0]
     if window not in (None, (length,)) or step is None or len(shape) != 3:
         raise InvalidModel(
-            f"STFT node {call.name}: a signal of shape {shape}, frames of {length} every {step} "
+            f"{call.title}: a signal of shape {shape}, frames of {length} every {step} "
             f"and a window of shape {window} do not fit"
         )
     dtype = call.dtype()
@@ -94,7 +92,7 @@ def _stft(call: Call) -> None:
 def _factors(
     call: Call, given: int, parts: int, length: int, inverse: bool, onesided: bool
 ) -> NDArray[np.float64]:
-    what = f"{call.op} node {call.name}"
+    what = call.title
     if parts not in (1, 2) or length < 1:
         raise InvalidModel(
             f"{what}: a signal has 1 or 2 parts and a positive length, not {parts} and {length}"
@@ -110,7 +108,7 @@ def _factors(
 def _transformed(
     call: Call, name: str, lead: tuple[int, ...], factors: NDArray[np.float64]
 ) -> tuple[str, tuple[int, ...]]:
-    """The product of (lead…, elements, parts) with the factors, and its shape."""
+    """The product of a signal (lead…, elements, parts) with the factors: its name and its shape."""
     given, parts, outputs, of_output = factors.shape
     dtype, rows = call.dtype(), prod(lead)
     table = call.add_part(

@@ -30,7 +30,7 @@ from graphflow.kernels.definitions import (
 
 @dataclass(frozen=True, slots=True)
 class WindowAttributes:
-    """Window attributes, one number a spatial axis; `pads` are all begins, then all ends."""
+    """Window attributes, one number for each spatial axis; `pads` are all begins, then all ends."""
 
     strides: tuple[int, ...]
     pads: tuple[int, ...]
@@ -46,10 +46,10 @@ def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
     pads = tuple(call.attribute("pads", (0,) * (2 * rank)))
     mode = call.attribute("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise InvalidModel(f"{call.op} node {call.name}: auto_pad {mode} does not exist")
+        raise InvalidModel(f"{call.title}: auto_pad {mode} does not exist")
     if not len(kernel) == len(strides) == len(dilations) == rank:
         raise InvalidModel(
-            f"{call.op} node {call.name}: kernel {tuple(kernel)}, strides {strides} and dilations "
+            f"{call.title}: kernel {tuple(kernel)}, strides {strides} and dilations "
             f"{dilations} must have one number for each of {rank} spatial axes"
         )
     if mode == "VALID":
@@ -59,6 +59,20 @@ def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
     return WindowAttributes(strides, pads, dilations)
 
 
+def weight_extents(call: Call, position: int) -> tuple[int, ...]:
+    """The spatial extents of the weight at an input position.
+
+    `InvalidModel` where the node states another `kernel_shape`.
+    """
+    extents = call.shape(position)[2:]
+    stated = tuple(call.attribute("kernel_shape", extents))
+    if stated != extents:
+        raise InvalidModel(
+            f"{call.title}: kernel_shape {stated} is not that of the weight, {extents}"
+        )
+    return extents
+
+
 def _same_pads(
     spatial: Sequence[int],
     kernel: Sequence[int],
@@ -66,7 +80,10 @@ def _same_pads(
     dilations: Sequence[int],
     upper: bool,
 ) -> tuple[int, ...]:
-    """Pads that make `ceil(extent / stride)` outputs; the odd one goes to the end if `upper`."""
+    """Pads for `ceil(extent / stride)` outputs.
+
+    Where their sum is odd, the larger half is at the end if `upper`, else at the beginning.
+    """
     begins, ends = [], []
     for extent, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
         outputs = -(-extent // stride)
@@ -78,13 +95,7 @@ def _same_pads(
 
 
 def _conv(call: Call) -> None:
-    kernel = call.shape(1)[2:]
-    stated = tuple(call.attribute("kernel_shape", kernel))
-    if stated != kernel:
-        raise InvalidModel(
-            f"Conv node {call.name}: kernel_shape {stated} is not that of the weight, {kernel}"
-        )
-    window = window_attributes(call, kernel)
+    window = window_attributes(call, weight_extents(call, 1))
     func = convolution(
         call.shape(0),
         call.shape(1),
@@ -95,25 +106,17 @@ def _conv(call: Call) -> None:
         bias=call.has(2),
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _conv_transpose(call: Call) -> None:
     x_shape, w_shape = call.shape(0), call.shape(1)
     rank = len(w_shape) - 2
-    stated = tuple(call.attribute("kernel_shape", w_shape[2:]))
-    if stated != w_shape[2:]:
-        raise InvalidModel(
-            f"ConvTranspose node {call.name}: kernel_shape {stated} is not that of the weight, "
-            f"{w_shape[2:]}"
-        )
-    window = window_attributes(call, w_shape[2:])
+    window = window_attributes(call, weight_extents(call, 1))
     extra = tuple(call.attribute("output_padding", (0,) * rank))
     wanted = call.attribute("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
-        raise InvalidModel(
-            f"ConvTranspose node {call.name}: output_shape {tuple(wanted)} does not fit {rank} axes"
-        )
+        raise InvalidModel(f"{call.title}: output_shape {tuple(wanted)} does not fit {rank} axes")
     mode = call.attribute("auto_pad", "NOTSET")
     begins, outputs = [], []
     for axis, extent in enumerate(x_shape[2:]):
@@ -140,7 +143,7 @@ def _conv_transpose(call: Call) -> None:
         bias=call.has(2),
         dtype=call.dtype(),
     )
-    call.emit(func, [name for name in call.inputs if name])
+    call.emit(func, call.given_inputs)
 
 
 def _max_pool(call: Call) -> None:
@@ -167,7 +170,10 @@ def _max_pool(call: Call) -> None:
 
 
 def _max_unpool(call: Call) -> None:
-    """Indices count in the tensor that was pooled; an `output_shape` that is larger pads it."""
+    """Indices are positions in the tensor that was pooled.
+
+    A larger `output_shape` pads that tensor with zeros.
+    """
     shape = call.shape(0)
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)
@@ -184,7 +190,7 @@ def _max_unpool(call: Call) -> None:
         wanted = tuple(int(n) for n in call.constant(2, "output_shape").reshape(-1))
     if call.shape(1) != shape or len(wanted) != len(whole) or min(whole) < 0:
         raise InvalidModel(
-            f"MaxUnpool node {call.name}: indices of shape {call.shape(1)} and the output shape "
+            f"{call.title}: indices of shape {call.shape(1)} and the output shape "
             f"{wanted} do not fit an input of shape {shape}, which becomes {whole}"
         )
     require_from(call, 1, 0, prod(whole) - 1)

@@ -1,7 +1,8 @@
-"""Tensor protos: names are text, extents are sensible, and the data is as long as they say.
+"""Checks of tensor protos: names are text, extents are in range, and the data has the length that
+dtype and extents require.
 
 In: protos from outside, of which nothing is known.  Out: nothing, or `InvalidModel`.  These checks
-come before onnx's own code and before numpy see a tensor: both allocate what the extents ask for,
+run before onnx's own code and numpy read a tensor, because both allocate what the extents ask for,
 whether or not the data is there.
 """
 
@@ -15,7 +16,7 @@ import onnx
 from graphflow.errors import InvalidModel
 
 MOST_ELEMENTS = 1 << 40
-"""More than fits in memory, and few enough that byte counts stay below 2**63."""
+"""The most elements of a tensor: more than fit in memory, and byte counts stay below 2**63."""
 
 _T = onnx.TensorProto
 _BITS: dict[int, int] = {
@@ -28,7 +29,7 @@ _BITS: dict[int, int] = {
     **dict.fromkeys((_T.UINT64, _T.INT64, _T.DOUBLE, _T.COMPLEX64), 64),
     _T.COMPLEX128: 128,
 }
-"""Bits of one element; strings have no fixed size."""
+"""Bits of one element; strings have none."""
 
 _FIELDS: dict[int, str] = {
     **dict.fromkeys((_T.FLOAT, _T.COMPLEX64), "float_data"),
@@ -37,25 +38,25 @@ _FIELDS: dict[int, str] = {
     _T.INT64: "int64_data",
     _T.STRING: "string_data",
 }
-"""The typed field of each element type, where it is not int32_data."""
+"""The typed data field of each element type, unless it is int32_data."""
 
 
 def text_of(value: Any, what: str) -> str:
-    """`value`, which protobuf gives as bytes where it is no UTF-8; then `InvalidModel`."""
+    """`value` as text; `InvalidModel` if it is not UTF-8, in which case protobuf gives bytes."""
     if isinstance(value, str):
         return value
     raise InvalidModel(f"{what} is {value!r}, which is not UTF-8; export the model again")
 
 
 def check_extents(tensor: onnx.TensorProto, what: str) -> tuple[int, ...]:
-    """The extents of a tensor proto; `InvalidModel` where they are none or far too many."""
+    """The extents of a tensor proto; `InvalidModel` if one is negative or they are too large."""
     dims = tuple(tensor.dims)
     require_extents(dims, what)
     return dims
 
 
 def require_extents(dims: Iterable[int], what: str) -> None:
-    """`InvalidModel` for a negative extent and for more elements than any memory holds."""
+    """Raise `InvalidModel` for a negative extent and for more than `MOST_ELEMENTS` elements."""
     count = 1
     empty = False
     for extent in dims:
@@ -86,11 +87,11 @@ _NARROW = {
     _T.INT16: (-(1 << 15), (1 << 15) - 1),
     _T.UINT16: (0, (1 << 16) - 1),
 }
-"""What fits into the types whose elements are stored one by one in 32 bits."""
+"""The range of element types whose elements are stored one by one in 32-bit fields."""
 
 
 def check_tensor(tensor: onnx.TensorProto, what: str) -> None:
-    """`InvalidModel` unless the data of `tensor` is there and as long as its extents say."""
+    """Raise `InvalidModel` unless `tensor` has as much data as its dtype and extents require."""
     name = text_of(tensor.name, f"{what}: the name of a tensor")
     what = f"{what} {name}" if name else what
     count = _count(check_extents(tensor, what))

@@ -1,9 +1,9 @@
-"""Tiny models of one node, one for each operator, element type and version of its definition.
+"""Models of a single node, one for each operator, element type and version of the operator.
 
 In: an operator's schema and an element type for each of its type variables.  Out: a model that uses
-nothing but the operator, so that import shows whether it takes these types.  What a node needs
-besides its operator (ranks, contents that decide shapes, attributes) stands in `PROBES`; its named
-values become an input or an attribute, whichever the version of the definition has.
+nothing but the operator, so that importing it shows whether these types are supported.  `PROBES`
+says what a node needs besides its operator: ranks, constant inputs, attributes.  A named value
+there becomes an input or an attribute, whichever the version of the operator has.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from graphflow.graph import Array
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """An attribute that names the element type of an output: the one of a type variable."""
+    """An attribute whose value is the element type of a type variable."""
 
     variable: str
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """An attribute that is a tensor of one element, of the element type of a type variable."""
+    """An attribute whose value is a tensor of one element, of the element type of a type
+    variable."""
 
     variable: str
 
 
 class Probe:
-    """What a node has: inputs by position, then inputs or attributes by name.
+    """The inputs of a probe's node by position, then inputs or attributes by name.
 
-    A tuple is the shape of an input that a run gives.  A number or a list is the contents of a
-    constant input.  The rank of the outputs, where ONNX infers none, is that of the first input
-    that a run gives, or `rank_of_results`.
+    A tuple is the shape of an input that a run gives; a number or a list is the contents of a
+    constant input.  `rank_of_results` is the rank of outputs for which ONNX infers none; by default
+    that of the first input that a run gives.
     """
 
     def __init__(self, *inputs: Any, rank_of_results: int | None = None, **named: Any) -> None:
@@ -50,7 +51,7 @@ class Probe:
 
 
 PLAIN = (2, 3)
-"""The shape of each required input of an operator that `PROBES` does not list."""
+"""The shape of every required input of an operator that is not in `PROBES`."""
 
 _IMAGE, _FILTER = (1, 2, 5, 5), (3, 2, 3, 3)
 _REDUCTION = Probe(PLAIN, axes=[1])
@@ -153,7 +154,7 @@ PROBES: dict[str, Probe] = {
     "Unsqueeze": Probe(PLAIN, axes=[1]),
     "Upsample": Probe((1, 1, 2, 2), scales=[1.0, 1.0, 2.0, 2.0]),
 }  # fmt: skip
-"""By operator of the standard domain."""
+"""Probes of operators of the standard domain."""
 
 _X, _ROW = (1, 2, 4), (4,)
 
@@ -177,11 +178,11 @@ CONTRIB_PROBES: dict[str, Probe] = {
     "SkipSimplifiedLayerNormalization": Probe(_X, _X, _ROW),
     "TransposeMatMul": Probe((2, 3), (3, 2)),
 }
-"""By operator of the domain com.microsoft, which has no schemas here: None is an absent input."""
+"""Probes of operators of com.microsoft, which have no schemas here; None is an absent input."""
 
 
 def schema_model(schema: defs.OpSchema, opset: int, types: Mapping[str, int]) -> onnx.ModelProto:
-    """A model of one node of an operator of the standard domain, its outputs' ranks left open.
+    """A model of one node of a standard operator; the ranks of its outputs are left to inference.
 
     `types` gives the ONNX element type of each type variable.
     """
@@ -203,7 +204,7 @@ def schema_model(schema: defs.OpSchema, opset: int, types: Mapping[str, int]) ->
 
 
 def contrib_model(op: str, opset: int, element: int) -> onnx.ModelProto:
-    """A model of one node of an operator of com.microsoft; contents are indices."""
+    """A model of one node of a com.microsoft operator, with inputs of type `element`."""
     probe = CONTRIB_PROBES[op]
     items = [
         (item, element if isinstance(item, tuple) else TensorProto.INT32) for item in probe.inputs
@@ -215,12 +216,12 @@ def contrib_model(op: str, opset: int, element: int) -> onnx.ModelProto:
 
 
 def element_of(type_str: str, types: Mapping[str, int]) -> int:
-    """The element type of a formal parameter: that of its variable, or the only one it can have."""
+    """The element type of a formal parameter: that of its type variable, or its only type."""
     return types[type_str] if type_str in types else tensor_element(type_str)
 
 
 def tensor_element(type_str: str) -> int:
-    """The ONNX element type that `tensor(…)` names; 0 where `type_str` is no tensor."""
+    """The ONNX element type of `tensor(…)`; 0 if `type_str` is no tensor type."""
     if not type_str.startswith("tensor("):
         return 0
     element: int = TensorProto.DataType.Value(type_str.removeprefix("tensor(")[:-1].upper())
@@ -234,7 +235,7 @@ def _required(schema: defs.OpSchema) -> list[tuple[int, ...]]:
 
 
 def _formals(schema: defs.OpSchema, count: int) -> Sequence[defs.OpSchema.FormalParameter]:
-    """The formal parameter of each of `count` inputs; the last one may be repeated."""
+    """The formal parameter of each of `count` inputs; the last one may be variadic."""
     formals = list(schema.inputs)
     return formals + formals[-1:] * (count - len(formals))
 

@@ -32,7 +32,7 @@ MOST_BYTES = (1 << 31) - 1
 """Protobuf's limit for one message."""
 
 SAVED_MAGIC = b"\x89GFX"
-"""How files begin that `Executable.save` wrote."""
+"""The first bytes of files that `Executable.save` writes."""
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
@@ -46,10 +46,11 @@ _PARSE_ERRORS = (
 
 
 def read_model(model: Model) -> onnx.ModelProto:
-    """The checked proto; the very one that was given where it is a proto.
+    """The checked proto of a model; the same object if a proto was given.
 
     Raises `InvalidModel` for a file that cannot be read or is not ONNX, for external data that is
-    missing, too short or outside of the model's folder, and for whatever `check_proto` refuses.
+    missing, too short or outside of the model's folder, and for everything that `check_proto`
+    refuses.
     """
     match model:
         case onnx.ModelProto():
@@ -115,7 +116,7 @@ def _parsed(content: bytes, format: str | None, what: str) -> onnx.ModelProto:
 
 
 def _read_external(proto: onnx.ModelProto, path: str) -> None:
-    """Put the external data of all tensors into the proto that was read from `path`."""
+    """Read the external data of all tensors into a proto that was read from `path`."""
     folder = os.path.dirname(os.path.abspath(path))
     # A cache may keep links to a folder of its own, in which model and data lie side by side.
     homes = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
@@ -151,7 +152,7 @@ def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 class _Place:
-    """Where the external data of a tensor lies: a relative path, a byte offset, a size."""
+    """The location of a tensor's external data: a relative path, a byte offset, a size."""
 
     def __init__(self, tensor: onnx.TensorProto) -> None:
         name = text_of(tensor.name, "the name of a tensor")
@@ -182,7 +183,7 @@ class _Place:
 
 
 class _RegularFile:
-    """A regular file, open for reading; nothing is ever waited for, as opening a pipe would."""
+    """A regular file, open for reading.  Opening a pipe would block, so nothing else is opened."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -207,7 +208,7 @@ class _RegularFile:
         os.close(self.number)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes; ValueError where the file ends before."""
+        """Exactly `size` bytes; ValueError if the file ends before."""
         available = os.fstat(self.number).st_size
         if offset + size > available:
             raise ValueError(

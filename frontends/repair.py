@@ -1,7 +1,8 @@
-"""Freedoms that exporters take and onnxruntime grants, removed before onnx's checker sees them.
+"""Repairs of models that deviate from the ONNX standard in ways that onnxruntime accepts.
 
 In: a proto that passed `check_proto` and belongs to this module's caller.  Out: the same model as
-the ONNX standard has it.  Nothing is guessed: what the model computes is what it computed before.
+the standard requires it, for onnx's checker.  Nothing is guessed: the repaired model computes what
+the given one does.
 
     nodes in any order                     sorted; a cycle is `InvalidModel`
     an output listed twice                 listed once
@@ -24,7 +25,7 @@ STANDARD = ("", "ai.onnx")
 
 
 def repair(proto: onnx.ModelProto) -> None:
-    """Edit `proto` as the module's text says."""
+    """Repair `proto` in place, as the table of the module describes."""
     graph = proto.graph
     graph.name = graph.name or "graph"
     outputs = {info.name: info for info in graph.output}
@@ -79,7 +80,7 @@ def _free_negative_extents(kind: onnx.TypeProto) -> None:
 
 
 def _sort(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Producers before readers; nodes keep their order as far as that allows."""
+    """Put producers before readers; otherwise nodes keep their order."""
     nodes = list(graph.node)
     producers: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -96,7 +97,8 @@ def _sort(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
 
 
 def _read(node: onnx.NodeProto) -> set[str]:
-    """What a node reads, and what its subgraphs take from outside of themselves."""
+    """The tensors that a node reads, including those its subgraphs take from the enclosing
+    graph."""
     found = {name for name in node.input if name}
     for graph in _inner_graphs([node]):
         made = {info.name for info in graph.input} | {t.name for t in graph.initializer}
@@ -131,7 +133,10 @@ def _order(nodes: Sequence[onnx.NodeProto], needs: Sequence[set[int]]) -> list[i
 def _refuse_cycle(
     nodes: Sequence[onnx.NodeProto], needs: Sequence[set[int]], stuck: set[int]
 ) -> None:
-    """Each stuck node needs another one, so following them comes back to one that was met."""
+    """Raise `InvalidModel` with the nodes of one cycle.
+
+    Every node in `stuck` needs another stuck node, so following these must come back to a node.
+    """
     path = [min(stuck)]
     while (following := min(needs[path[-1]] & stuck)) not in path:
         path.append(following)

@@ -1,9 +1,9 @@
-"""Operators that graphflow itself writes as simpler ones of the standard domain.
+"""Operators that graphflow itself expands into simpler operators of the standard domain.
 
-They come before the bodies that ONNX defines, which for variances subtract large numbers from each
-other: the mean of squares less the square of the mean; or which are wrong for some shapes.  A
-rewrite is a function that adds steps to a `Rewrite`; it reads every attribute and input of the
-node, or refuses the node.
+A rewrite takes precedence over the function by which ONNX defines the operator.  Some of those
+functions compute a variance as the mean of squares minus the squared mean, which cancels for large
+numbers, and some are wrong for some shapes.  A rewrite is a function that adds steps to a
+`Rewrite`; it reads every attribute and input of the node, or refuses the node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from graphflow.errors import UnsupportedOp
-from graphflow.frontends.call import Context
+from graphflow.frontends.context import Context
 from graphflow.frontends.steps import Step, derived
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array
@@ -23,21 +23,21 @@ from graphflow.graph import Array
 
 @dataclass(slots=True)
 class Rewrite:
-    """A node and the steps that replace it so far."""
+    """A node that is being rewritten, and the steps that replace it so far."""
 
     step: Step
     context: Context
     steps: list[Step] = field(default_factory=list)
 
     def add(self, op: str, *inputs: str, result: str = "", **attributes: Any) -> str:
-        """Add a node of the standard domain with one output, `result` or a new name; give it."""
+        """Add a standard node with one output; return the output's name, `result` or a new one."""
         part = f"{op}_{len(self.steps)}"
         name = result or self.context.unique_tensor_name(f"{self.step.name}/{part}")
         self.steps.append(derived(self.step, op, inputs, [name], part, **attributes))
         return name
 
     def split(self, source: str, sizes: Sequence[int], axis: int) -> list[str]:
-        """The parts of a tensor along `axis`."""
+        """Add a Split along `axis`; return the names of the parts."""
         part = f"Split_{len(self.steps)}"
         names = [self.context.unique_tensor_name(f"{self.step.name}/{part}") for _ in sizes]
         inputs = [source, self.ints(sizes)]
@@ -45,17 +45,17 @@ class Rewrite:
         return names
 
     def constant(self, array: Array) -> str:
-        """A new constant."""
+        """Add a constant and return its name."""
         name = self.context.unique_tensor_name(f"{self.step.name}/constant")
         self.context.add_constant(name, array)
         return name
 
     def ints(self, numbers: Sequence[int]) -> str:
-        """A new constant of axes, extents or positions."""
+        """Add a constant int64 vector and return its name."""
         return self.constant(np.array(numbers, np.int64).reshape(-1))
 
     def number(self, value: float, like: str) -> str:
-        """A new scalar of the element type of tensor `like`."""
+        """Add a constant scalar of the dtype of tensor `like` and return its name."""
         return self.constant(np.array(value, self.dtype(like)))
 
     def dtype(self, name: str) -> np.dtype[np.generic]:
@@ -67,37 +67,37 @@ class Rewrite:
         return self.context.type_of(name)[1]
 
     def output(self, position: int) -> str:
-        """The name of an output; '' where it has none or nobody reads it."""
+        """The name of an output; '' if the node does not have it, or if nothing reads it."""
         names = self.step.node.output
         name = names[position] if position < len(names) else ""
         return name if name in self.context.read else ""
 
     def reshape(self, name: str, shape: Sequence[int], result: str = "") -> str:
-        """`name` in another shape."""
+        """Add a Reshape and return the name of its result."""
         return self.add("Reshape", name, self.ints(shape), result=result)
 
     def transpose(self, name: str, perm: Sequence[int], result: str = "") -> str:
-        """`name` with its axes in another order."""
+        """Add a Transpose and return the name of its result."""
         return self.add("Transpose", name, result=result, perm=list(perm))
 
     def mean(self, name: str, axes: Sequence[int]) -> str:
-        """The mean over `axes`, which stay with extent 1."""
+        """Add the mean over `axes`, which stay with extent 1, and return its name."""
         return self.add("ReduceMean", name, self.ints(axes), keepdims=1)
 
     def require_attributes(self, *names: str) -> None:
-        """Refuse attributes other than `names`, the ones that the rewrite reads."""
+        """Refuse attributes other than `names`, the ones that the rewrite handles."""
         others = [a.name for a in self.step.node.attribute if a.name not in names]
         if others:
             self.refuse(f"attribute {', '.join(others)}")
 
     def refuse_outputs(self, *positions: int) -> None:
-        """Refuse outputs at these positions where they are read."""
+        """Refuse the outputs at these positions if something reads them."""
         used = [self.output(position) for position in positions if self.output(position)]
         if used:
             self.refuse(f"its output {', '.join(used)} is used")
 
     def refuse_inputs(self, *positions: int) -> None:
-        """Refuse inputs at these positions where they are given."""
+        """Refuse the inputs at these positions if they are given."""
         given = [self.step.input(k) for k in positions if self.step.input(k)]
         if given:
             self.refuse(f"its input {', '.join(given)} is given")
@@ -111,7 +111,7 @@ class Rewrite:
 
 
 def deviations(body: Rewrite, name: str, axes: Sequence[int]) -> tuple[str, str, str]:
-    """The mean over `axes`, the differences from it, and the mean of their squares."""
+    """The mean over `axes`, the differences from it, and the variance, by name."""
     mean = body.mean(name, axes)
     difference = body.add("Sub", name, mean)
     return mean, difference, body.mean(body.add("Mul", difference, difference), axes)
@@ -120,7 +120,8 @@ def deviations(body: Rewrite, name: str, axes: Sequence[int]) -> tuple[str, str,
 def add_statistics(
     body: Rewrite, name: str, axes: Sequence[int], epsilon: float, mean: str, inverse: str
 ) -> None:
-    """Let the tensors `mean` and `inverse`, where not '', be those of a layer normalization."""
+    """Compute the optional outputs `mean` and `inverse` (1 / standard deviation) unless they are
+    ''."""
     if not mean and not inverse:
         return
     middle, _, variance = deviations(body, name, axes)
@@ -132,7 +133,7 @@ def add_statistics(
 
 
 def layer_normalization(body: Rewrite) -> None:
-    """The kernel has the first output only; the others are computed beside it."""
+    """The kernel makes only the first output; the others are computed separately."""
     step = body.step
     axis = step.attribute("axis", -1)
     epsilon = step.attribute("epsilon", 1e-5)
@@ -154,9 +155,9 @@ def _mean_variance_normalization(body: Rewrite) -> None:
 
 
 def _affine_grid(body: Rewrite) -> None:
-    """Each matrix of `theta` times the centres of pixels, or their outermost corners.
+    """The product of each matrix of `theta` with pixel centres, or with corners if align_corners.
 
-    The body that ONNX defines drops the batch axis of a single image.
+    The function by which ONNX defines the operator drops the batch axis of a single image.
     """
     body.require_attributes("align_corners")
     step, theta = body.step, body.step.input(0)
@@ -185,4 +186,4 @@ REWRITES: dict[tuple[str, str], Callable[[Rewrite], None]] = {
     ("", "LayerNormalization"): layer_normalization,
     ("", "MeanVarianceNormalization"): _mean_variance_normalization,
 }
-"""What an operator, by domain and name, is written as."""
+"""The rewrite of each operator, by domain and name."""

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from graphflow.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
-from graphflow.frontends.call import Context
+from graphflow.frontends.context import Context
 from graphflow.frontends.steps import names_read
 from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
@@ -27,12 +27,12 @@ from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
 SECTION_IR_VERSION = 10
 
 ORDER = Value("", "uint8", (0,))
-"""The type of a value without elements, by which one section waits for the objects of another."""
+"""An empty tensor, by which one section waits for the objects of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A foreign node and what it reads, the names that its subgraphs take from outside included."""
+    """A foreign node and everything that it reads, also in its subgraphs."""
 
     proto: onnx.NodeProto
     node: ForeignNode
@@ -42,10 +42,11 @@ class Member:
 def stages_of(
     nodes: Sequence[onnx.NodeProto], foreign: Callable[[int], bool], is_known: Callable[[str], bool]
 ) -> list[int]:
-    """For each node of a sorted graph how often a path to it changes from kernels to sections.
+    """The stage of each node of a sorted graph: the largest number of changes from kernels to
+    sections on any path to it.
 
-    Foreign nodes of one stage can run together: a path from one to the other that led through a
-    kernel would end in a later stage.  What is known when a model is compiled waits for nothing.
+    Foreign nodes of one stage can form one section, because a path between them that leads through
+    a kernel would end in a later stage.  Values that are known at compile time order nothing.
     """
     stages: list[int] = []
     made: dict[str, tuple[int, bool]] = {}
@@ -63,22 +64,22 @@ def stages_of(
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What sections meet: the graph under construction, and what is known of the model."""
+    """The context of sections: the graph under construction, and what is known of the model."""
 
     context: Context
     types: Mapping[str, onnx.ValueInfoProto]
-    """What ONNX infers of each tensor."""
+    """The type of each tensor as ONNX infers it."""
     header: onnx.ModelProto
     """The model without its graph: its IR version and its opsets."""
     read_elsewhere: frozenset[str]
-    """What kernels read, and what the graph returns."""
+    """The tensors that kernels read, and the outputs of the graph."""
 
 
 def add_sections(members: Mapping[int, Sequence[Member]], around: Around) -> None:
-    """Add a node for each section; `members` has their nodes by stage, in the graph's order.
+    """Add a node for each section; `members` lists their nodes by stage, in the graph's order.
 
-    UnsupportedOp where a section needs an object of a type that is not known, or does not fit into
-    one protocol buffer.
+    Raises UnsupportedOp if a section needs an object of unknown type, or does not fit into one
+    protocol buffer.
     """
     makers = {name: stage for stage, group in members.items() for name in _made(group)}
     for stage, group in sorted(members.items()):
@@ -124,7 +125,7 @@ def _add_section(
 
 
 def _add_node(stage: int, section: Section, awaited: Iterable[int], context: Context) -> None:
-    """The section as a node, which waits for the sections of the stages `awaited`."""
+    """Add the node of a section, which runs after the sections of the stages `awaited`."""
     graph = context.graph
     read = [*section.inputs, *(_order_name(earlier) for earlier in sorted(awaited))]
     made = list(section.outputs)
@@ -149,7 +150,7 @@ def _order_name(stage: int) -> str:
 
 
 def foreign_kernel(callee: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> PrimFunc:
-    """The kernel of a section, of which no more is known than its parameters."""
+    """A kernel without a body, which stands for a section with these parameters."""
     params = [
         Param(Buffer(f"{letter}{number}", value.shape, value.dtype), role)
         for letter, role, values in (("x", Role.INPUT, inputs), ("y", Role.OUTPUT, outputs))

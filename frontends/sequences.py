@@ -1,7 +1,8 @@
-"""Sequences and optionals: resolved when a model is imported.
+"""Sequences and optionals, which exist at import only.
 
-A sequence is a list of tensors whose length and order are known, so an operator on one gives
-another list, one of the tensors, or a constant.  Positions that only a run decides are refused.
+A sequence is a list of tensors whose length and order are known, so an operator on a sequence gives
+another sequence, one of its tensors, or a constant.  A position that is only known at run time is
+refused.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import onnx
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
-from graphflow.frontends.call import Context, Tensors
+from graphflow.frontends.context import Context, Tensors
 from graphflow.frontends.inference import tensor_type
-from graphflow.frontends.steps import Item, Step, derived, only_element
+from graphflow.frontends.steps import Item, Step, derived, existing_axis, only_element
 from graphflow.graph import Array
 
 Resolver = Callable[[Step, Context], Sequence[Item] | None]
 
 
 MOST_PARTS = 1000
-"""Tensors that one node makes of another; each is a node, and one of 100,000 takes minutes."""
+"""The most tensors that one node may make: each is made by a node, and 100,000 take minutes."""
 
 
 def _elem_type(name: str, context: Context) -> int:
@@ -54,8 +55,11 @@ def _number(step: Step, position: int, context: Context) -> Array:
 
 
 def _position(step: Step, operand: int, length: int, context: Context, end: int = 0) -> int:
-    """The place in a sequence of `length` that an input names; `end` is 1 where one past is one."""
-    place = only_element(step, _number(step, operand, context), "its position", "iu")
+    """The position in a sequence of `length` that an input names, counted from the front.
+
+    With `end` 1 the position behind the last tensor is valid too.
+    """
+    place = int(only_element(step, _number(step, operand, context), "its position", "iu"))
     if not -length <= place < length + end:
         raise InvalidModel(f"{step}: position {place} is not in a sequence of {length} tensors")
     return place + length if place < 0 else place
@@ -125,7 +129,7 @@ def _concat(step: Step, context: Context) -> Sequence[Item]:
 def _split(step: Step, context: Context) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
     _, shape = context.type_of(source)
-    axis = _axis(step, len(shape))
+    axis = existing_axis(step, step.attribute("axis", 0), len(shape))
     sizes = _sizes(step, shape[axis], context)
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
@@ -147,16 +151,8 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
     return [derived(step, "Split", [source, given], rows, "split", axis=axis), *squeezes]
 
 
-def _axis(step: Step, rank: int) -> int:
-    """The axis of a split, not negative.  Raises InvalidModel where the tensor has no such axis."""
-    axis: int = step.attribute("axis", 0)
-    if not -rank <= axis < rank:
-        raise InvalidModel(f"{step}: axis {axis} of a tensor of {rank} axes")
-    return axis % rank
-
-
 def _sizes(step: Step, extent: int, context: Context) -> list[int]:
-    """The extents of the parts: equal ones with a shorter last, those listed, or ones."""
+    """The extents of the parts: equal ones with a shorter last part, a given list, or all 1."""
     if not step.input(1):
         return [1] * extent
     split = _number(step, 1, context)
@@ -171,7 +167,8 @@ def _sizes(step: Step, extent: int, context: Context) -> list[int]:
 
 
 def _identity(step: Step, context: Context) -> Sequence[Item] | None:
-    """Another name of a sequence or an optional; None for a tensor, which has a kernel."""
+    """Another name for a sequence or an optional; None for a tensor, for which there is a
+    kernel."""
     source, result = step.input(0), step.node.output[0]
     if source in context.optionals:
         context.add_optional(result, context.optionals[source])
@@ -218,4 +215,7 @@ SEQUENCES: dict[str, Resolver] = {
     "OptionalHasElement": _has_element,
     "OptionalGetElement": _get_element,
 }
-"""What each operator on sequences becomes; None where it is none on sequences after all."""
+"""The function for each operator on sequences.
+
+It returns None if the node has tensors only, which a kernel handles.
+"""

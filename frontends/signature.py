@@ -1,4 +1,4 @@
-"""The inputs and outputs that a model declares, before anything is known of its open dimensions."""
+"""The inputs and outputs that a model declares, with symbolic dimensions still open."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeAlias
 
 import onnx
 
-from graphflow.frontends.call import dtype_name, tensor_array
 from graphflow.frontends.load import settable_inputs
+from graphflow.frontends.protos import dtype_name, tensor_array
 from graphflow.graph import Array
 
 Declared: TypeAlias = "tuple[str, str, tuple[int | str, ...] | None]"
-"""Name, dtype and extents of a tensor; a dimension without a number has its name, or `?`."""
+"""Name, dtype and extents of a tensor; a symbolic dimension has its name, or `?`."""
 
 
 def signature(
     proto: onnx.ModelProto, overridable: Collection[str] = ()
 ) -> tuple[tuple[Declared, ...], tuple[Declared, ...]]:
-    """The inputs that a caller may set, and the outputs."""
+    """The inputs that a caller may set, and the outputs, as the model declares them."""
     graph, settable = proto.graph, settable_inputs(proto, overridable)
     inputs = {info.name: info for info in graph.input}
     return _declared([inputs[name] for name in settable]), _declared(graph.output)

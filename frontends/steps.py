@@ -1,8 +1,9 @@
-"""What is left to import: ONNX nodes, and questions that earlier nodes answer.
+"""The work list of an import: nodes to import, and expansions that wait for results of earlier
+nodes.
 
-A model's nodes are imported in order.  A node with a body (a function, a branch, a loop) is
-replaced by the nodes of that body, which stand in its place in the same list; so nothing recurses,
-and a node of a body knows the opset that the body was written for.
+Nodes are imported in order.  A node with a body (a function, a branch, a loop) is replaced in the
+list by the nodes of that body, so nothing recurses, and each node keeps the opset that its body was
+written for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from onnx import helper
 from graphflow.errors import InvalidModel
 
 WRITTEN_FOR = 20
-"""The opset of the nodes that graphflow's own rewrites make."""
+"""The opset for which graphflow's own rewrites are written."""
+
+ANY_NUMBER = ""
+"""Accepts all dtypes, where otherwise numpy's letters for kinds of dtypes are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,20 @@ class Step:
 
     node: onnx.NodeProto
     name: str
-    """Its name in messages; a node of a body has the name of its outer node in front."""
+    """The name for messages; nodes of a body have the outer node's name as a prefix."""
     opsets: Mapping[str, int]
     """The version of each operator set that the node was written for."""
     origin: str = ""
-    """The outermost node whose body this node belongs to, as text; empty for the model's own."""
+    """The outermost node whose body contains this node, as text; empty for the model's own
+    nodes."""
     guard: str = ""
-    """The `If` node that may discard the results, as text: then the node must not fail."""
+    """The `If` node, as text, that may discard the results of this node, which therefore must not
+    fail."""
     depth: int = 0
-    """The number of bodies around the node."""
+    """The number of bodies that enclose the node."""
     trusted: bool = False
-    """Whether ONNX wrote the node: its bodies do not all agree with its own type inference."""
+    """Whether the node is from a function that ONNX defines; some of these contradict ONNX's own
+    type inference."""
 
     @property
     def op(self) -> str:
@@ -94,14 +101,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Steps that follow from what the steps in front of it give."""
+    """Steps that can be made only when earlier steps have been imported."""
 
     step: Step
     """The node whose body is imported."""
     reads: tuple[str, ...]
-    """Tensors that must exist by then."""
+    """The tensors that the steps depend on."""
     writes: tuple[str, ...]
-    """Tensors that its steps make."""
+    """The tensors that the steps make."""
     steps: Callable[[], Sequence[Item]]
 
 
@@ -111,7 +118,7 @@ Item: TypeAlias = Step | After
 def derived(
     step: Step, op: str, inputs: Sequence[str], outputs: Sequence[str], part: str, **attributes: Any
 ) -> Step:
-    """A node of the standard domain that does a part of what `step` says."""
+    """A node of the standard domain that computes a part of `step`."""
     node = helper.make_node(op, inputs, outputs, **attributes)
     return Step(
         node,
@@ -125,7 +132,7 @@ def derived(
 
 
 def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Every tensor name that occurs in `nodes` and in the graphs that they hold."""
+    """All tensor names in `nodes` and in their subgraphs."""
     names: set[str] = set()
     for node in nodes:
         names.update(node.input, node.output)
@@ -139,7 +146,7 @@ def names_in(nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 
 def names_read(proto: onnx.NodeProto) -> tuple[str, ...]:
-    """The tensors of the graph that a node reads, in its subgraphs too; each once."""
+    """The tensors of the enclosing graph that a node and its subgraphs read, each once."""
     return tuple(dict.fromkeys(_names_read(proto)))
 
 
@@ -154,7 +161,7 @@ def _names_read(proto: onnx.NodeProto) -> Iterator[str]:
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs that are attributes of `node`."""
+    """The graphs among the attributes of `node`."""
     graphs: list[onnx.GraphProto] = []
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -163,19 +170,34 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return graphs
 
 
-def only_element(step: Step, array: NDArray[Any], role: str, kinds: str) -> int:
-    """The element of `array`, numpy's kind of which is in `kinds`; `InvalidModel` where that has
-    another type or not one element, with `role` for what it is to `step`."""
-    require_only_element(step, array.dtype, array.shape, role, kinds)
-    return int(array.reshape(()).item())
+def existing_axis(subject: Step | str, axis: int, rank: int) -> int:
+    """An axis of a tensor of this rank, counted from the front.
+
+    `InvalidModel`, which begins with the node that is the `subject`, where it does not exist.
+    """
+    if not -rank <= axis < rank:
+        raise InvalidModel(f"{subject}: axis {axis} does not exist in rank {rank}")
+    return axis % rank
+
+
+def only_element(
+    subject: Step | str, array: NDArray[Any], role: str, kinds: str = ANY_NUMBER
+) -> Any:
+    """The one element of `array` as a Python number; `InvalidModel` where it has none or several,
+    or its dtype is of none of numpy's `kinds`.
+
+    The message says what the array is to `subject`, a node, by `role`.
+    """
+    require_only_element(subject, array.dtype, array.shape, role, kinds)
+    return array.reshape(()).item()
 
 
 def require_only_element(
-    step: Step, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
+    subject: Step | str, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
 ) -> None:
-    """`InvalidModel` where such a tensor is not one element of one of numpy's `kinds`."""
-    if prod(shape) != 1 or dtype.kind not in kinds:
-        wanted = "bool" if kinds == "b" else "integer"
+    """Raise `InvalidModel` as `only_element` does, for a tensor of unknown contents."""
+    if prod(shape) != 1 or (kinds != ANY_NUMBER and dtype.kind not in kinds):
+        wanted = {"b": "bool", "iu": "integer"}.get(kinds, "number")
         raise InvalidModel(
-            f"{step}: {role} is {dtype.name}{list(shape)}; it has to be one {wanted}"
+            f"{subject}: {role} is {dtype.name}{list(shape)}; it has to be one {wanted}"
         )

@@ -1,8 +1,8 @@
-"""Opsets from before today's broadcasting, converted by onnx's version converter.
+"""Conversion of opsets 1 to 6 by onnx's version converter.
 
-In: a model whose input shapes are known; large initializers may stand as inputs.  Out: the same
-model in an opset that is built.  Opsets 1 to 6 broadcast only where an attribute says so, and carry
-attributes that only training needed.  What the converter refuses is `UnsupportedOp`.
+In: a model whose input shapes are known; large initializers may be declared as inputs.  Out: the
+same model in a supported opset.  In the old opsets operators broadcast only if an attribute says
+so, and carry attributes that only training needs.  What the converter refuses is `UnsupportedOp`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from onnx import helper, shape_inference, version_converter
 from graphflow.errors import UnsupportedOp
 
 OLDEST_OPSET = 7
-"""The first opset with today's broadcasting."""
+"""The first opset in which operators broadcast as they do today."""
 
 TARGET_OPSET = 9
-"""What old models become: the converter makes integer constants, which opset 7 does not have."""
+"""The opset to which old models are converted.
+
+The converter makes integer constants, which opset 7 does not have.
+"""
 
 _REFUSALS = (RuntimeError, version_converter.ConvertError)
 
 
 def upgraded(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """`proto` itself where its opset is built, else a converted copy; `UnsupportedOp` names the
-    node that stands in the way."""
+    """`proto` itself if its opset is supported, else a converted copy.
+
+    Raises `UnsupportedOp`, which names the node that cannot be converted.
+    """
     if opset >= OLDEST_OPSET:
         return proto
     typed = _with_axes_behind(proto)
@@ -42,12 +47,12 @@ def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _reason(error: Exception) -> str:
-    """The converter's message without its place in a source file."""
+    """The converter's message without the location in its source file."""
     return str(error).split("failed: ")[-1].strip()
 
 
 def _culprit(typed: onnx.ModelProto) -> str:
-    """The first node that cannot be converted on its own, for a message."""
+    """The first node that cannot be converted on its own, as text."""
     infos = {info.name: info for info in (*typed.graph.input, *typed.graph.value_info)}
     tensors = {tensor.name: tensor for tensor in typed.graph.initializer}
     for index, node in enumerate(typed.graph.node):
@@ -71,12 +76,13 @@ def _culprit(typed: onnx.ModelProto) -> str:
 
 
 def _with_axes_behind(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which operands that are broadcast along `axis` have the axes behind it, of extent
-    1: `Add(x[n, c, h, w], b[c], axis=1)` becomes `Add(x, Unsqueeze(b, axes=[1, 2]))`.
+    """A copy in which operands that are broadcast along `axis` have trailing axes of extent 1.
 
-    The converter takes only what broadcasts in later opsets too.  Ranks come from the inference of
-    `TARGET_OPSET`, as operators of the first opsets have none; each round of it sees past the
-    operands that the round before has changed.
+        Add(x[n, c, h, w], b[c], axis=1)  →  Add(x, Unsqueeze(b, axes=[1, 2]))
+
+    The converter accepts only operands that broadcast in later opsets too.  Ranks come from
+    inference in `TARGET_OPSET`, as operators of the first opset have none; each round of inference
+    sees the results of operands that the round before has changed.
     """
     typed = onnx.ModelProto()
     typed.CopyFrom(proto)
@@ -89,7 +95,7 @@ def _with_axes_behind(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _axis(node: onnx.NodeProto) -> onnx.AttributeProto | None:
-    """The attribute that says along which axis the second operand is broadcast."""
+    """The attribute that says along which axis the second operand is broadcast, if there is one."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     broadcast = "broadcast" in attributes and attributes["broadcast"].i
     return attributes.get("axis") if broadcast and len(node.input) == 2 else None
@@ -111,7 +117,7 @@ def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def _unsqueeze_operands(graph: onnx.GraphProto, ranks: dict[str, int]) -> bool:
-    """Do so where both ranks are known; whether any axis was resolved."""
+    """Unsqueeze the operands whose ranks are known; returns whether there was one."""
     changed = False
     for index in reversed(range(len(graph.node))):
         node = graph.node[index]
@@ -130,7 +136,7 @@ def _unsqueeze_operands(graph: onnx.GraphProto, ranks: dict[str, int]) -> bool:
 
 
 def _unsqueeze_slopes(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
-    """The slopes of a PRelu, which were one for each channel, as later opsets broadcast them."""
+    """Unsqueeze the slopes of PRelu, one for each channel, as later opsets broadcast them."""
     for index in reversed(range(len(graph.node))):
         node = graph.node[index]
         if node.op_type != "PRelu" or not all(name in ranks for name in node.input):
@@ -141,7 +147,7 @@ def _unsqueeze_slopes(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
 
 
 def _unsqueeze(graph: onnx.GraphProto, index: int, rank: int, behind: int) -> None:
-    """Give the second operand of a node as many axes of extent 1 behind those that it has."""
+    """Give the second operand of a node trailing axes of extent 1."""
     node = graph.node[index]
     name = _fresh(f"{node.input[1]}_unsqueezed_{index}", graph)
     axes = list(range(rank, rank + behind))

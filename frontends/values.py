@@ -1,8 +1,9 @@
-"""Graph inputs whose values are taken as known, because they decide shapes.
+"""Graph inputs whose values are fixed at compile time, because shapes depend on them.
 
-In: values by input name, or a tensor whose contents an operator asks for.  Out: the values as the
-model's inputs have them; the graph inputs that an unknown tensor depends on.  What always holds: an
-input taken as known stays an input of the graph, and whoever runs the graph has to give that value.
+In: values by input name; or the name of a tensor whose contents an operator needs.  Out: the values
+in the dtypes and shapes that the model declares; or the error that names the graph inputs on which
+the tensor depends.  What always holds: an input with a fixed value is still an input of the graph,
+and every run has to give exactly that value.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from graphflow.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.graph import Array, Node, OperatorGraph
 
 VALUE_LIMIT = 64
-"""Elements of the largest input that may decide shapes: each of its values is compiled for anew."""
+"""The most elements of an input whose values may decide shapes; each set of values is compiled for
+anew."""
 
 
 def fixed_values(proto: onnx.ModelProto, given: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """`given` as arrays of the dtypes that the model declares for these inputs, in native order.
+    """The values `given` for inputs, as arrays of the declared dtypes in native byte order.
 
-    Arrays are never cast; other values, such as `[2, 3]`, become arrays of that dtype.
-    InvalidModel for a name that is no input, for another dtype or shape, and for a number that
-    would change.
+    Arrays are never cast; other values, such as `[2, 3]`, are converted.  Raises InvalidModel for a
+    name that is no input, for another dtype or shape, and if a number would change.
     """
     infos = {info.name: info for info in proto.graph.input}
     unknown = [name for name in given if name not in infos]
@@ -64,7 +65,8 @@ def _fixed(info: onnx.ValueInfoProto, value: ArrayLike) -> Array:
 def shapes_with(
     shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> dict[str, Sequence[int]]:
-    """The shapes of inputs with those of known values; InvalidModel where the two contradict."""
+    """The shapes of inputs, extended by those of fixed values; InvalidModel if the two
+    contradict."""
     for name, array in values.items():
         if name in shapes and tuple(shapes[name]) != array.shape:
             raise InvalidModel(
@@ -77,9 +79,10 @@ def shapes_with(
 def contents_missing(
     graph: OperatorGraph, known: Mapping[str, Array], name: str, asked: str
 ) -> UnsupportedOp:
-    """The error where the contents of the tensor `name` are not known and `asked` wants them.
+    """The error for a tensor `name` whose contents are needed and not known; `asked` says by whom.
 
-    `ValuesNeeded` where they follow from values of small graph inputs, else why they do not.
+    It is `ValuesNeeded` if the contents follow from small graph inputs, else `UnsupportedOp` with
+    the reason.
     """
     sources, stuck = _sources(graph, known, name)
     what = f"{asked} is only known at run time"
@@ -106,8 +109,11 @@ def contents_missing(
 def _sources(
     graph: OperatorGraph, known: Mapping[str, Array], name: str
 ) -> tuple[tuple[str, ...], Node | None]:
-    """The tensors without a producer that `name` depends on and whose contents are not known, and a
-    node of known inputs whose results are not."""
+    """What the unknown contents of `name` depend on.
+
+    First the unknown tensors that have no producer, then a node of known inputs whose result was
+    not computed, or None.
+    """
     pending, stuck = [name], None
     seen: set[str] = set()
     sources: list[str] = []

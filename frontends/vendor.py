@@ -1,8 +1,8 @@
-"""Operators that onnxruntime adds to the standard domain, where ONNX's checker does not know them.
+"""Operators that onnxruntime defines in the standard domain, although ONNX's checker rejects them.
 
-Its optimizer writes LayerNormalization into models older than opset 17, which has it first, and
-SimplifiedLayerNormalization into any model.  While a model is imported these nodes are in
-onnxruntime's own domain; sections that onnxruntime runs have them where it looks for them.
+onnxruntime's optimizer writes LayerNormalization into models of opsets before 17, the first that
+has the operator, and SimplifiedLayerNormalization into any model.  Import moves such nodes to
+onnxruntime's own domain; for sections that onnxruntime runs they are moved back.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from graphflow.frontends.steps import subgraphs
 DOMAIN = "com.microsoft"
 _STANDARD = ("", "ai.onnx")
 _ADDED = ("LayerNormalization", "SimplifiedLayerNormalization")
-"""onnxruntime registers nothing by these names in its own domain."""
+"""onnxruntime has no operators of these names in its own domain."""
 
 
 def move_added(proto: onnx.ModelProto) -> None:
-    """Give, in place, the operators that onnxruntime adds to the standard opset its own domain."""
+    """Move nodes of onnxruntime's additions to the standard opset, in place, to its own domain."""
     version = next((e.version for e in proto.opset_import if e.domain in _STANDARD), 0)
     added = {name for name in _ADDED if not _is_defined(name, version)}
     moved = _move(proto.graph.node, added, _STANDARD, DOMAIN)
@@ -30,7 +30,8 @@ def move_added(proto: onnx.ModelProto) -> None:
 
 
 def for_onnxruntime(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A copy of `node` with the operators of `move_added` back in the standard domain."""
+    """A copy of `node` in which the nodes that `move_added` moved are in the standard domain
+    again."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     _move([copy], _ADDED, (DOMAIN,), "")
@@ -48,7 +49,7 @@ def _is_defined(op: str, version: int) -> bool:
 def _move(
     nodes: Iterable[onnx.NodeProto], ops: Iterable[str], sources: Iterable[str], domain: str
 ) -> int:
-    """How many nodes, those of subgraphs included, got another domain."""
+    """Change the domain of nodes and of their subgraphs' nodes; returns how many changed."""
     moved = 0
     for node in nodes:
         if node.domain in sources and node.op_type in ops:

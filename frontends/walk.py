@@ -1,10 +1,11 @@
-"""The nodes of a model, one after another: each becomes kernels, a constant, or other nodes.
+"""Import of a model's nodes in order: each becomes kernels, a constant, or the nodes of its body.
 
-In: steps.  Out: nodes and values of the operator graph under construction, and the steps that no
-kernel is built for.  Without a fallback those are refused, all operators that are not built at
-once.  With one they are noted as members of sections.  A node with a body then is tried as a whole:
-if a part of the body needs the fallback, everything that the body became is taken back, and the
-node itself is the member; a loop is not cut into pieces for each of its iterations.
+In: import steps.  Out: nodes and values in the operator graph, and the steps that have no kernel.
+Without a fallback these are refused, with one error that names all operators without a kernel.
+With a fallback they become members of sections.  A node with a body is then imported as a
+transaction: if any node of the body needs the fallback, everything that was added for the body is
+undone, and the outer node becomes the member.  So a loop is never split into a section for each of
+its iterations.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from onnx import defs
 from graphflow.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import Call, Context, Mark
+from graphflow.frontends.call import Call
+from graphflow.frontends.context import Context, Mark
 from graphflow.frontends.control import check_guard
 from graphflow.frontends.folding import RANDOM
 from graphflow.frontends.functions import expand_function, has_function
@@ -32,23 +34,23 @@ from graphflow.graph import Array, Removed, Value
 from graphflow.tir import DTYPES
 
 _MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a rule ends in where a node has other inputs or attributes than it reads."""
+"""The errors of an operator's function if a node has other inputs or attributes than it expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What operators become: kernels, nothing at all, or other operators."""
+    """How operators are imported: as kernels, at compile time, or as other operators."""
 
     kernels: Mapping[str, Callable[[Call], None]]
     resolved: Mapping[str, Resolver]
     rewritten: Mapping[tuple[str, str], Callable[[Rewrite], None]]
 
     def has_body(self, step: Step, context: Context) -> bool:
-        """Whether the operator can be written as others."""
+        """Whether the operator is expanded into other operators."""
         return step.key in self.rewritten or has_function(step, context)
 
     def has_way(self, step: Step, context: Context) -> bool:
-        """Whether the operator can be imported if its inputs allow it."""
+        """Whether the operator can be imported, if its inputs allow it."""
         if step.is_standard and (step.op in self.resolved or step.op in self.kernels):
             return True
         return self.has_body(step, context)
@@ -56,13 +58,13 @@ class Operators:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A node whose body is being imported, which the fallback takes as a whole if that fails."""
+    """A node whose body is being imported, and which becomes foreign as a whole if that fails."""
 
     step: Step
     mark: Mark
     placed: int
     behind: int
-    """Steps that were left behind the body."""
+    """The number of pending steps that follow the body."""
 
 
 @dataclass(slots=True)
@@ -78,14 +80,14 @@ class Walk:
     """Members of sections by their position in `placed`."""
     _attempt: _Attempt | None = None
     _missing: set[str] = field(default_factory=set)
-    """Tensors that depend on an operator that is not built."""
+    """The tensors that depend on an operator without a kernel."""
     _unbuilt: dict[str, list[str]] = field(default_factory=dict)
 
     def run(self, steps: Iterable[Step], outputs: Iterable[str]) -> None:
         """Import `steps`.
 
-        Without a fallback `UnsupportedOp` names all operators that are not built; those that no
-        tensor of `outputs` depends on are left out.
+        Without a fallback `UnsupportedOp` names all operators without a kernel on which a tensor of
+        `outputs` depends.
         """
         pending: deque[Item] = deque(steps)
         while pending:
@@ -101,7 +103,7 @@ class Walk:
             self.context.graph.removed[name] = Removed(reason)
 
     def _is_missing(self, item: Item) -> bool:
-        """Whether `item` reads what is not there, and so leaves out more."""
+        """Whether `item` depends on a missing tensor; if so, its results are missing too."""
         if not self._missing:
             return False
         step = item.step if isinstance(item, After) else item
@@ -134,7 +136,7 @@ class Walk:
         pending.extendleft(reversed(following))
 
     def _imported(self, step: Step) -> Sequence[Item]:
-        """What is to be imported in place of `step`; nothing where it became kernels."""
+        """The items to import in place of `step`; none if it became kernels or constants."""
         context, operators = self.context, self.operators
         if not step.outputs:
             return ()  # all outputs are optional, and the node names none
@@ -168,10 +170,10 @@ class Walk:
         return ()
 
     def _rewritten(self, step: Step) -> Sequence[Item]:
-        """Other nodes for an operator.
+        """The nodes into which an operator is expanded.
 
-        Those of vendors have no schema in ONNX: nothing has checked their ranks and attributes, so
-        that a rule may fail over them anyhow.
+        Operators of vendors have no schema in ONNX, so nothing has checked their ranks and
+        attributes, and a rewrite may fail in any way.
         """
         body = Rewrite(step, self.context)
         try:
@@ -186,7 +188,7 @@ class Walk:
         return body.steps
 
     def _becomes_kernels(self, step: Step) -> bool:
-        """Import `step` as kernels; False where its body has outputs that they do not."""
+        """Import `step` as kernels; False if it has outputs that only its body makes."""
         others = [name for name in step.node.output[1:] if name in self.context.read]
         if not others or not self.operators.has_body(step, self.context):
             check_guard(step, self.context)
@@ -204,7 +206,8 @@ class Walk:
         return True
 
     def _emit(self, step: Step) -> None:
-        """Import `step` as kernels; as a constant where kernels refuse and the inputs are known."""
+        """Import `step` as kernels; if these are refused and its inputs are constants, evaluate
+        it."""
         context = self.context
         if not context.folding.has_constant_inputs(step):
             self._emit_kernels(step)
@@ -234,7 +237,7 @@ class Walk:
         self.placed.append(step)
 
     def _folded(self, step: Step) -> bool:
-        """Whether the results are constants and computed now."""
+        """Evaluate `step` if its inputs are constants and that is cheap; returns whether it did."""
         folding = self.context.folding
         # A Constant node has no inputs either, and says what it is.
         if step.op == "Constant" or not folding.has_constant_inputs(step):
@@ -258,7 +261,7 @@ class Walk:
             self.context.add_constant(name, array)
 
     def _fall_back(self, step: Step, mark: Mark, reason: str, pending: deque[Item]) -> None:
-        """Let the fallback run `step`, or the node whose body it is in."""
+        """Make `step` foreign, or the node in whose body it is."""
         attempt = self._attempt
         if attempt is not None:
             while len(pending) > attempt.behind:
@@ -271,10 +274,11 @@ class Walk:
         self.add_foreign(step, reason)
 
     def add_foreign(self, step: Step, reason: str) -> None:
-        """Note `step` as a member of a section, its outputs as values or as objects.
+        """Make `step` a member of a section; its outputs become values or objects.
 
-        Sequences that it reads and that were resolved are made for it.  `UnsupportedOp` where the
-        section, whose opset is the model's, would read the node in another way.
+        Sequences that it reads and that import has resolved are built for it.  Raises
+        `UnsupportedOp` if the operator has another meaning in the opset of the section, which is
+        the model's.
         """
         context = self.context
         self._require_same_meaning(step, reason)
@@ -312,7 +316,8 @@ class Walk:
             )
 
     def refuse_unbuilt(self, steps: Iterable[Step]) -> None:
-        """`UnsupportedOp` that names the steps whose operators nothing is built for, if any is."""
+        """Raise `UnsupportedOp`, which names all steps whose operators cannot be imported, if
+        any."""
         for step in steps:
             if not self.operators.has_way(step, self.context):
                 self._note(step)
@@ -337,14 +342,15 @@ class Walk:
 
 
 def _asks_for_types(step: Step, context: Context) -> bool:
-    """Whether the types of what `step` makes are not known from the model as a whole."""
+    """Whether the types of the outputs of `step` have to be inferred now."""
     return not step.trusted and (step.depth > 0 or not context.is_inferred)
 
 
 def _is_whole(item: Item, following: Sequence[Item]) -> bool:
-    """Whether the fallback takes the node that `item` is rather than nodes of its body.
+    """Whether the fallback takes this node as a whole, rather than nodes of its body.
 
-    It cannot take calls of functions; a branch that is known to be taken is like any other nodes.
+    It cannot take calls of functions.  The nodes of a branch that is known to be taken are like
+    nodes of the model.
     """
     if isinstance(item, After) or not following or schema_of(item) is None:
         return False
@@ -352,14 +358,15 @@ def _is_whole(item: Item, following: Sequence[Item]) -> bool:
 
 
 def of_type(dtype: str | None) -> str:
-    """What a message says of a tensor, or of something else, that kernels cannot take."""
+    """The description, for messages, of a tensor or object that kernels cannot take."""
     if dtype is None:
         return "of a type that ONNX does not know"
     return "a tensor of strings" if dtype == "object" else f"of type {dtype}"
 
 
 def located(error: GraphflowError, step: Step) -> GraphflowError:
-    """`error` with the node that it is about, and the model's node whose body that belongs to."""
+    """`error`, extended by the node it is about, and by the model's node whose body contains
+    that."""
     text = str(error.args[0])
     if step.name not in text:
         text = f"{step}: {text}"

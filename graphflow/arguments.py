@@ -7,10 +7,9 @@ given, and what to give instead.  Values are judged where they are used.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from operator import index
 from typing import Any
 
-from graphflow.options import Options
+from graphflow.options import Options, is_index
 from graphflow.target import Target
 
 
@@ -40,7 +39,7 @@ def check_arguments(
         raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"options is of type {_kind(options)}; give a graphflow.Options")
-    if threads is not None and not _is_index(threads):
+    if threads is not None and not is_index(threads):
         raise TypeError(f"threads is {threads!r}; give a number of threads, or None for all")
 
 
@@ -62,18 +61,8 @@ def _is_shape(value: Any) -> bool:
     return (
         isinstance(value, Collection)
         and not isinstance(value, str | bytes)
-        and all(_is_index(extent) for extent in value)
+        and all(is_index(extent) for extent in value)
     )
-
-
-def _is_index(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    try:
-        index(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _kind(value: Any) -> str:

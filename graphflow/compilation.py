@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from graphflow.arguments import check_arguments
 from graphflow.assumed import Assumption
-from graphflow.compiler import WORKER_MODULES, Compiled, Model, compile_graph, model_name
+from graphflow.compiler import Compiled, Model, Shared, compile_graph, model_name
 from graphflow.errors import UnsupportedOp, ValuesNeeded
 from graphflow.executable import Executable
 from graphflow.foreign import ForeignNode, Section, open_section
@@ -39,7 +39,6 @@ from graphflow.options import Options
 from graphflow.runtime import OpenTensor
 from graphflow.specialize import Specializer, loaded
 from graphflow.target import Target
-from graphflow.workers import Crew
 
 MOST_OPENED = 1 << 30
 """Bytes of the largest model that onnxruntime opens whole, to see whether it can."""
@@ -97,7 +96,11 @@ def compile(
 
     values = fixed_values(proto, {} if input_values is None else input_values)
 
-    def build(shapes: Shapes, known: Values, crew: Crew | None = None) -> Compiled:
+    def build(
+        shapes: Shapes,
+        known: Values,
+        shared: Shared | None = None,
+    ) -> Compiled:
         return compile_graph(
             proto,
             name=name,
@@ -111,7 +114,7 @@ def compile(
             options=chosen,
             progress=progress,
             counting=counting,
-            crew=crew,
+            shared=shared,
         )
 
     given = {} if input_shapes is None else dict(input_shapes)
@@ -125,7 +128,7 @@ def compile(
     _require_runnable(proto, chosen)
     title = model_name(model) if name is None else name
     interface = _interface(proto, title, given, values, overridable)
-    made = partial(build, crew=Crew(*WORKER_MODULES))
+    made = partial(build, shared=Shared())
     return Executable(
         Specializer(made, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )

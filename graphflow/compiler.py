@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,15 +18,21 @@ import onnx
 
 from graphflow.arguments import check_arguments
 from graphflow.assumed import Assumed, Assumption
-from graphflow.codegen import ObjectTask, emit_assembly, emit_ir, host_target, make_object
+from graphflow.codegen import (
+    ObjectTask,
+    emit_assembly,
+    emit_ir,
+    host_target,
+    make_object,
+)
 from graphflow.convert import PhysicalGraph, apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.dumps import graph_text, lowered_text, physical_text, plan_text, refusals_text
 from graphflow.errors import GraphflowError
 from graphflow.flow import LayoutPlan, plan_groups
-from graphflow.frontends import frozen_inputs, import_model, read_model, tensor_names
+from graphflow.frontends import frozen_inputs, import_checked, read_model, tensor_names
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
-from graphflow.kernel_cache import KernelCache
+from graphflow.kernel_cache import KernelCache, RecentKernels
 from graphflow.layout import Layout
 from graphflow.lower import (
     KernelTask,
@@ -35,7 +42,9 @@ from graphflow.lower import (
     check_program,
     check_values,
     lower,
+    make_kernel,
 )
+from graphflow.making import make_kernel_and_object
 from graphflow.options import Options, kernel_folder
 from graphflow.runtime import ProgramSpec, default_threads
 from graphflow.target import Target
@@ -48,10 +57,20 @@ Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 Source: TypeAlias = "Model | OperatorGraph"
 Objects: TypeAlias = "dict[str, bytes]"
 
-WORKER_MODULES = ("graphflow.lower", "graphflow.codegen")
+WORKER_MODULES = ("graphflow.making",)
 
 GROUPS_PER_WORKER = 16
 """A worker takes some 0.6 s to start, a kernel some 0.07 s to make: fewer would not be worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the compilations of one model for several shapes share: worker processes, the kernels
+    that they made, and the contents of the model's initializers by their numbers."""
+
+    crew: Crew = field(default_factory=lambda: Crew(*WORKER_MODULES))
+    recent: RecentKernels = field(default_factory=RecentKernels)
+    contents: dict[int, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +128,11 @@ def imported(
     input_values: Mapping[str, Array] | None,
     overridable: Collection[str],
     options: Options,
+    contents: dict[int, Array],
 ) -> OperatorGraph:
     """The model's graph, with sections for what no kernel is built for if the options allow it."""
     fallback = options.fallback is not None
-    return import_model(proto, input_shapes, input_values, overridable, fallback)
+    return import_checked(proto, input_shapes, input_values, overridable, fallback, contents)
 
 
 def fuse_and_staff(
@@ -149,18 +169,25 @@ def lower_unknown(
 ) -> Lowered:
     """The lowered graph, with the kernels that are cached.
 
-    Where all were expected to be, and many are not, workers start now.  `MemoryLimitExceeded` where
-    the whole program needs more memory than allowed.
+    Where all were expected to be, and many are not, workers start now.  Workers make the object of
+    a kernel as well, and the cache has it then.  `MemoryLimitExceeded` where the whole program
+    needs more memory than allowed.
     """
 
-    def known(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+    def make(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
         found = cache.kernels(tasks)
-        missing = len(tasks) - len(found)
+        missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
         if cache.expected and missing:
-            workers.start(worker_count(missing, options), trace)
-        return found
+            workers.start(worker_count(len(missing), options), trace)
+        if not workers.started:
+            return found | workers.map(make_kernel, missing, trace)
+        made = workers.map(partial(make_kernel_and_object, make_object), missing, trace)
+        for symbol, (_, code) in made.items():
+            if code is not None:
+                cache.take(symbol, code)
+        return found | {symbol: kernel for symbol, (kernel, _) in made.items()}
 
-    lowered = lower(physical, target, trace, workers, known)
+    lowered = lower(physical, target, make)
     check_program(lowered, options.memory_limit)
     return lowered
 
@@ -181,7 +208,7 @@ def worker_count(groups: int, options: Options) -> int:
 def compile_kernels(
     lowered: Lowered, target: Target, trace: Trace, workers: Workers, cache: KernelCache
 ) -> Objects:
-    """An object for each distinct kernel, by symbol."""
+    """An object for each distinct kernel, by symbol; those that the cache lacks are made now."""
     tasks: dict[str, ObjectTask] = {
         symbol: (kernel.func, symbol, target)
         for symbol, kernel in lowered.kernels.items()
@@ -215,7 +242,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("read", ("model",), ("proto",), read_model),
     Stage(
         "import",
-        ("proto", "input_shapes", "input_values", "overridable", "options"),
+        ("proto", "input_shapes", "input_values", "overridable", "options", "contents"),
         ("imported",),
         imported,
         graph_text,
@@ -273,7 +300,7 @@ def compile_graph(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
     counting: Callable[[int, int], None] | None = None,
-    crew: Crew | None = None,
+    shared: Shared | None = None,
 ) -> Compiled:
     """Run all stages; the host is the default target, `name` is what reports call the model.
 
@@ -286,8 +313,8 @@ def compile_graph(
     called with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress`
     is called with the name of each stage as it begins, `counting` with how many kernels of how many
     the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
-    happened in.  Whatever ends this function, no worker process is left, except those of a `crew`,
-    which serves several compilations of one model.
+    happened in.  Whatever ends this function, no worker process is left, except those of the crew
+    that is `shared` by the compilations of one model.
     """
     check_arguments(
         input_shapes=input_shapes,
@@ -311,9 +338,12 @@ def compile_graph(
         "assume": assume,
         "trace": trace,
         "options": chosen,
+        "contents": {} if shared is None else shared.contents,
     }
     known["timings"] = _timings(chosen, known["target"], known["threads"])
-    known["cache"] = cache = KernelCache(kernel_folder(chosen.cache), trace)
+    recent = None if shared is None else shared.recent
+    folder = kernel_folder(chosen.cache)
+    known["cache"] = cache = KernelCache(folder, trace, recent=recent)
     start = time.perf_counter()
     stages, stated = STAGES, tuple[Assumed, ...]()
     if isinstance(model, OperatorGraph):
@@ -321,7 +351,7 @@ def compile_graph(
         known["imported"], found = take_assumptions(model)
         known["assume"], stated = _promised(found, {} if assume is None else assume)
         stages = STAGES[[stage.name for stage in STAGES].index("canonicalize") :]
-    staff = Workers(*WORKER_MODULES) if crew is None else crew.borrowed()
+    staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
     with staff as known["workers"]:
         for stage in stages:
             _run(stage, known, trace)

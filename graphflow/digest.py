@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from types import FunctionType
 from typing import Any
 
 SIZE = 20
+_DIGITS = 32
 
 _SIMPLE: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda _: b"",
@@ -100,3 +101,8 @@ def _found_by_name(value: type | FunctionType) -> bytes:
     if not own or getattr(sys.modules.get(module), value.__qualname__, None) is not value:
         raise TypeError(f"{_name(value)} is not known by its name")
     return _name(value).encode()
+
+
+def text_digest(text: str) -> str:
+    """A short stand-in for a text, the same in every process."""
+    return sha256(text.encode()).hexdigest()[:_DIGITS]

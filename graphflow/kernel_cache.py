@@ -12,8 +12,12 @@ entry before anything looks into it.
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -35,9 +39,12 @@ from graphflow.store import MOST_BYTES, Store
 from graphflow.tir import Buffer, PrimFunc
 from graphflow.trace import Trace
 
-PACKAGES = ("arith", "codegen", "layout", "lower", "schedule", "tir")
+PACKAGES = ("arith", "codegen", "cost", "layout", "lower", "schedule", "tir")
 MODULES = ("digest", "dtypes", "errors", "kernel_cache", "store", "target")
 """What kernels are made by, below graphflow's folder, besides `kernels`."""
+
+MOST_RECENT = 1024
+"""Kernels that a model of open shapes keeps in memory, some 0.2 MB each."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +90,72 @@ class _Entry:
         )
 
 
+class RecentKernels:
+    """Kernels that compilations of one model made in this process, by the digests of their tasks.
+
+    At most `most`: beyond that those go that were used longest ago.
+    """
+
+    def __init__(self, most: int = MOST_RECENT) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, tuple[LoweredKernel, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+        _RECENT.add(self)
+
+    def get(self, digest: bytes) -> tuple[LoweredKernel, bytes] | None:
+        """A kernel and its object code, under the symbol that it was made for."""
+        with self._lock:
+            if digest in self._kept:
+                self._kept.move_to_end(digest)
+            return self._kept.get(digest)
+
+    def put(self, digest: bytes, kernel: LoweredKernel, code: bytes) -> None:
+        """Keep a kernel and its object code."""
+        with self._lock:
+            self._kept[digest] = kernel, code
+            self._kept.move_to_end(digest)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def free_lock(self) -> None:
+        """In a forked child: whoever held the lock stayed in the parent."""
+        self._lock = threading.Lock()
+
+
+_RECENT: weakref.WeakSet[RecentKernels] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for recent in tuple(_RECENT):
+        recent.free_lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class KernelCache:
-    """The cache of one compilation; without a folder nothing is found and nothing is kept.
+    """The cache of one compilation; without a folder it has the `recent` kernels alone.
 
     `found` counts the kernels that were there, `expected` says whether all were to be.
     """
 
-    def __init__(self, folder: str | None, trace: Trace, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        folder: str | None,
+        trace: Trace,
+        most_bytes: int = MOST_BYTES,
+        recent: RecentKernels | None = None,
+    ) -> None:
         self.found = 0
         self.expected = False
         self._trace = trace
         self._store: Store | None = None
         self._digests = Digests()
-        self._keys: dict[str, str] = {}
+        self._recent = recent
+        self._keys: dict[str, bytes] = {}
+        self._found: set[str] = set()
         self._objects: dict[str, bytes] = {}
-        self._request: str | None = None
+        self._request: bytes | None = None
         if folder is None:
             return
         try:
@@ -111,51 +169,73 @@ class KernelCache:
 
         A request is anything that kernels follow from; it is noted by `keep`.
         """
-        self._request = self._key(request) if self._store is not None else None
+        self._request = self._digest(request) if self._store is not None else None
         self.expected = self._request is not None and self._get(self._request) is not None
         return self.expected
 
     def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
         """Those of the kernels that are here, by symbol."""
         found: dict[str, LoweredKernel] = {}
-        for symbol, task in tasks.items() if self._store is not None else ():
+        if self._store is None and self._recent is None:
+            return found
+        for symbol, task in tasks.items():
             # Names of calls and symbols do not matter to what is made.
             claimed = None if task.claimed is None else ""
-            key = self._key(replace(task, symbol="", claimed=claimed))
+            key = self._digest(replace(task, symbol="", claimed=claimed))
             if key is None:
                 continue
             self._keys[symbol] = key
-            entry = self._entry(key)
-            if entry is not None:
-                found[symbol] = entry.kernel(task)
-                self._objects[symbol] = renamed(entry.code, entry.symbol, symbol)
+            known = self._known(key, task)
+            if known is not None:
+                found[symbol], self._objects[symbol] = known
+        self._found = set(found)
         self.found = len(found)
         return found
 
     @property
     def objects(self) -> Mapping[str, bytes]:
-        """The object code of the kernels that were here, by symbol."""
+        """The object code of kernels, by symbol: of those that were here, and what was taken."""
         return self._objects
+
+    def take(self, symbol: str, code: bytes) -> None:
+        """The object code of a kernel that was not here, made together with it."""
+        self._objects[symbol] = code
 
     def keep(self, kernels: Mapping[str, LoweredKernel], objects: Mapping[str, bytes]) -> None:
         """Keep the kernels that were not here, with their object code.
 
         One that cannot be kept is left out; the first that cannot be written ends it with a notice.
         """
+        if self._recent is not None:
+            for symbol, key in self._keys.items():
+                self._recent.put(key, kernels[symbol], objects[symbol])
         if self._store is None:
             return
-        new = [symbol for symbol in self._keys if symbol not in self._objects]
+        new = [symbol for symbol in self._keys if symbol not in self._found]
         for symbol in new:
             data = _pickled(_Entry.of(kernels[symbol], objects[symbol]))
-            if data is not None and not self._store.put(self._keys[symbol], data):
+            if data is not None and not self._store.put(_name(self._keys[symbol]), data):
                 self._trace.notice("the cache of kernels cannot be written to")
                 return
         if self._request is not None and (new or self._get(self._request) is None):
-            self._store.put(self._request, b"")
+            self._store.put(_name(self._request), b"")
         if new:
             self._store.trim()
 
-    def _entry(self, key: str) -> _Entry | None:
+    def _known(self, key: bytes, task: KernelTask) -> tuple[LoweredKernel, bytes] | None:
+        """The kernel of a task and its object code, as the task calls it."""
+        recent = None if self._recent is None else self._recent.get(key)
+        if recent is not None:
+            kernel, code = recent
+            func = replace(kernel.func, name=task.symbol)
+            known = replace(kernel, symbol=task.symbol, func=func, task=task)
+            return known, renamed(code, kernel.symbol, task.symbol)
+        entry = self._entry(key)
+        if entry is None:
+            return None
+        return entry.kernel(task), renamed(entry.code, entry.symbol, task.symbol)
+
+    def _entry(self, key: bytes) -> _Entry | None:
         data = self._get(key)
         if data is None:
             return None
@@ -166,16 +246,20 @@ class KernelCache:
             return None
         return entry if isinstance(entry, _Entry) else None
 
-    def _get(self, key: str) -> bytes | None:
-        return None if self._store is None else self._store.get(key)
+    def _get(self, key: bytes) -> bytes | None:
+        return None if self._store is None else self._store.get(_name(key))
 
-    def _key(self, value: object) -> str | None:
-        """The name of an entry; None for what has no digest."""
+    def _digest(self, value: object) -> bytes | None:
+        """What an entry is found by; None for what has no digest."""
         try:
-            digest = self._digests.of(value)
+            return self._digests.of(value)
         except TypeError:
             return None
-        return blake2b(makers() + digest, digest_size=SIZE).hexdigest()
+
+
+def _name(digest: bytes) -> str:
+    """What an entry is called in the folder."""
+    return blake2b(makers() + digest, digest_size=SIZE).hexdigest()
 
 
 def _pickled(entry: _Entry) -> bytes | None:

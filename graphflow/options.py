@@ -8,7 +8,10 @@ printed and stored.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
+from typing import Any, TypeVar
 
 from graphflow.errors import GraphflowError
 from graphflow.foreign import FALLBACKS
@@ -18,6 +21,8 @@ CACHES_VARIABLE = "XDG_CACHE_HOME"
 KERNELS_VARIABLE = "GRAPHFLOW_CACHE"
 NO_CACHE = ("", "off")
 MOST_DEBUG = 4
+
+Plain = TypeVar("Plain", bool, int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,10 @@ class Options:
     take together; None is the memory that this process may use.  A model that needs more is refused
     before it is run.  `cache` is the folder in which kernels are kept for later compilations, "off"
     or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
+
+    Paths may be `os.PathLike`, integers whatever `operator.index` takes but bools; they are kept as
+    `str` and `int`.  TypeError for a field of another type, GraphflowError for a value that it
+    cannot have.
     """
 
     threads: int | None = None
@@ -55,6 +64,12 @@ class Options:
     cache: str | None = None
 
     def __post_init__(self) -> None:
+        for name, (convert, wanted) in _FIELDS.items():
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, convert(given))
+            except TypeError:
+                raise TypeError(f"Options.{name} is {given!r}; give {wanted}") from None
         if self.threads is not None and self.threads < 1:
             raise GraphflowError(
                 f"Options.threads is {self.threads}; it must be at least 1, or None for all "
@@ -90,6 +105,67 @@ class Options:
                 f"the environment sets {DEBUG_VARIABLE}={text}; it must be 0 to {MOST_DEBUG}"
             )
         return Options(debug=int(text))
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> int:
+    if not is_index(value):
+        raise TypeError
+    return index(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _path(value: Any) -> str:
+    return _text(os.fspath(value))
+
+
+def _optional(convert: Callable[[Any], Plain]) -> Callable[[Any], Plain | None]:
+    return lambda value: None if value is None else convert(value)
+
+
+_SWITCH = (_switch, "True or False")
+_FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "threads": (_optional(_number), "a number of threads, or None for all"),
+    "debug": (_number, f"a level, 0 to {MOST_DEBUG}"),
+    "dump": (_optional(_path), "the path of a folder, or None for no dumps"),
+    "poison": _SWITCH,
+    "check_assumes": _SWITCH,
+    "flush_denormals": _SWITCH,
+    "workers": (_optional(_number), "a number of processes, or None to let graphflow decide"),
+    "validate": _SWITCH,
+    "fallback": (_optional(_text), f"one of {', '.join(FALLBACKS)}, or None to refuse such models"),
+    "timings": (_optional(_path), "the path of a table that tune filled, or None for estimates"),
+    "memory_limit": (
+        _optional(_number),
+        "a number of bytes, or None for the memory that this process may use",
+    ),
+    "cache": (
+        _optional(_path),
+        f'the path of a folder, "off" for no cache, or None for what {KERNELS_VARIABLE} says',
+    ),
+}
+"""How each field of `Options` is converted (TypeError for another type), and what to give."""
+
+
+def is_index(value: object) -> bool:
+    """Whether a value counts as an integer: Python's and numpy's, and no bool."""
+    if isinstance(value, bool):
+        return False
+    try:
+        index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
 
 
 def default_timings() -> str:

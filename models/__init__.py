@@ -1,4 +1,4 @@
-"""Models to test and show graphflow with."""
+"""Models for tests, demos and benchmarks."""
 
 from graphflow.models.build import Builder
 from graphflow.models.light import expose, light, light_names, reseed

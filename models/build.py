@@ -1,7 +1,8 @@
-"""A small builder of ONNX models: plain graphs with seeded weights, for tests and demos.
+"""A builder of small ONNX models with seeded weights, for tests and demos.
 
-In: calls, one a node.  Out: a checked proto.  Tensors are known by name, and each method that adds
-a node gives the name of its result.  The same calls with the same seed give the same bytes.
+In: one method call for each node.  Out: a checked proto.  Tensors are referred to by name, and each
+method that adds a node returns the name of its result.  The same calls with the same seed give the
+same bytes.
 """
 
 from __future__ import annotations

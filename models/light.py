@@ -1,8 +1,8 @@
-"""The light models of the onnx package, with weights that make them worth running.
+"""The light models of the onnx package, with random weights.
 
-In: a name, a seed.  Out: model protos.  The light models keep the structure of well known networks
-and fill their weights with one number, which makes every output alike; `reseed` gives them random
-weights of the usual scale.
+In: a name, a seed.  Out: model protos.  The light models have the structure of well-known networks,
+and each weight is filled with a single number, so that all outputs are alike; `reseed` gives them
+random weights of the usual scale.
 """
 
 from __future__ import annotations

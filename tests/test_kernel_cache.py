@@ -23,11 +23,11 @@ import graphflow as gf
 from graphflow import kernel_cache
 from graphflow.codegen import avx2_target, compile_object, host_target, make_object, renamed
 from graphflow.codegen.symbols import ANONYMOUS
-from graphflow.compiler import Compiled, compile_graph
+from graphflow.compiler import Compiled, Shared, compile_graph
 from graphflow.digest import Digests
 from graphflow.errors import CodegenError
 from graphflow.inspect import report
-from graphflow.kernel_cache import KernelCache, source_files
+from graphflow.kernel_cache import KernelCache, RecentKernels, source_files
 from graphflow.lower import KernelTask, LoweredKernel
 from graphflow.models import Builder
 from graphflow.options import KERNELS_VARIABLE, Options, kernel_folder
@@ -356,6 +356,62 @@ def test_what_cannot_be_pickled_is_left_out(tmp_path: Path) -> None:
     kernels[symbol] = replace(kernels[symbol], proofs=odd)
     cache.keep(kernels, dict(made.spec.objects))
     assert len(entries(tmp_path)) == len(kernels) - 1
+
+
+# In memory ---------------------------------------------------------------------------------------
+
+
+def shaped(width: int, recent: RecentKernels | None, cache: str | Path = "off") -> Compiled:
+    """A network of one input width, whose weights are packed alike for every width."""
+    build = Builder(seed=1, name="shaped")
+    x = build.input("x", (1, 16, 7, width))
+    build.output(build.relu(build.conv(x, 32, 3, pads=[1, 1, 1, 1])))
+    options = Options(cache=str(cache), workers=0)
+    shared = None if recent is None else Shared(recent=recent)
+    return compile_graph(build.model(), options=options, shared=shared)
+
+
+def test_kernels_of_another_shape_are_taken_from_memory_as_they_would_be_made() -> None:
+    recent = RecentKernels()
+    first, second = shaped(7, recent), shaped(9, recent)
+    assert first.cached == 0 and 0 < second.cached < len(second.lowered.kernels)
+    again, alone = shaped(9, recent), shaped(9, None)
+    assert again.cached == len(again.lowered.kernels) and alone.cached == 0
+    assert alone.spec.objects == second.spec.objects == again.spec.objects
+    assert texts(alone) == texts(second) == texts(again)
+
+
+def test_memory_and_folder_keep_the_same_kernels(tmp_path: Path) -> None:
+    recent = RecentKernels()
+    made = shaped(7, recent, tmp_path)
+    for found in (shaped(7, recent), shaped(7, None, tmp_path)):
+        assert found.cached == len(made.lowered.kernels)
+        assert found.spec.objects == made.spec.objects and texts(found) == texts(made)
+
+
+def test_memory_forgets_what_was_used_longest_ago() -> None:
+    kernel = next(iter(shaped(7, None).lowered.kernels.values()))
+    recent = RecentKernels(most=2)
+    for digest in (b"a", b"b"):
+        recent.put(digest, kernel, digest)
+    assert recent.get(b"a") == (kernel, b"a")
+    recent.put(b"c", kernel, b"c")
+    assert recent.get(b"b") is None and recent.get(b"a") and recent.get(b"c")
+
+
+def test_a_model_of_open_shapes_makes_no_kernel_twice() -> None:
+    build = Builder(seed=1, name="open")
+    x = build.input("x", (1, 16, 7, 7))
+    build.output(build.relu(build.conv(x, 32, 3, pads=[1, 1, 1, 1])))
+    proto = build.model()
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+    del proto.graph.value_info[:]
+    exe = gf.compile(proto, options=Options(cache="off", workers=0))
+    for batch in (1, 2):
+        exe.precompile({"x": (batch, 16, 7, 7)})
+    first, second = (program.compiled for program in exe.specializations)
+    assert first.cached == 0 < second.cached
 
 
 COMPILE = """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
-from graphflow.cost import NO_TIMINGS
+from graphflow.cost import CostModel
 from graphflow.flow import (
     Candidate,
     Candidates,
@@ -34,7 +34,6 @@ from graphflow.flow import (
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 Chosen: TypeAlias = "dict[str, Candidate]"
 
@@ -42,10 +41,8 @@ Chosen: TypeAlias = "dict[str, Candidate]"
 class _Decided:
     """The candidates that were taken, and what copies cost between them."""
 
-    def __init__(
-        self, graph: OperatorGraph, candidates: Candidates, target: Target, threads: int
-    ) -> None:
-        self._graph, self._target, self._threads = graph, target, threads
+    def __init__(self, graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> None:
+        self._graph, self._cost = graph, cost
         self._options = candidates.of_node
         self._chosen: Chosen = {}
         self._given: dict[str, tuple[Label, Lies | None]] = {
@@ -102,24 +99,22 @@ class _Decided:
             wanted = [copy for copy in copies_for(tensor, need) if copy.kind == "convert"]
             if not wanted:
                 return inf  # it would lie inside a tensor that has another layout
-            (prices,) = copy_prices(
-                tensor, wanted, [label], self._target, self._threads, NO_TIMINGS
-            )
+            (prices,) = copy_prices(tensor, wanted, [label], self._cost)
             made += (copy.at(price) for copy, price in zip(wanted, prices, strict=True))
         return sum(copy.seconds for copy in made)
 
 
-def forward(graph: OperatorGraph, candidates: Candidates, target: Target, threads: int) -> Chosen:
+def forward(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
     """From the inputs on, each node as it is cheapest together with the conversions it asks for."""
-    decided = _Decided(graph, candidates, target, threads)
+    decided = _Decided(graph, candidates, cost)
     for node in candidates.of_node:
         decided.take(node, lambda c: (c.seconds + decided.above(c), c.seconds))
     return decided.chosen()
 
 
-def sinking(graph: OperatorGraph, candidates: Candidates, target: Target, threads: int) -> Chosen:
+def sinking(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
     """Conversions pushed down: other nodes keep the layouts in which their inputs come."""
-    decided = _Decided(graph, candidates, target, threads)
+    decided = _Decided(graph, candidates, cost)
     anchors = _anchors(candidates)
     for node in candidates.of_node:
         if node in anchors:
@@ -129,9 +124,9 @@ def sinking(graph: OperatorGraph, candidates: Candidates, target: Target, thread
     return decided.chosen()
 
 
-def hoisting(graph: OperatorGraph, candidates: Candidates, target: Target, threads: int) -> Chosen:
+def hoisting(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
     """Conversions pulled up: other nodes give the layouts that their readers want."""
-    decided = _Decided(graph, candidates, target, threads)
+    decided = _Decided(graph, candidates, cost)
     anchors = _anchors(candidates)
     for node in anchors:
         decided.take(node, lambda c: (c.seconds, decided.above(c)))
@@ -141,7 +136,7 @@ def hoisting(graph: OperatorGraph, candidates: Candidates, target: Target, threa
     return decided.chosen()
 
 
-Planner: TypeAlias = Callable[[OperatorGraph, Candidates, Target, int], Chosen]
+Planner: TypeAlias = Callable[[OperatorGraph, Candidates, CostModel], Chosen]
 
 PLANNERS: dict[str, Planner] = {"forward": forward, "sinking": sinking, "hoisting": hoisting}
 
@@ -153,11 +148,11 @@ def _anchors(candidates: Candidates) -> tuple[str, ...]:
 
 
 def plan_seconds(
-    graph: OperatorGraph, candidates: Candidates, chosen: Chosen, target: Target, threads: int
+    graph: OperatorGraph, candidates: Candidates, chosen: Chosen, cost: CostModel
 ) -> float:
     """The price of the plan that takes these candidates, with the cheapest copies between them."""
     alone = Candidates({node: (c,) for node, c in chosen.items()}, candidates.labels)
-    return Problem(graph, alone, target, threads).best.seconds
+    return Problem(graph, alone, cost).best.seconds
 
 
 def greedy_pins(graph: OperatorGraph, chosen: Mapping[str, Candidate]) -> dict[str, Layout]:

@@ -92,14 +92,14 @@ def measure_machine(target: Target, threads: int) -> Machine:
 def peak_kernel(target: Target, tiles: int) -> PrimFunc:
     """A kernel that does nothing but multiply-adds, in a parallel loop over `tiles`."""
     pixels = 8 if target.vector_registers >= 32 else 5
-    lanes = target.lanes()
+    lanes = target.lanes("float32")
     return parse(_PEAK.format(steps=STEPS, pixels=pixels, n=2 * lanes, lanes=lanes, tiles=tiles))
 
 
 def _bandwidth(nbytes: int, target: Target, threads: int) -> float:
     rows = nbytes // ROW_BYTES
     steps = ROW_BYTES // (8 * target.vector_bytes)
-    func = parse(_READ.format(rows=rows, steps=steps, lanes=target.lanes()))
+    func = parse(_READ.format(rows=rows, steps=steps, lanes=target.lanes("float32")))
     return nbytes / _best_seconds(func, target, threads) / 1e9
 
 

@@ -336,7 +336,7 @@ class PartEmitter:
                 self._body(loop.body, None)
             return
         width = 1 << (extent - 1).bit_length()
-        if width > MAX_VECTORS * self.target.lanes():
+        if width > MAX_VECTORS * self.target.computed_lanes("float32"):
             raise CodegenError(
                 f"kernel {self.func.name}: vectorized loop {loop.var} has {extent} lanes, more "
                 f"than {MAX_VECTORS} vectors of {self.target.name}; divide it first"

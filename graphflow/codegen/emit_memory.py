@@ -97,12 +97,12 @@ class Memory:
                 f"buffer {buffer.name} is allocated inside a kernel in scope global; kernels own "
                 "no memory that others see: make it a parameter, or scope register or scratch"
             )
-        lanes = self.target.lanes(DTYPES[buffer.dtype].itemsize)
+        lanes = self.target.lanes(buffer.dtype)
         length = buffer.shape[-1] if buffer.shape else 1
         row = _padded(length, lanes)
         shape = (*buffer.shape[:-1], row)
         strides = Buffer(buffer.name, shape, buffer.dtype).strides[: len(buffer.shape)]
-        size = prod(shape) + SLACK_VECTORS * self.target.lanes()
+        size = prod(shape) + SLACK_VECTORS * self.target.computed_lanes("float32")
         self._local_bytes += size * DTYPES[buffer.dtype].itemsize
         if self._local_bytes > LOCAL_BYTES_LIMIT:
             raise CodegenError(
@@ -200,7 +200,7 @@ class Memory:
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
         """Whether the lanes are one element of each of successive rows that are vectors."""
-        place, most = address.place, self.target.lanes(address.place.itemsize)
+        place, most = address.place, self.target.lanes(address.place.dtype)
         return (
             place.local
             and place.dtype != "bool"

@@ -1,37 +1,70 @@
-"""What forms and conversions cost in seconds: measured where a table has it, else estimated from
-the target's data."""
+"""What work costs: the only place of prices and of what they are made of.
 
-from graphflow.cost.keys import conversion_key, definition_key, fill_key, form_key, plan_key
-from graphflow.cost.pricing import (
-    NO_TIMINGS,
-    CopyPrices,
-    FormPrices,
-    Price,
-    Timings,
+In: work as data (`Work`, `Rewriting`, `TileProblem`) and a `Target`.  Out: cycles, for recipes that
+choose between ways of making a kernel; seconds, for whoever chooses between kernels and copies
+(`CostModel`).  Knows no layouts, no IR and no operator.
+"""
+
+from graphflow.cost.kernels import (
+    GATHERED,
+    MASKED_REDUCTION,
+    UNPACKED,
+    move_cycles,
+    operation_cycles,
+    rows_worth_weights,
 )
-from graphflow.cost.roofline import (
-    conversion_seconds,
-    fill_seconds,
-    kernel_seconds,
-    moved_bytes,
-)
+from graphflow.cost.model import NO_TIMINGS, CostModel, Price, Timings
+from graphflow.cost.near import NEAR, first_of_cheapest, levelled
 from graphflow.cost.table import Timing, TimingTable
+from graphflow.cost.tiles import (
+    BORDER_GROUPS,
+    MOST_PIXELS,
+    AlongRow,
+    Panel,
+    TileProblem,
+    TileRow,
+    Tiling,
+    fits_sets,
+    missed_lines,
+    most_pixels,
+    near_weights,
+    row_cycles,
+    tiling_cycles,
+    uneven,
+)
+from graphflow.cost.work import NO_WORK, Rewriting, Work
 
 __all__ = [
+    "BORDER_GROUPS",
+    "GATHERED",
+    "MASKED_REDUCTION",
+    "MOST_PIXELS",
+    "NEAR",
     "NO_TIMINGS",
-    "CopyPrices",
-    "FormPrices",
+    "NO_WORK",
+    "UNPACKED",
+    "AlongRow",
+    "CostModel",
+    "Panel",
     "Price",
+    "Rewriting",
+    "TileProblem",
+    "TileRow",
+    "Tiling",
     "Timing",
     "TimingTable",
     "Timings",
-    "conversion_key",
-    "conversion_seconds",
-    "definition_key",
-    "fill_key",
-    "fill_seconds",
-    "form_key",
-    "kernel_seconds",
-    "moved_bytes",
-    "plan_key",
+    "Work",
+    "first_of_cheapest",
+    "fits_sets",
+    "levelled",
+    "missed_lines",
+    "most_pixels",
+    "move_cycles",
+    "near_weights",
+    "operation_cycles",
+    "row_cycles",
+    "rows_worth_weights",
+    "tiling_cycles",
+    "uneven",
 ]

@@ -1,18 +1,16 @@
 """A roofline with overcompute: the larger of issue time and memory time, and a start-up.
 
-In: the `Work` that a form claims, or the layouts of a conversion, and the target.  Out: seconds.
+In: what has to be done, the target, and the number of threads.  Out: seconds.
 Overcompute is in the work's cycles already.  Bandwidth is that of the smallest cache which holds
-what is touched; DRAM is shared by all cores, so it does not grow with threads.
+what is touched; DRAM is shared by all cores, so it grows with few threads only.
 """
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil
 
-from graphflow.kernels.recipes import Work, crosses, run_of
-from graphflow.layout import Layout
+from graphflow.cost.work import Rewriting, Work
 from graphflow.target import Target
-from graphflow.tir import DTYPES
 
 START_UP = 0.3e-6
 """Seconds to begin a kernel: a call, a barrier, the first misses."""
@@ -30,7 +28,7 @@ has fewer rows or columns, with elements missing from its loads or its stores.""
 
 
 def kernel_seconds(work: Work, target: Target, threads: int) -> float:
-    """Seconds of one run of a form on `threads` cores; a form without work costs nothing."""
+    """Seconds of one run of a kernel on `threads` cores; one without work costs nothing."""
     if not work.cycles and not work.written:
         return 0.0
     sharing = ceil(work.rows / threads) / work.rows if work.rows else 1.0
@@ -39,33 +37,11 @@ def kernel_seconds(work: Work, target: Target, threads: int) -> float:
     return max(compute, memory) + UNHIDDEN * min(compute, memory) + START_UP
 
 
-def conversion_seconds(
-    source: Layout, layout: Layout, dtype: str, target: Target, threads: int
-) -> float:
-    """Seconds to rewrite a tensor of `source` in another `layout`."""
-    cycles = prod(layout.logical_shape) * _cycles(source, layout, dtype, target)
-    memory = _memory_seconds(moved_bytes(layout, dtype), target, threads)
+def conversion_seconds(rewriting: Rewriting, target: Target, threads: int) -> float:
+    """Seconds to rewrite a tensor in another layout."""
+    cycles = rewriting.elements * _cycles(rewriting, target)
+    memory = _memory_seconds(rewriting.moved_bytes, target, threads)
     return max(cycles / _clock(target) / threads, memory) + START_UP
-
-
-def _cycles(source: Layout, layout: Layout, dtype: str, target: Target) -> float:
-    """Cycles in which a conversion moves an element, in the mean."""
-    run, lanes = run_of(source, layout), target.lanes(DTYPES[dtype].itemsize)
-    whole = _in_whole_vectors(run.count, lanes)
-    if crosses(source, layout, dtype):
-        whole *= _in_whole_vectors(run.across, lanes)
-        return TRANSPOSING * whole + IN_PART * (1 - whole)
-    return (COPYING if run.step == 1 else GATHERING) * whole + SCALAR * (1 - whole)
-
-
-def _in_whole_vectors(count: int, lanes: int) -> float:
-    """The share of so many elements in a row that fills vectors."""
-    return count // lanes * lanes / count
-
-
-def moved_bytes(layout: Layout, dtype: str) -> int:
-    """Bytes that a conversion to `layout` reads and writes together."""
-    return (prod(layout.physical_shape) + prod(layout.logical_shape)) * DTYPES[dtype].itemsize
 
 
 def fill_seconds(written: int, target: Target, threads: int) -> float:
@@ -73,9 +49,24 @@ def fill_seconds(written: int, target: Target, threads: int) -> float:
     return _memory_seconds(written, target, threads) + START_UP
 
 
+def _cycles(rewriting: Rewriting, target: Target) -> float:
+    """Cycles in which a conversion moves an element, in the mean."""
+    lanes = target.lanes(rewriting.dtype)
+    whole = _in_whole_vectors(rewriting.count, lanes)
+    if rewriting.across:
+        whole *= _in_whole_vectors(rewriting.across, lanes)
+        return TRANSPOSING * whole + IN_PART * (1 - whole)
+    return (COPYING if rewriting.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
+
+
+def _in_whole_vectors(count: int, lanes: int) -> float:
+    """The share of so many elements in a row that fills vectors."""
+    return count // lanes * lanes / count
+
+
 def _clock(target: Target) -> float:
     """Cycles in a second."""
-    return target.fma_gflops * 1e9 / (2 * target.lanes() * target.fmas_per_cycle)
+    return target.clock_ghz * 1e9
 
 
 def _memory_seconds(moved: int, target: Target, threads: int) -> float:
@@ -84,5 +75,5 @@ def _memory_seconds(moved: int, target: Target, threads: int) -> float:
     elif moved <= target.l3_bytes // 2:
         rate = target.l3_gbps * threads
     else:
-        rate = target.dram_gbps * min(threads, 2)
+        rate = target.dram_gbps * min(threads, target.dram_cores)
     return moved / (rate * 1e9)

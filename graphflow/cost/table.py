@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from graphflow.cost.keys import digest
-from graphflow.cost.pricing import Timings
+from graphflow.cost.model import Timings
+from graphflow.digest import text_digest
 from graphflow.errors import InvalidTimings
 from graphflow.target import Target
 from graphflow.version import VERSION
@@ -55,7 +55,7 @@ class Timing:
 def host_key(target: Target, threads: int) -> str:
     """What timings depend on besides the kernel: processor, threads, and this version's code."""
     parts = (VERSION, target.cpu, target.features, target.vector_bytes, target.vector_registers)
-    return digest("\n".join(map(str, (*parts, threads))))
+    return text_digest("\n".join(map(str, (*parts, threads))))
 
 
 class TimingTable:

@@ -31,7 +31,7 @@ from graphflow.flow.planner import Planning, plan_layouts
 from graphflow.flow.regroup import cheapest, plan_groups, regrouped
 from graphflow.flow.solve import Problem
 from graphflow.flow.uniform import inner_values, uniform_pins
-from graphflow.flow.whole import rivals, whole_keys
+from graphflow.flow.whole import compared_families, rivals, whole_keys
 
 __all__ = [
     "Cancelled",
@@ -61,6 +61,7 @@ __all__ = [
     "accepts",
     "cheapest",
     "clashing",
+    "compared_families",
     "contenders",
     "contents",
     "copies_for",

@@ -14,13 +14,14 @@ from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
-from graphflow.cost import NO_TIMINGS, FormPrices, Timings
+from graphflow.cost import CostModel
 from graphflow.dtypes import FLOATING
 from graphflow.errors import LayoutConflict
 from graphflow.flow.contents import contents
 from graphflow.flow.forms import forms_of, forms_with, respects, user_layouts
 from graphflow.flow.labels import label_key, label_of, padding_regions
 from graphflow.flow.plan import Label
+from graphflow.flow.pricing import FormPrices
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.recipes import (
     Alternative,
@@ -44,7 +45,6 @@ from graphflow.layout import (
     fact_of,
     row_major,
 )
-from graphflow.target import Target
 
 UNUSED = Unused()
 """The demand of whoever has none."""
@@ -147,14 +147,12 @@ class Candidates:
 
 def enumerate_candidates(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     pins: Mapping[str, Layout],
-    timings: Timings = NO_TIMINGS,
     relaxed: Set[str] = frozenset(),
     facts: Mapping[str, Fact] | None = None,
 ) -> Candidates:
-    """All candidates, nodes in topological order; prices are measured ones where `timings` has any.
+    """All candidates, nodes in topological order; priced by `cost`.
 
     `facts` are those of the values' contents, by default what follows from the graph alone.
 
@@ -163,19 +161,20 @@ def enumerate_candidates(
     Unsatisfiable where pins leave a node without any.
     """
     facts = contents(graph) if facts is None else facts
+    target = cost.target
     forms = forms_of(graph, target, facts)
     wanted = forms.demanded()
     labels: dict[str, tuple[Label, ...]] = {
         name: (label_of(row_major(graph.values[name].shape)),) for name in graph.inputs
     }
-    layouts = user_layouts(forms, pins, target)
+    layouts = user_layouts(graph, forms, pins, target)
     found: dict[str, tuple[Candidate, ...]] = {}
     for node in graph.nodes:
         if node.name not in forms.of_node:
             continue
         candidates: dict[object, Candidate] = {}
         options = forms_with(graph, node, forms, labels, pins, layouts, target, facts)
-        prices = FormPrices(node.func, options, wanted, target, threads, timings)
+        prices = FormPrices(node.func, options, wanted, cost)
         reads = _reads(graph, node)
         dtype = node.func.outputs[0].dtype
         writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))

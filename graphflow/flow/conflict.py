@@ -8,14 +8,15 @@ whose forms cannot take them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import TypeVar
 
+from graphflow.cost import NO_TIMINGS, CostModel
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.graph import Node, OperatorGraph
 from graphflow.layout import Fact, Layout
-from graphflow.target import Target
 
 MOST_CLASHES = 4
 """Sets of pins that are looked for; further ones are found when these are gone."""
@@ -25,26 +26,27 @@ Item = TypeVar("Item")
 
 def conflict(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     pins: Mapping[str, Layout],
     facts: Mapping[str, Fact],
 ) -> LayoutConflict:
     """The error for pins that no plan meets; `facts` are those of the values' contents."""
-    return _Conflict(graph, target, threads, pins, facts).error()
+    return _Conflict(graph, cost, pins, facts).error()
 
 
 class _Conflict:
     def __init__(
         self,
         graph: OperatorGraph,
-        target: Target,
-        threads: int,
+        cost: CostModel,
         pins: Mapping[str, Layout],
         facts: Mapping[str, Fact],
     ) -> None:
-        self.graph, self.target, self.threads, self.pins = graph, target, threads, pins
+        self.pins = pins
         self.facts = facts
+        self.graph = graph
+        # Whether there is a plan does not depend on what was timed.
+        self.cost = replace(cost, timings=NO_TIMINGS)
 
     def error(self) -> LayoutConflict:
         """What clashes, and what to do."""
@@ -70,7 +72,7 @@ class _Conflict:
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
         found = enumerate_candidates(
-            self.graph, self.target, self.threads, pins, relaxed=every, facts=self.facts
+            self.graph, self.cost, pins, relaxed=every, facts=self.facts
         ).of_node
         stated = [f"{node.name} ({node.op})" for node in nodes]
         forms = ["; ".join({c.alternative.name: None for c in found[n.name]}) for n in nodes]
@@ -89,9 +91,9 @@ class _Conflict:
         pins = {name: self.pins[name] for name in some}
         try:
             found = enumerate_candidates(
-                self.graph, self.target, self.threads, pins, relaxed=relaxed, facts=self.facts
+                self.graph, self.cost, pins, relaxed=relaxed, facts=self.facts
             )
-            Problem(self.graph, found, self.target, self.threads)
+            Problem(self.graph, found, self.cost)
         except Unsatisfiable:
             return True
         except LayoutConflict:  # none was found in time, which shows nothing

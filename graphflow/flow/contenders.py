@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphflow.cost import Timings
+from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.copies import Copy
 from graphflow.flow.plan import Label
@@ -18,7 +18,6 @@ from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Alternative, Foreign, View
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 NEAR = 0.1
 """By what share of the seconds of a node a plan with another form of it may take longer for that
@@ -67,14 +66,12 @@ class Contenders:
 
 def contenders(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
-    timings: Timings,
+    cost: CostModel,
     pins: Mapping[str, Layout] | None = None,
 ) -> Contenders:
     """See the module's text; LayoutConflict where pins leave no plan."""
-    candidates = enumerate_candidates(graph, target, threads, pins or {}, timings)
-    problem = Problem(graph, candidates, target, threads, timings=timings)
+    candidates = enumerate_candidates(graph, cost, pins or {})
+    problem = Problem(graph, candidates, cost)
     best = problem.best
     decisive = tuple(_of_plan(graph, candidates, best))
     near: list[ToTime] = []

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from graphflow.cost import CopyPrices, Price, Timings, moved_bytes
+from graphflow.cost import CostModel, Price
 from graphflow.flow.candidates import Lies, Need, Place
 from graphflow.flow.labels import accepts, label_of
 from graphflow.flow.plan import Label
+from graphflow.flow.pricing import CopyPrices
 from graphflow.graph import Value
+from graphflow.kernels.recipes import moved_bytes
 from graphflow.layout import Equal, Layout, Undefined, fact_of, serves
-from graphflow.target import Target
 from graphflow.tir import DTYPES
 
 
@@ -106,14 +107,12 @@ def copy_prices(
     tensor: Value,
     copies: Sequence[Copy],
     sources: Sequence[Label],
-    target: Target,
-    threads: int,
-    timings: Timings,
+    cost: CostModel,
 ) -> tuple[tuple[Price, ...], ...]:
     """For each label that a value is given in, the price of each copy if made of it."""
     wanted = [(copy.target.layout, copy.target.constant) for copy in copies]
     layouts = [label.layout for label in sources]
-    prices = CopyPrices(tensor.dtype, layouts, wanted, target, threads, timings)
+    prices = CopyPrices(tensor.dtype, layouts, wanted, cost)
     return tuple(tuple(_price(copy, source, prices) for copy in copies) for source in layouts)
 
 

@@ -139,17 +139,20 @@ UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
 """Layouts of no family that a user pinned or scheduled for, by shape and memory."""
 
 
-def user_layouts(forms: Forms, pins: Mapping[str, Layout], target: Target) -> UserLayouts:
-    """The layouts of no family that are pinned, or that a user's kernel has."""
-    wanted = list(pins.values())
-    for options in forms.of_node.values():
+def user_layouts(
+    graph: OperatorGraph, forms: Forms, pins: Mapping[str, Layout], target: Target
+) -> UserLayouts:
+    """The layouts of no family of their tensors that are pinned, or that a user's kernel has."""
+    wanted = [(layout, graph.values[name].dtype) for name, layout in pins.items()]
+    for node, options in forms.of_node.items():
         for form in options:
             if isinstance(form.recipe, Scheduled):
-                wanted += form.layouts.values()
+                func = graph.node(node).func
+                wanted += [(layout, func.param(n).dtype) for n, layout in form.layouts.items()]
     found: dict[tuple[int, ...], dict[MemoryKey, Layout]] = {}
-    for layout in wanted:
+    for layout, dtype in wanted:
         key = memory_key(layout)
-        if key not in _of_families(layout.logical_shape, target):
+        if key not in _of_families(layout.logical_shape, dtype, target):
             found.setdefault(layout.logical_shape, {}).setdefault(key, layout)
     return found
 
@@ -262,7 +265,9 @@ def _offers(
     found: dict[str, tuple[Layout, ...]] = {}
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if not graph.is_constant(value):
-            usual = _of_families(buffer.shape, target) | set(layouts.get(buffer.shape, ()))
+            usual = _of_families(buffer.shape, buffer.dtype, target) | set(
+                layouts.get(buffer.shape, ())
+            )
             given = {memory_key(label.layout): label.layout for label in labels[value]}
             unusual = tuple(layout for key, layout in given.items() if key not in usual)
             if unusual:
@@ -271,8 +276,9 @@ def _offers(
 
 
 @lru_cache(maxsize=4096)
-def _of_families(shape: tuple[int, ...], target: Target) -> frozenset[MemoryKey]:
-    made = (family.instantiate(shape) for family in families(len(shape), target.lanes()))
+def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozenset[MemoryKey]:
+    usual = families(len(shape), target.computed_lanes(dtype))
+    made = (family.instantiate(shape) for family in usual)
     return frozenset(memory_key(layout) for layout in made if layout is not None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import CostModel
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
 from graphflow.flow.plan import Pinned
@@ -53,7 +53,7 @@ def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) ->
             )
         return pin
     offered: dict[str, Layout] = {}
-    for family in families(len(value.shape), target.lanes()):
+    for family in families(len(value.shape), target.computed_lanes(value.dtype)):
         layout = family.instantiate(value.shape)
         if layout is not None:
             offered |= {family.name: layout, family.construction.value: layout}
@@ -65,11 +65,9 @@ def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) ->
 
 def price_pins(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     pins: Mapping[str, Layout],
     best: Solution,
-    timings: Timings = NO_TIMINGS,
     facts: Mapping[str, Fact] | None = None,
 ) -> tuple[tuple[Pinned, ...], float | None]:
     """What each pin costs beside the others, and the seconds of the best plan without any.
@@ -81,10 +79,8 @@ def price_pins(
     def without(*dropped: str) -> Solution | str:
         left = {name: layout for name, layout in pins.items() if name not in dropped}
         try:
-            candidates = enumerate_candidates(graph, target, threads, left, timings, facts=facts)
-            return Problem(
-                graph, candidates, target, threads, timings=timings, eliminated_only=True
-            ).best
+            candidates = enumerate_candidates(graph, cost, left, facts=facts)
+            return Problem(graph, candidates, cost, eliminated_only=True).best
         except Unfinished:
             return UNFINISHED
         except Unsatisfiable:

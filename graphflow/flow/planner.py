@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphflow.assumed import Assumed, Assumption
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.conflict import conflict
@@ -30,10 +30,8 @@ class Planning:
     """The cheapest plan of a graph, before it is said why."""
 
     graph: OperatorGraph
-    target: Target
-    threads: int
+    cost: CostModel
     pinned: Mapping[str, Layout]
-    timings: Timings
     assumptions: Mapping[str, Assumption]
     assumed: tuple[Assumed, ...]
     facts: Mapping[str, Fact]
@@ -62,35 +60,29 @@ class Planning:
             plan = replace(plan, whole=self.whole)
         if not self.pinned:
             return plan
-        prices, unpinned = price_pins(
-            self.graph, self.target, self.threads, self.pinned, best, self.timings, self.facts
-        )
+        prices, unpinned = price_pins(self.graph, self.cost, self.pinned, best, self.facts)
         return replace(plan, pinned=prices, unpinned=unpinned)
 
 
 def find_plan(
     graph: OperatorGraph,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     pins: Mapping[str, Layout | str] | None = None,
-    timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
 ) -> Planning:
     """The cheapest plan for `graph`; see `plan_layouts`."""
-    pinned = read_pins(graph, pins or {}, target)
+    pinned = read_pins(graph, pins or {}, cost.target)
     assumed = assumptions_about(graph, assume)
     facts = contents(graph, assumed)
     try:
-        candidates = enumerate_candidates(graph, target, threads, pinned, timings, facts=facts)
-        problem = Problem(graph, candidates, target, threads, timings=timings)
+        candidates = enumerate_candidates(graph, cost, pinned, facts=facts)
+        problem = Problem(graph, candidates, cost)
     except Unsatisfiable:
-        raise conflict(graph, target, threads, pinned, facts) from None
+        raise conflict(graph, cost, pinned, facts) from None
     return Planning(
         graph,
-        target,
-        threads,
+        cost,
         pinned,
-        timings,
         assume or {},
         assumed,
         facts,
@@ -114,4 +106,5 @@ def plan_layouts(
     LayoutConflict where there is no plan; it names pins that clash, and the nodes between them.
     """
     with collection_deferred():
-        return find_plan(graph, target, threads, pins, timings, assume).plan()
+        cost = CostModel(target, threads, timings)
+        return find_plan(graph, cost, pins, assume).plan()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphflow.assumed import Assumption
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.plan import LayoutPlan
 from graphflow.flow.planner import Planning, find_plan
@@ -33,34 +33,29 @@ def plan_groups(
     A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
     """
     with collection_deferred():
+        cost = CostModel(target, threads, timings)
         if pins:
-            found = find_plan(graph, target, threads, pins, timings, assume)
+            found = find_plan(graph, cost, pins, assume)
         else:
-            found = fastest(cheapest(graph, target, threads, timings, assume), graph)
+            found = fastest(cheapest(graph, cost, assume), graph)
         return found.graph, found.plan()
 
 
 def cheapest(
-    graph: OperatorGraph,
-    target: Target,
-    threads: int,
-    timings: Timings = NO_TIMINGS,
-    assume: Mapping[str, Assumption] | None = None,
+    graph: OperatorGraph, cost: CostModel, assume: Mapping[str, Assumption] | None = None
 ) -> Planning:
     """The plan whose parts take least, of the graph or of what reads through its movement."""
-    found = find_plan(graph, target, threads, None, timings, assume)
+    found = find_plan(graph, cost, None, assume)
     other = _without_movement(found)
     if other is None:
         return found
-    through = find_plan(other, target, threads, None, timings, assume)
+    through = find_plan(other, cost, None, assume)
     return through if through.seconds < found.seconds else found
 
 
-def regrouped(
-    graph: OperatorGraph, target: Target, threads: int, timings: Timings
-) -> OperatorGraph | None:
+def regrouped(graph: OperatorGraph, cost: CostModel) -> OperatorGraph | None:
     """The other graph that `plan_groups` makes a plan of; None where there is nothing to change."""
-    return _without_movement(find_plan(graph, target, threads, timings=timings))
+    return _without_movement(find_plan(graph, cost))
 
 
 def _without_movement(found: Planning) -> OperatorGraph | None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum, inf, prod
 
-import networkx as nx
 import numpy as np
 
-from graphflow.cost import NO_TIMINGS, Timings
+from graphflow.cost import CostModel
 from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
+from graphflow.flow.connected import connected
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
 from graphflow.flow.incumbent import greedy
@@ -27,7 +27,6 @@ from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.program import Outcome, Rest, Unfinished
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
-from graphflow.target import Target
 
 TIME_LIMIT = 20.0
 """Seconds after which the best plan so far is taken; the gap is reported."""
@@ -52,17 +51,15 @@ class Solution:
 def solve(
     graph: OperatorGraph,
     candidates: Candidates,
-    target: Target,
-    threads: int,
+    cost: CostModel,
     excluded: Iterable[Candidate] = (),
     table_limit: int = TABLE_LIMIT,
-    timings: Timings = NO_TIMINGS,
 ) -> Solution | None:
     """The cheapest plan, or the cheapest that differs from the `excluded` candidates; None if none.
 
     Unsatisfiable if there is no plan at all, LayoutConflict if none was found in time.
     """
-    problem = Problem(graph, candidates, target, threads, table_limit, timings)
+    problem = Problem(graph, candidates, cost, table_limit)
     left_out = tuple(excluded)
     return problem.differing(left_out) if left_out else problem.best
 
@@ -77,15 +74,13 @@ class Problem:
         self,
         graph: OperatorGraph,
         candidates: Candidates,
-        target: Target,
-        threads: int,
+        cost: CostModel,
         table_limit: int = TABLE_LIMIT,
-        timings: Timings = NO_TIMINGS,
         eliminated_only: bool = False,
     ) -> None:
         self.graph = graph
         self.options = list(candidates.of_node.values())
-        self.terms = terms_of(graph, candidates, target, threads, timings)
+        self.terms = terms_of(graph, candidates, cost)
         self.prices = self._prices()
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
         self.term_of: dict[Factor, Term] = {}
@@ -168,11 +163,8 @@ class Problem:
             return reduced
         # The integer program is at its best with rows of its own: messages over several nodes, and
         # states, make it slow.
-        links = nx.Graph()
-        links.add_nodes_from(left)
-        for scope in (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest)):
-            nx.add_path(links, scope)
-        parts = [part for part in nx.connected_components(links) if not left.isdisjoint(part)]
+        scopes = (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest))
+        parts = [part for part in connected(left, scopes) if not left.isdisjoint(part)]
         return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})
 
     def _eliminated(self, limit: int, hard: Set[int]) -> Reduced:
@@ -193,14 +185,14 @@ class Problem:
 
     def _rests(self) -> list[Rest]:
         """What is left of the graph, in parts that have nothing to do with each other."""
-        links = nx.Graph()
-        links.add_nodes_from((0, variable) for variable in self.reduced.left())
-        for number, factor in enumerate(self.reduced.rest):
-            if factor.scope or not factor.tabled:
-                links.add_node((1, number))
-                links.add_edges_from(((0, variable), (1, number)) for variable in factor.scope)
+        variables = ((0, variable) for variable in self.reduced.left())
+        scopes = (
+            ((1, number), *((0, variable) for variable in factor.scope))
+            for number, factor in enumerate(self.reduced.rest)
+            if factor.scope or not factor.tabled
+        )
         found = []
-        for part in sorted(sorted(part) for part in nx.connected_components(links)):
+        for part in sorted(sorted(part) for part in connected(variables, scopes)):
             factors = [self.reduced.rest[number] for kind, number in part if kind]
             found.append(
                 Rest(

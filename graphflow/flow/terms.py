@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.cost import NO_TIMINGS, Price, Timings
+from graphflow.cost import CostModel, Price
 from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
 from graphflow.flow.copies import (
     Copy,
@@ -40,7 +40,6 @@ from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout
-from graphflow.target import Target
 
 MOST_SETS = 1024
 """Sets of copies of one value that are still compared one by one."""
@@ -375,30 +374,16 @@ class Term:
         return self.pattern.cheapest(given, classes, prices)
 
 
-def terms_of(
-    graph: OperatorGraph,
-    candidates: Candidates,
-    target: Target,
-    threads: int,
-    timings: Timings = NO_TIMINGS,
-) -> list[Term]:
+def terms_of(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> list[Term]:
     """The terms of all values that somebody reads, in the order of their first readers."""
-    return list(_Terms(graph, candidates, target, threads, timings).terms())
+    return list(_Terms(graph, candidates, cost).terms())
 
 
 class _Terms:
     """Sorts candidates into classes; equal patterns are made once."""
 
-    def __init__(
-        self,
-        graph: OperatorGraph,
-        candidates: Candidates,
-        target: Target,
-        threads: int,
-        timings: Timings,
-    ) -> None:
-        self.graph, self.candidates = graph, candidates
-        self.target, self.threads, self.timings = target, threads, timings
+    def __init__(self, graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> None:
+        self.graph, self.candidates, self.cost = graph, candidates, cost
         self._patterns: dict[object, Pattern] = {}
         self._memory: dict[int, MemoryKey] = {}
         self._numbers: dict[MemoryKey, int] = {}
@@ -481,7 +466,7 @@ class _Terms:
             every = [need for classes in readers for needs in classes for need in needs]
             copies = _copies(tensor, [*every, *wanted])
             labels = [g.label for g in given]
-            prices = copy_prices(tensor, copies, labels, self.target, self.threads, self.timings)
+            prices = copy_prices(tensor, copies, labels, self.cost)
             found = self._patterns[key] = Pattern(given, readers, wanted, copies, prices)
         return found
 

@@ -33,12 +33,16 @@ def inner_values(graph: OperatorGraph, rank: int) -> tuple[str, ...]:
 def uniform_pins(graph: OperatorGraph, target: Target, family: Family) -> dict[str, Layout]:
     """A layout of `family` for each inner value that its producer and its readers can have in it.
 
+    Blocks have as many channels as a vector computes elements of the value's type.
     A form has to meet all pins around its node at once.  Where none does, the node keeps the pins
     of the form that meets the most elements of them; giving a pin up only helps its other nodes.
     """
     forms = forms_of(graph, target).of_node
     placed = {
-        v: family.instantiate(graph.values[v].shape) for v in inner_values(graph, family.rank)
+        v: family.with_lanes(target.computed_lanes(graph.values[v].dtype)).instantiate(
+            graph.values[v].shape
+        )
+        for v in inner_values(graph, family.rank)
     }
     pins = {value: layout for value, layout in placed.items() if layout is not None}
     for node in graph.nodes:

@@ -10,25 +10,43 @@ is the cheapest by its parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from graphflow.cost import definition_key, form_key, plan_key
+from graphflow.digest import text_digest
 from graphflow.errors import LayoutConflict
 from graphflow.flow.plan import Whole
 from graphflow.flow.planner import Planning, find_plan
 from graphflow.flow.uniform import uniform_pins
 from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import definition_key, form_key
 from graphflow.layout import Family, families
+from graphflow.target import Target
 
 IMAGE_RANK = 4
 """The rank of the tensors whose families of layouts are compared."""
 
 
+def compared_families(target: Target) -> tuple[Family, ...]:
+    """The families of layouts that whole plans are compared in, with the lanes of float32.
+
+    A tensor of another type has the same construction with its own lanes; see `uniform_pins`.
+    """
+    return families(IMAGE_RANK, target.computed_lanes("float32"))
+
+
+def plan_key(decisions: Iterable[str], family: str | None) -> str:
+    """A plan as a whole, by all that it decides (None), or one with a family of layouts beside it.
+
+    What is timed together is filed together: the latter counts for this comparison only.
+    """
+    return text_digest("\n".join(("plan", family or "", *decisions)))
+
+
 def whole_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
     """The keys under which a plan is timed as a whole, and its rivals in the same comparison."""
     decided = tuple(_decisions(found))
-    compared = families(IMAGE_RANK, found.target.lanes())
+    compared = compared_families(found.cost.target)
     return plan_key(decided, None), {f: plan_key(decided, f.name) for f in compared}
 
 
@@ -37,11 +55,9 @@ def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | N
 
     It is a plan like others: nobody asked for these layouts.
     """
-    pins = uniform_pins(graph, found.target, family)
+    pins = uniform_pins(graph, found.cost.target, family)
     try:
-        planned = find_plan(
-            graph, found.target, found.threads, pins, found.timings, found.assumptions
-        )
+        planned = find_plan(graph, found.cost, pins, found.assumptions)
     except LayoutConflict:
         return None
     return replace(planned, pinned={})
@@ -50,7 +66,7 @@ def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | N
 def rivals(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
     """The plans to time beside `found`: of each family, if it decides otherwise than all before."""
     known = {tuple(_decisions(found))}
-    for family in families(IMAGE_RANK, found.target.lanes()):
+    for family in compared_families(found.cost.target):
         planned = rival(found, graph, family)
         if planned is not None and (decided := tuple(_decisions(planned))) not in known:
             known.add(decided)
@@ -59,14 +75,15 @@ def rivals(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Plan
 
 def fastest(found: Planning, graph: OperatorGraph) -> Planning:
     """`found`, or its rival that was timed to be faster."""
-    if not found.timings.known:
+    known = found.cost.timings.known
+    if not known:
         return found
     own, others = whole_keys(found)
-    timed = found.timings.known.get(own)
+    timed = known.get(own)
     if timed is None:
         return found
-    family = min(others, key=lambda f: found.timings.known.get(others[f], timed))
-    seconds = found.timings.known.get(others[family], timed)
+    family = min(others, key=lambda f: known.get(others[f], timed))
+    seconds = known.get(others[family], timed)
     taken = rival(found, graph, family) if seconds < timed else None
     if taken is None:
         return found

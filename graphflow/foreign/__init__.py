@@ -1,4 +1,4 @@
-"""Foreign parts of a model: nodes that have no kernel here run in onnxruntime."""
+"""Foreign sections: nodes of a model that have no kernel run in onnxruntime."""
 
 from graphflow.foreign.opening import Runs, open_section
 from graphflow.foreign.section import FALLBACKS, ForeignNode, ObjectSpec, Section

@@ -1,4 +1,6 @@
-"""Opening sections, and with the first one the runtime that they need."""
+"""Opening of sections: the only place that imports onnxruntime, and only if a program has a
+section.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What is known of a foreign part of a model before anything runs it.
+"""A foreign section of a model as plain data, which knows neither graphs nor kernels.
 
-What always holds: this is plain data, and knows no graph and no kernel.
+In: neighbouring nodes without a kernel, as a serialized model of their own.  Out: a `Section`,
+which is stored in programs and opened by `open_section`.
 """
 
 from __future__ import annotations

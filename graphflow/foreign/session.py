@@ -1,7 +1,7 @@
-"""A section in onnxruntime.
+"""Running a section in onnxruntime.
 
-In: a `Section`.  Out: a `Session` that runs it.  Only `opening` imports this module, when a program
-has a section: others do not wait for onnxruntime.
+In: a `Section`.  Out: a `Session` that runs it.  Importing onnxruntime takes time, so only
+`opening` imports this module, when a program has a section.
 """
 
 from __future__ import annotations

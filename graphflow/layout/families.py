@@ -6,7 +6,7 @@ A family is data that a search can enumerate before it knows a shape; the channe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import assert_never
@@ -46,6 +46,10 @@ class Family:
         """A name unique among the families of a rank, such as `blocked(16)`."""
         suffix = f"({self.lanes})" if self.lanes > 1 else ""
         return f"{self.construction.value}{suffix}"
+
+    def with_lanes(self, lanes: int) -> Family:
+        """The same construction for vectors of so many lanes, where these matter to it."""
+        return replace(self, lanes=lanes) if self.lanes > 1 else self
 
     def instantiate(self, shape: Sequence[int]) -> Layout | None:
         """The layout for this logical shape; None where its rank is not the family's."""

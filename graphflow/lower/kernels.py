@@ -53,7 +53,6 @@ from graphflow.tir import (
     walk,
 )
 from graphflow.trace import Trace
-from graphflow.workers import Workers
 
 if (
     TYPE_CHECKING
@@ -94,8 +93,8 @@ class LoweredKernel:
     task: KernelTask
 
 
-Known: TypeAlias = "Callable[[Mapping[str, KernelTask]], dict[str, LoweredKernel]]"
-"""Those of the kernels of such tasks that were made before, by symbol."""
+Maker: TypeAlias = "Callable[[Mapping[str, KernelTask]], Mapping[str, LoweredKernel]]"
+"""Gives the kernel of each task, by symbol."""
 
 
 def lower_call(
@@ -128,6 +127,12 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
         proofs = require_in_bounds(func)
     extent = parallel_extent(func)
     return LoweredKernel(task.symbol, func, schedule, extent, workspace, proofs, task)
+
+
+def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+    """The kernels of tasks, made in this process."""
+    trace = Trace(Options())
+    return {symbol: make_kernel(task, trace) for symbol, task in tasks.items()}
 
 
 def _schedule(task: KernelTask) -> Schedule:
@@ -311,16 +316,11 @@ def check_storage(call: Call, physical: PhysicalGraph) -> None:
 
 
 def lower_kernels(
-    physical: PhysicalGraph,
-    target: Target,
-    trace: Trace | None = None,
-    workers: Workers | None = None,
-    known: Known | None = None,
+    physical: PhysicalGraph, target: Target, make: Maker = make_here
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
     """The distinct kernels by symbol, and the symbol of each call in order.
 
     A call of a definition with a callee has that as its symbol, and there is no kernel of it.
-    Kernels that are `known` for their tasks are not made again.
     """
     for call in physical.calls:
         check_storage(call, physical)
@@ -336,9 +336,5 @@ def lower_kernels(
         if task.claimed is None:  # it is enough that one of its calls is relied on
             tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)
-    sink = Trace(Options()) if trace is None else trace
-    helpers = Workers() if workers is None else workers
-    found = {} if known is None else known(tasks)
-    missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
-    found |= helpers.map(make_kernel, missing, sink)
-    return {symbol: found[symbol] for symbol in tasks}, tuple(order)
+    made = make(tasks)
+    return {symbol: made[symbol] for symbol in tasks}, tuple(order)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from graphflow.lower.kernels import Known, LoweredKernel, lower_kernels
+from graphflow.lower.kernels import LoweredKernel, Maker, lower_kernels, make_here
 from graphflow.lower.memory import pack, plan_arena
 from graphflow.runtime import (
     BufferRef,
@@ -25,8 +25,6 @@ from graphflow.runtime import (
 )
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer
-from graphflow.trace import Trace
-from graphflow.workers import Workers
 
 if TYPE_CHECKING:  # see kernels.py
     from graphflow.convert import Call, PhysicalGraph
@@ -49,15 +47,9 @@ class Lowered:
     physical: PhysicalGraph
 
 
-def lower(
-    physical: PhysicalGraph,
-    target: Target,
-    trace: Trace | None = None,
-    workers: Workers | None = None,
-    known: Known | None = None,
-) -> Lowered:
-    """Kernels, memory and steps of a physical graph; `known` has kernels made before."""
-    kernels, symbols = lower_kernels(physical, target, trace, workers, known)
+def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> Lowered:
+    """Kernels, memory and steps of a physical graph; `make` makes the kernels."""
+    kernels, symbols = lower_kernels(physical, target, make)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
     touched: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Runs compiled models: one native program per model, executed by persistent native threads."""
+"""The runtime: loads native programs and runs them on persistent native threads."""
 
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads

@@ -1,14 +1,14 @@
-"""A file of named sections that is read back whole or refused.
+"""A file format of named sections in which every byte has a checksum.
 
-Comes in: a header (JSON values) and sections (bytes).  Goes out: one file:
+In: a header (JSON values) and sections (bytes).  Out: one file:
 
     preamble   magic, format version, sizes, SHA-256 of the header, CRC-32 of the preamble itself
     header     JSON, among it the name, the size and the checksums of each section
     sections   in the header's order, each from a multiple of 4096 bytes on, filled up with zeros
 
-What always holds: every byte of the file is under a checksum, the zeros between sections too; a
-file appears under its name complete or not at all; nothing of it is used before it was checked.
-The checksums are against damage.  They say nothing about who wrote the file.
+What always holds: the zeros between sections are under a checksum too; a file appears under its
+name complete or not at all; no part of it is used before it was checked.  The checksums detect
+damage.  They say nothing about who wrote the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many threads are worth starting: the processors this process may use.
+"""The default number of threads: the processors that this process may use.
 
-Looks at the affinity mask and at the processor quota of the control groups (v1 and v2) above this
-process.  The answer is at least 1.
+It is the size of the affinity mask, limited by the processor quotas of the control groups (v1 and
+v2) above this process, and at least 1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Replacing a file: a draft beside it, complete on disk, takes its name.
+"""Atomic replacement of files: a draft beside the destination is completed and takes its name.
 
-In: a path and what writes the content.  Out: the new file under that name, or the old one as it
-was.  What always holds: only a regular file or a name that nobody has is replaced; a draft is
-locked by the process that writes it, so what a killed one left behind is known by being unlocked,
-and the next one that saves under the name removes it.
+In: a path and a function that writes the content.  Out: the new file under that name, or the old
+one unchanged.  What always holds: only a regular file or an unused name is replaced.  The process
+that writes a draft holds a lock on it, so an unlocked draft was left by a killed process; the next
+save under the same name removes it.
 """
 
 from __future__ import annotations

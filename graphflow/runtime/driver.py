@@ -1,4 +1,4 @@
-"""The driver in machine code, compiled once per process, and the processor's pause measured.
+"""The native driver, compiled once per process, and the measured duration of a pause instruction.
 
 `driver()` gives the three native entry points of `driver_text`; no C compiler is involved.  Calls
 through them release the interpreter lock.  What always holds: the machine code is never unloaded,

@@ -1,8 +1,8 @@
-"""A loaded program: numpy arrays in, numpy arrays out.
+"""Running a program: numpy arrays in, numpy arrays out.
 
-Comes in: a `ProgramSpec` and a number of threads.  What always holds: inputs are checked before
-anything runs; every concurrent run has an arena of its own; a program may be run from any Python
-thread and in forked children, and with the same bits for any number of threads.
+In: a `ProgramSpec` and a number of threads.  What always holds: inputs are checked before anything
+runs; concurrent runs have separate arenas; a program may be run from any Python thread and in
+forked children, and gives the same bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.errors import GraphflowError, InvalidModel, VerifyError
-from graphflow.foreign import open_section
+from graphflow.foreign import Runs, Section, open_section
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.driver import driver
+from graphflow.runtime.driver import Driver, driver
 from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
@@ -30,7 +30,7 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.table import Arena, StepTable, step_table
+from graphflow.runtime.table import PATIENCE_NS, Arena, StepTable, step_table
 from graphflow.runtime.values import require_value
 
 _KEPT_ARENAS = 4
@@ -40,16 +40,21 @@ _MOST_THREADS = 1024
 
 
 class Program:
-    """Links the objects, fills the constant block, runs `prepare`; then `run` as often as wanted.
+    """A linked `ProgramSpec` with its constants prepared, ready for any number of runs.
 
-    `threads` defaults to the processors this process may use.  With `flush_denormals` every thread
-    treats denormals as zero while it runs kernels.  `prepared` is the constant block of a program
-    without `prepare`, which may be read-only memory; `watch` is called before each run and raises
-    where that memory cannot be relied on any more.  `alike` is a program of the same process that
-    prepares the same constants, whose block serves this one too.  `values` are inputs by name that
-    the program was made for, and other values are refused.  Raises CodegenError for unusable object
-    code, GraphflowError if the threads cannot be started or memory runs out, VerifyError for a
-    block that does not fit.
+    spec: what to run.
+    threads: how many threads a run uses; by default the processors this process may use.
+    flush_denormals: whether every thread treats denormals as zero while it runs kernels.
+    prepared: the constant block of a program without `prepare`; it may be read-only memory.
+    values: inputs by name that the program was made for; runs with other values are refused.
+    watch: called before each run; raises where `prepared` cannot be relied on any more.
+    alike: a program of this process that prepares the same constants; the two share the block.
+    opens: gives a session for a section and a number of threads.
+    native: the native code that walks the steps; by default the one of this process.
+    patience_ns: how long native code keeps signals waiting, if no step takes longer.
+
+    Raises CodegenError for unusable object code, GraphflowError if the threads cannot be started or
+    memory runs out, VerifyError for a block that does not fit.
     """
 
     def __init__(
@@ -61,6 +66,9 @@ class Program:
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
+        opens: Callable[[Section, int], Runs] = open_section,
+        native: Driver | None = None,
+        patience_ns: int = PATIENCE_NS,
     ) -> None:
         self.spec = spec
         self._values = dict(values)
@@ -69,12 +77,13 @@ class Program:
             raise GraphflowError(f"threads is {threads}, must be from 1 to {_MOST_THREADS}")
         self._flush_denormals = flush_denormals
         self._watch = watch
-        self._run = driver().run
+        self._run = (driver() if native is None else native).run
+        self._patience_ns = patience_ns
         self._code = link(spec.objects)
         # More threads than processors would take turns in a session, and onnxruntime waits for
         # ever where the system refuses it one.
         most = min(self.threads, default_threads())
-        sessions = {s.name: open_section(s.section, most) for s in spec.sections}
+        sessions = {s.name: opens(s.section, most) for s in spec.sections}
         try:
             if alike is not None:
                 self._constants = _shared(spec, alike)
@@ -143,11 +152,7 @@ class Program:
         except BaseException:
             arena.abandon()
             raise
-        if step < 0:
-            raise GraphflowError(
-                "this bound run is being executed by another thread (or was when this process was "
-                "forked); bind once per thread"
-            )
+        assert step == 0, "an arena serves one run at a time"
 
     @property
     def flush_denormals(self) -> bool:
@@ -170,7 +175,7 @@ class Program:
         if spec.prepare:
             table = self._step_table(spec.prepare, constants)
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
-            arena = Arena(spec, [table], self._flush_denormals)
+            arena = Arena(spec, [table], self._flush_denormals, self._patience_ns)
             self._walk(arena, table, arena.jobs[0])
         release(constants, spec.run_constant_bytes)
         return constants
@@ -190,7 +195,7 @@ class Program:
             return self._new_arena()
 
     def _new_arena(self) -> Arena:
-        return Arena(self.spec, self._tables, self._flush_denormals)
+        return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
 
     def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
         """What a run is given for sections alone, as it is."""
@@ -238,10 +243,11 @@ class BoundRun:
     """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
 
     Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
-    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError.
+    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError,
+    whatever the first one is executing, kernels or a section.
     """
 
-    __slots__ = ("_arena", "_buffers", "_objects", "_program", "outputs")
+    __slots__ = ("_arena", "_buffers", "_objects", "_program", "_under_way", "outputs")
 
     def __init__(
         self, program: Program, arrays: list[NDArray[Any]], inputs: Mapping[str, Any]
@@ -254,9 +260,35 @@ class BoundRun:
             self._arena.addresses[index] = address_of(copy)
         self._buffers = program._new_outputs(self._arena)
         self.outputs = named_results(program.spec, self._buffers)
+        self._under_way: list[object] = []
+        """The run that has the arena, and behind it those that are about to be refused."""
 
     def run(self) -> None:
-        """Run once more on the bound inputs; RunError if a guard does not hold."""
+        """Run once more on the bound inputs.
+
+        GraphflowError if another thread is in the middle of a run, RunError if a guard of the
+        program does not hold.
+        """
+        this = object()
+        try:
+            # No lock: a handler of a signal may raise right behind the call that takes it, and
+            # nobody would give it back.  An entry of this run's own can be removed in any case.
+            self._under_way.append(this)
+            if self._under_way[0] is not this:
+                raise GraphflowError(
+                    "this bound run is being executed by another thread (or was when this process "
+                    "was forked); bind once per thread"
+                )
+            self._execute()
+        finally:
+            self._under_way.remove(this)
+
+    @property
+    def running(self) -> bool:
+        """Whether some thread is in the middle of a run."""
+        return bool(self._under_way)
+
+    def _execute(self) -> None:
         self._program.execute(self._arena, self._objects)
         spec = self._program.spec
         require_guards(spec, self._buffers)

@@ -1,8 +1,8 @@
-"""Linking object code into the process, after checking what the linker itself would die of.
+"""Linking of object code into the process.
 
-Comes in: relocatable objects, one per kernel symbol.  Goes out: an engine that owns the machine
-code, and the kernels' addresses.  LLVM's linker ends the process when a symbol is missing and
-silently truncates absolute 32-bit addresses, so both are looked for first, in the ELF tables.
+In: relocatable objects, one for each kernel symbol.  Out: an engine that owns the machine code, and
+the addresses of the kernels.  LLVM's linker ends the process if a symbol is missing, and silently
+truncates absolute 32-bit addresses; so the ELF tables are checked for both first.
 """
 
 from __future__ import annotations

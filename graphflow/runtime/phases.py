@@ -1,7 +1,7 @@
-"""The stretches of a program: native tables, and between them what runs in onnxruntime.
+"""The phases of a run: tables of kernels, and between them sections that onnxruntime runs.
 
-In: the steps of a run.  Out: `Native` and `Foreign` stretches in order.  A foreign stretch reads
-and writes the same memory as kernels do, through arrays that are views of it.
+In: the steps of a run.  Out: `Native` and `Foreign` phases in order.  A foreign phase reads and
+writes the same memory as kernels do, through numpy arrays that are views of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The process's native thread pools: one per thread count, started when first needed.
+"""The native thread pools of the process: one for each thread count, started when first needed.
 
 A pool of N threads is N - 1 sleeping native workers; the caller is the Nth.  Concurrent runs on one
 pool take turns inside native code.  What always holds: a pool that was handed out lives as long as
-the process; a forked child, where the workers do not exist, starts with no pools and free locks.
+the process.  The workers of a pool do not exist in a forked child, so a child starts without pools
+and with free locks.
 """
 
 from __future__ import annotations

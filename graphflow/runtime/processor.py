@@ -1,8 +1,8 @@
-"""Which processors object code is made for, and whether this one is among them.
+"""The processors that object code is compiled for, and whether the host is one of them.
 
-Comes in: the processor's name and features that code was compiled with.  Goes out: a `Processor`
-that can be stored, and a refusal where the host is another one: machine code with an instruction
-that the host lacks ends the process, at the first run or at a later one.
+In: the name and the features of the processor that code was compiled for.  Out: a `Processor` that
+can be stored, and `CodegenError` if the host lacks a feature: otherwise the first instruction that
+the host does not have would end the process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What a compiled model is, as plain data: objects, two tables of steps, memory, signature.
+"""A compiled model as plain data: objects, two tables of steps, memory sizes, inputs and outputs.
 
-Comes in from the compiler (or from a saved file); `load` turns it into a `Program` that runs.
-Nothing here touches LLVM or native memory, so a spec can be built, compared and stored anywhere.
-A `ProgramSpec` that exists is consistent: every symbol has an object, every reference lies in its
-block and on its alignment, tensor names are unique, constants fit.
+In: what the compiler made, or what a saved file holds.  Out: a `ProgramSpec`, which
+`executor.Program` links and runs.  Nothing here touches LLVM or native memory, so a spec can be
+built, compared and stored anywhere.  What always holds: a `ProgramSpec` is consistent, that is,
+every symbol has an object, every reference lies inside its block and is aligned, tensor names are
+unique, and constants fit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the output buffers of a run to the arrays that the caller gets.
 
 In: a spec and one array for each of its outputs, hidden ones included, as the kernels left them.
-Out: the model's own outputs by name.  What always holds: guards are compared before anything is
+Out: the model's own outputs by name.  What always holds: guards are checked before anything is
 returned, and no element beyond a trimmed extent reaches the caller.
 """
 

@@ -1,11 +1,11 @@
-"""Prepared programs as a file, and back.
+"""Saved programs: prepared programs as one file, and back.
 
-Comes in: programs that have run `prepare`, and documents about each that mean nothing here.  Goes
-out: one file, of which the constants are mapped and not read; programs with equal constants share
-them there.  The first program's sections are called `program`, `code`, `constants`…, those of the
-next `1:program`….  What always holds: of the constants only those that `run` reads are stored, in
-the form in which it reads them, so loading computes nothing; what is loaded passed the checksums,
-the checks of `ProgramSpec` and of the linker, and is for this processor.
+In: programs that have run `prepare`, and for each some documents, which are stored unread.  Out:
+one file.  The sections of the first program are called `program`, `code`, `constants`…, those of
+the next one `1:program`…; programs with equal constants share them.  What always holds: only
+constants that `run` reads are stored, in the layout in which it reads them, so loading maps them
+and computes nothing; a loaded program has passed the checksums, the checks of `ProgramSpec` and of
+the linker, and was compiled for this processor.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The native tables that the driver walks, and the memory of one run.
+"""The native step tables that the driver executes, and the memory of one run.
 
-A `StepTable` is made once for each stretch of a program and shared by all its runs: steps, the
-pointers of their buffers as far as they are known, and where the rest belongs.  An `Arena` is what
-a single run owns: intermediate memory, staging copies of inputs, its own pointers and native jobs.
-What always holds: a table and an arena keep alive everything their addresses point to.
+A `StepTable` is made once for each native phase of a program and shared by all runs.  It holds the
+steps, the pointers of their buffers as far as they are known, and where the others are to be
+written.  An `Arena` belongs to a single run at a time: intermediate memory, staging copies of
+inputs, its own copy of the pointers, and native jobs.  What always holds: a table and an arena keep
+alive everything that their addresses point to.
 """
 
 from __future__ import annotations
@@ -96,18 +97,24 @@ class Arena:
     __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
 
     def __init__(
-        self, spec: ProgramSpec, tables: Sequence[StepTable], flush_denormals: bool
+        self,
+        spec: ProgramSpec,
+        tables: Sequence[StepTable],
+        flush_denormals: bool,
+        patience_ns: int = PATIENCE_NS,
     ) -> None:
         memory = zeroed_block(spec.arena_bytes)
         self._base, self._inputs = address_of(memory), len(spec.inputs)
         self.staging = _staging(spec)
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
-        made = [self._job(table, flush_denormals) for table in tables]
+        made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, _ in made]
         self.jobs = [ctypes.addressof(job) for job in self._jobs]
         self._keep = (memory, made, tables)
 
-    def _job(self, table: StepTable, flush_denormals: bool) -> tuple[Job, NDArray[np.int64]]:
+    def _job(
+        self, table: StepTable, flush_denormals: bool, patience_ns: int
+    ) -> tuple[Job, NDArray[np.int64]]:
         """The job of a table, and the pointers that it refers to."""
         pointers = table.pointers.copy()
         pointers[table.arena_slots] += self._base
@@ -120,7 +127,7 @@ class Arena:
             patch_count=len(table.patches),
             addresses=ctypes.addressof(self.addresses),
             control_bits=FLUSH_DENORMALS if flush_denormals else 0,
-            patience_ns=PATIENCE_NS,
+            patience_ns=patience_ns,
         )
         return job, pointers
 

@@ -1,4 +1,4 @@
-"""Values of inputs that a program was made for: compared bit by bit with what a run gives."""
+"""The values of inputs that a program was compiled for, compared bit by bit with those of a run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Whether a mapped file still holds what was checked when it was mapped.
+"""Detection of writes to a mapped file after its contents were checked.
 
 In: an open file and a check of its contents.  Out: an object that is called before each use of the
-mapping.  What always holds: a file that was written to in place is checked again before its memory
-is used, and one that became shorter is not touched at all, as that would end the process.
+mapping.  What always holds: if the file was written to in place, its contents are checked again
+before the memory is used; if it became shorter, its memory is not accessed, as that would end the
+process.
 
-A write shows in the file's time, whose steps are some milliseconds: what is written within one of
-them after the file was saved, or while a run is under way, goes unnoticed.
+Writes are detected by the file's modification time, which advances in steps of some milliseconds.
+So a write within the same step as the save, or during a run, goes unnoticed.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _reference_object(target: Target) -> tuple[PrimFunc, bytes]:
 @lru_cache(maxsize=4)
 def _write_object(target: Target) -> bytes:
     """A kernel that writes one row over and over, in as many rows as its caller wants."""
-    lanes = target.lanes()
+    lanes = target.lanes("float32")
     text = _WRITE.format(steps=ROW // target.vector_bytes, lanes=lanes, rows=MOST_ROWS)
     return compile_object(parse(text), "write", target)
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from graphflow.convert import Call, Placement
-from graphflow.cost import conversion_key, definition_key, fill_key, form_key
 from graphflow.flow import CopyToTime, FormToTime, ToTime
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
+from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, form_key
 from graphflow.layout import LOGICAL, Layout
 
 

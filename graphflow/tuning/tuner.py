@@ -14,7 +14,7 @@ cheapest plan is timed as a whole, beside those with one family of layouts (`tun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -23,12 +23,19 @@ from numpy.typing import ArrayLike
 from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.compiler import WORKER_MODULES, Model, program_of, worker_count
-from graphflow.cost import Timings, TimingTable
+from graphflow.cost import CostModel, Timings, TimingTable
 from graphflow.errors import SHAPES, InvalidModel, LayoutConflict
-from graphflow.flow import Planning, ToTime, contenders, plan_groups, regrouped, uniform_pins
+from graphflow.flow import (
+    Planning,
+    ToTime,
+    compared_families,
+    contenders,
+    plan_groups,
+    regrouped,
+    uniform_pins,
+)
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.layout import families
 from graphflow.model import Shapes
 from graphflow.options import Options, default_timings
 from graphflow.runtime import ProgramSpec, check_host, default_threads, processor_of
@@ -50,9 +57,6 @@ about as long, the one with the luckiest time would win."""
 MOST_ROUNDS = 48
 MOST_A_ROUND = 128
 """Timings of one round; the rest waits for the next, which knows more."""
-
-IMAGE_RANK = 4
-"""The rank of the tensors whose families of layouts are looked at."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,7 @@ class _Tuner:
     def run(self) -> Tuned:
         known = len(self.table.known)
         outcomes = [self._settle(self.graph)]
-        other = regrouped(
-            self.graph, self.stand.target, self.stand.threads, Timings(self.table.known)
-        )
+        other = regrouped(self.graph, self._cost)
         if other is not None:
             outcomes.append(self._settle(other))
         settled = all(outcome.settled for outcome in outcomes)
@@ -167,6 +169,11 @@ class _Tuner:
             settled=settled,
         )
 
+    @property
+    def _cost(self) -> CostModel:
+        """The cost model with what was timed so far."""
+        return CostModel(self.stand.target, self.stand.threads, Timings(self.table.known))
+
     def _settle(self, graph: OperatorGraph) -> _Outcome:
         """Rounds, until nothing is left that matters."""
         for number in range(MOST_ROUNDS):
@@ -180,31 +187,28 @@ class _Tuner:
     def _wanted(self, graph: OperatorGraph, first: bool) -> list[Subject]:
         """What has to be timed to trust the cheapest plan."""
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(LOOKS))
-        aim, threads = self.stand.target, self.stand.threads
-        best = contenders(graph, aim, threads, timings)
+        hopeful = replace(self._cost, timings=timings)
+        best = contenders(graph, hopeful)
         decisive: list[ToTime] = [*best.decisive]
         if first or not decisive:
-            decisive += self._uniform(graph, timings)
+            decisive += self._uniform(graph, hopeful)
         near = subjects(graph, best.near)
         new = {key: subject for key, subject in near.items() if key not in timings.known}
         wanted = [*(subjects(graph, decisive) | new).values()]
         return wanted[:MOST_A_ROUND]
 
-    def _uniform(self, graph: OperatorGraph, timings: Timings) -> Iterator[ToTime]:
-        aim, threads = self.stand.target, self.stand.threads
-        for family in families(IMAGE_RANK, aim.lanes()):
-            pins = uniform_pins(graph, aim, family)
+    def _uniform(self, graph: OperatorGraph, cost: CostModel) -> Iterator[ToTime]:
+        for family in compared_families(cost.target):
+            pins = uniform_pins(graph, cost.target, family)
             try:
-                yield from contenders(graph, aim, threads, timings, pins).decisive
+                yield from contenders(graph, cost, pins).decisive
             except LayoutConflict:
                 continue  # not all of them can be had together
 
     def _compare_wholes(self) -> None:
         """Time the cheapest plan beside its rivals, if that was not done."""
         self.progress("whole plans, planning")
-        plans = compared(
-            self.graph, self.stand.target, self.stand.threads, Timings(self.table.known)
-        )
+        plans = compared(self.graph, self._cost)
         if len(plans) == 1 or plans.keys() <= self.table.known.keys():
             return
         self.progress("whole plans, compiling")

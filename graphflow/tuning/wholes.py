@@ -11,12 +11,11 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from graphflow.bench import Protocol, measure
-from graphflow.cost import Timing, Timings
+from graphflow.cost import CostModel, Timing
 from graphflow.flow import Planning, cheapest, rivals, whole_keys
 from graphflow.graph import OperatorGraph
 from graphflow.runtime import Program, ProgramSpec
 from graphflow.samples import random_inputs
-from graphflow.target import Target
 from graphflow.tuning.stand import Stand
 
 PROTOCOL = Protocol(blocks=15, idle=0.0, discarded=0.01, measured=0.05)
@@ -26,11 +25,9 @@ REFERENCE = ""
 OWN = "the plan whose parts take least"
 
 
-def compared(
-    graph: OperatorGraph, target: Target, threads: int, timings: Timings
-) -> dict[str, tuple[str, Planning]]:
+def compared(graph: OperatorGraph, cost: CostModel) -> dict[str, tuple[str, Planning]]:
     """By key, what to call them and the plans to compare: the one whose parts take least first."""
-    found = cheapest(graph, target, threads, timings)
+    found = cheapest(graph, cost)
     own, others = whole_keys(found)
     plans = {own: (OWN, found)}
     for family, planned in rivals(found, graph):

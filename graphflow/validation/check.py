@@ -1,7 +1,8 @@
-"""Validating one kernel: it is run natively on made-up inputs and compared with its definition.
+"""Validation of one kernel: a native run on generated inputs is compared with the definition.
 
-In: a lowered kernel and its object code.  Out: a `Check`: what was compared, or why nothing was, or
-what differs.  What always holds: the same kernel gives the same check; seconds are not part of it.
+In: a lowered kernel and its object code.  Out: a `Check`: what was compared, why nothing was
+compared, or what differs.  What always holds: the same kernel gives the same check; times are not
+part of it.
 """
 
 from __future__ import annotations

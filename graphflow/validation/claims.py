@@ -1,8 +1,9 @@
-"""What a kernel leaves in padding that nobody told it to write.
+"""Validation of padding: what a kernel leaves in output padding that it was not told to write.
 
-In: the task of a kernel whose plan relies on the padding of its output, the logical inputs, and a
-run in which all padding of the inputs held constants.  Out: nothing, or `Differs`.  Facts that flow
-finds by evaluating the definition on constants must hold of what the kernel left there.
+In: the task of a kernel whose plan relies on facts about the padding of its output, the logical
+inputs, and the memory after a run in which the padding of all inputs was filled with constants.
+Out: nothing, or `Differs`.  What is checked: the facts that flow finds by evaluating the definition
+on these constants hold of the memory that the kernel left.
 """
 
 from __future__ import annotations

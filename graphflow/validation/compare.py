@@ -1,9 +1,9 @@
-"""Comparing what a kernel wrote with what its definition gives.
+"""Comparison of the memory that a kernel wrote with the elements that its definition gives.
 
-In: the memory of an output after two runs that began with different contents, and elements of the
-definition's result.  Out: a `Comparison`, with the first difference in words.  The two runs differ
-in three ways: what the output held, what undefined padding of the inputs held, and in which slices
-the loop was run.  Nothing that counts may depend on any of them.
+In: the memory of an output after two runs, and elements of the definition's result.  Out: a
+`Comparison`, with the first difference in words.  The two runs differ in the earlier contents of
+the output, in the contents of the inputs' undefined padding, and in the slices of the parallel
+loop; no element of the result may depend on any of them.
 """
 
 from __future__ import annotations

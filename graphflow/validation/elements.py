@@ -1,10 +1,10 @@
-"""Single elements of a definition's results, without running all of the definition.
+"""Evaluation of single elements of a definition, without running all of it.
 
-In: a definition made of stages, a memory for each input.  Out: for each buffer that it writes, the
-functions that compute one element of it.  A stage's loops over the axes of the buffer that it
-writes are replaced by the index of one element, solved for the loop variables; the rest of its body
-is run by the interpreter's own code.  What always holds: an element gets the value that running the
-whole definition gives it, or `Unsolved` is raised and says why that cannot be had.
+In: a definition made of stages, and a memory for each input.  Out: for each buffer that the
+definition writes, a function that computes one element of it.  The loops of a stage over the axes
+of its output are replaced by the index of the element, solved for the loop variables; the
+interpreter runs the rest of the body.  What always holds: an element has the value that running the
+whole definition gives it, or `Unsolved` says why it cannot be computed alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How far a correct kernel may be from its definition: error bounds, computed beside the results.
+"""Error bounds: how far the result of a correct kernel may be from that of its definition.
 
-In: a definition.  Out: the same definition with a second buffer, of float64, for each one whose
-elements may be rounded differently; it holds how far the element may be off, to first order.
+In: a definition.  Out: the same definition with a second buffer, of float64, for each buffer whose
+elements may be rounded differently.  It holds the bound of each element's error, to first order.
 
-Allowed differences are those of docs/semantics.md: sums in another order, a multiplication and an
+Differences are allowed as docs/semantics.md says: sums in another order, a multiplication and an
 addition contracted, elementary functions that are not correctly rounded.  An operation that is
 exact on the numbers at hand adds nothing to a bound, so inputs that keep sums of products exact
 leave no tolerance at all.  Where rounding decides between two values (a comparison, a step of

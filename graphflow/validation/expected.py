@@ -1,9 +1,9 @@
-"""What a kernel's definition gives, for all elements of its outputs or for a sample of them.
+"""The expected results of a kernel: its definition evaluated for all elements, or for a sample.
 
-In: a definition, arrays for its inputs, the elements that are wanted.  Out: elements by output and
-position; error bounds for some of them.  What always holds: values are the interpreter's, from the
-definition as it was before any schedule; what takes more than a budget is left out and counted, and
-`Unsolved` says why nothing can be had.
+In: a definition, arrays for its inputs, the elements that are wanted.  Out: their values by output
+and position, and error bounds for some of them.  What always holds: values come from the
+interpreter, which runs the definition as it was before scheduling.  Elements that exceed the budget
+are left out and counted; `Unsolved` is raised if no element can be computed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Numbers to try a kernel on.
+"""Generated inputs for validation.
 
 In: a definition, what its kernel may assume of inputs, a seed.  Out: a logical array for each
 input.  What always holds: the same definition and seed give the same arrays.
 
-Floats are small halves and a few larger ones; one operand of a product is scaled by a power of two,
-so that long sums of products neither saturate what follows them nor are rounded: a wrong index then
-shows in every bit.
+Floats are small multiples of one half and a few larger numbers.  One operand of a product is scaled
+by a power of two, so that long sums of products are exact and do not saturate the functions behind
+them; results are then compared to the last bit, and a wrong index shows.
 """
 
 from __future__ import annotations

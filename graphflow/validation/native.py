@@ -1,10 +1,10 @@
-"""One kernel as machine code, run between guards.
+"""Running one kernel as machine code, with guard bytes around its buffers.
 
 In: a kernel and its object code, an array for each parameter that the caller hands in.  Out: the
-memory of its outputs after a run.  What always holds: `Trespass` is raised where a run changed an
-input or anything around a buffer.
+memory of its outputs after a run.  What always holds: `Trespass` is raised if a run changed an
+input or a guard.
 
-Guards are bytes of ones: as floats they are NaN, so that reading them shows, too.
+All bits of the guards are ones.  As floats these are NaN, so reading a guard shows in the result.
 """
 
 from __future__ import annotations

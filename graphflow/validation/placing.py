@@ -1,8 +1,8 @@
-"""Where a kernel's parameters have their elements, and what lies between these.
+"""The positions of a kernel's logical elements in the boxes of its parameters.
 
-In: the task of a kernel.  Out: for each parameter a `Placed`: flat positions of the elements in its
-box, and what the kernel may assume of the other places, or must leave there.  What a conversion's
-definition says is physical already: there every place of the box is an element.
+In: the task of a kernel.  Out: for each parameter a `Placed`: the flat position of each element in
+its box, and for all other positions what the kernel may assume there, or must leave there.  The
+definition of a conversion is physical already, so there every position of the box is an element.
 """
 
 from __future__ import annotations

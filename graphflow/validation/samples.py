@@ -1,12 +1,13 @@
-"""Which elements of an output to compare, where computing all of them would take too long.
+"""Sampling: the elements of an output to compare where computing all of them would take too long.
 
-In: a lowered kernel, one of its outputs and where that lies.  Out: elements, the most telling ones
-first, so that a budget may end anywhere.  What always holds: the same kernel and seed give the same
-elements, each once.
+In: a lowered kernel, one of its outputs and the positions of its elements.  Out: elements, those
+that reveal most first, so that a budget may end the list anywhere.  What always holds: the same
+kernel and seed give the same elements, each once.
 
-Each store of the lowered kernel is looked at: its first and its last iteration and random ones, so
-that remainders of tiles and masked parts are among the elements.  Then come the corners of the
-tensor, its borders, and the two sides of each block boundary of the layout; then random elements.
+From each store of the lowered kernel come the elements of the first, the last and some random
+iterations, so that remainders of tiles and masked parts are among them.  Then come the corners of
+the tensor, its borders, and the two sides of each block boundary of the layout; then random
+elements.
 """
 
 from __future__ import annotations

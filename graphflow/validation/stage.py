@@ -1,7 +1,7 @@
-"""The stage `validate`: every distinct kernel of a program beside its definition.
+"""The stage `validate`: compares every distinct kernel of a program with its definition.
 
-In: lowered kernels and their object code.  Out: a `Validation`, or None where the options do not
-ask for one.  `VerifyError` names each kernel that differs, with the calls that run it.
+In: lowered kernels and their object code.  Out: a `Validation`, or None if the options do not ask
+for one.  `VerifyError` names each kernel that differs, with the calls that run it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compute definitions: PrimFuncs from logical shapes and attributes, without layout or machine."""
+"""Compute definitions: PrimFuncs from logical shapes and attributes, without a layout or target."""
 
 from graphflow.kernels.definitions.columns import col2im
 from graphflow.kernels.definitions.compaction import (

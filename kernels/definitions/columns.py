@@ -1,4 +1,4 @@
-"""Col2Im: columns of blocks are added up to an image.
+"""Col2Im: adds up the columns of overlapping blocks to an image.
 
 In: shapes and ONNX's window attributes.  Out: a PrimFunc of one reduction stage.
 """

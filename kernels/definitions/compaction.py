@@ -1,17 +1,20 @@
-"""Kernels that keep some of a tensor's elements, and as many as data says.
+"""Compaction: kernels that keep some elements of a tensor, whose number depends on data.
 
-In: logical shapes.  Out: a PrimFunc whose output has room for all elements; those that are kept
-stand at its beginning, zeros behind them.  How many there are is another kernel's sum.
+In: logical shapes.  Out: a PrimFunc whose output has room for all elements; the kept elements stand
+at its beginning, zeros behind them.  A kernel of its own (`count_of`) counts them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions.indexing import matched
 from graphflow.kernels.definitions.ranking import stands_before
 from graphflow.kernels.definitions.stages import (
+    Loop,
     Shape,
-    elementwise_stage,
+    cleared,
     indices_of,
     kernel,
     literal,
@@ -38,9 +41,20 @@ from graphflow.tir import (
     Reduce,
     ReduceOp,
     Select,
-    Stmt,
     Store,
 )
+
+
+def compacted(loops: Sequence[Loop], test: Expr, place: Var, room: int, stores: Body) -> Body:
+    """`stores` at each point of `loops` where `test` holds, in order, with `place` 0, 1, 2, ….
+
+    There are `room` places; points behind the last one are dropped.
+    """
+    count, at = Buffer("count", (1,), "int64"), (const(0),)
+    appended = matched(place, room, Load(count, at), stores)
+    counted = Reduce(ReduceOp.ADD, count, at, literal(1, "int64"))
+    start = Store(count, at, literal(0, "int64"))
+    return (Allocate(count), start, *nest(loops, (If(test, (appended, counted)),)))
 
 
 def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float32") -> PrimFunc:
@@ -52,7 +66,6 @@ def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float3
     room = min(conditions, x_shape[axis])
     x, keep = Buffer("x", x_shape, dtype), Buffer("keep", (conditions,), "bool")
     y = Buffer("y", (*x_shape[:axis], room, *x_shape[axis + 1 :]), dtype)
-    count, at = Buffer("count", (1,), "int64"), (const(0),)
     ((i, _),) = along = loops_over("i", (room,))
     others = loops_over("b", (*x_shape[:axis], *x_shape[axis + 1 :]))
     place = Var("place")
@@ -62,34 +75,18 @@ def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float3
         return (*around[:axis], index, *around[axis:])
 
     store = Store(y, element(place), Load(x, element(i)))
-    moved = matched(place, room, Load(count, at), nest(others, (store,)))
-    body = (
-        Allocate(count),
-        Store(count, at, literal(0, "int64")),
-        *nest(
-            along,
-            (
-                If(
-                    Load(keep, (i,)),
-                    (moved, _counted(count)),
-                ),
-            ),
-        ),
-    )
-    return kernel("kept_slices", (x, keep), (y,), (_cleared(y), Block("kept_slices", body)))
+    body = compacted(along, Load(keep, (i,)), place, room, nest(others, (store,)))
+    return kernel("kept_slices", (x, keep), (y,), (cleared(y), Block("kept_slices", body)))
 
 
 def non_zero(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
     """`y[k, p]` is the index on axis k of the p-th element that is not zero, in row-major order."""
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", (len(x_shape), x.size), "int64")
-    count, at, place = Buffer("count", (1,), "int64"), (const(0),), Var("place")
-    loops = loops_over("i", x_shape)
+    loops, place = loops_over("i", x_shape), Var("place")
     stores = tuple(Store(y, (const(k), place), IndexValue(var)) for k, (var, _) in enumerate(loops))
-    moved = matched(place, x.size, Load(count, at), stores)
-    test = If(is_not_zero(Load(x, indices_of(loops))), (moved, _counted(count)))
-    body = (Allocate(count), Store(count, at, literal(0, "int64")), *nest(loops, (test,)))
-    return kernel("non_zero", (x,), (y,), (_cleared(y), Block("non_zero", body)))
+    body = compacted(loops, is_not_zero(Load(x, indices_of(loops))), place, x.size, stores)
+    return kernel("non_zero", (x,), (y,), (cleared(y), Block("non_zero", body)))
 
 
 def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> PrimFunc:
@@ -175,7 +172,7 @@ def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
     store = Store(y, (row, *indices_of(inner)), Load(x, (i, *indices_of(inner))))
     body = _where_first(first, places, i, row, shape[0], nest(inner, (store,)))
     stage = Block("unique_rows", nest(loops, body))
-    return kernel("unique_rows", (x, first, places), (y,), (_cleared(y), stage))
+    return kernel("unique_rows", (x, first, places), (y,), (cleared(y), stage))
 
 
 def unique_indices(count: int) -> PrimFunc:
@@ -186,7 +183,7 @@ def unique_indices(count: int) -> PrimFunc:
     row = Var("row")
     body = _where_first(first, places, i, row, count, (Store(y, (row,), IndexValue(i)),))
     stage = Block("unique_indices", nest(loops, body))
-    return kernel("unique_indices", (first, places), (y,), (_cleared(y), stage))
+    return kernel("unique_indices", (first, places), (y,), (cleared(y), stage))
 
 
 def unique_counts(count: int) -> PrimFunc:
@@ -196,7 +193,7 @@ def unique_counts(count: int) -> PrimFunc:
     row = Var("row")
     update = Reduce(ReduceOp.ADD, y, (row,), literal(1, "int64"))
     body = nest(loops, (matched(row, count, Load(places, (i,)), (update,)),))
-    return kernel("unique_counts", (places,), (y,), (_cleared(y), Block("unique_counts", body)))
+    return kernel("unique_counts", (places,), (y,), (cleared(y), Block("unique_counts", body)))
 
 
 def unique_extent(count: int) -> PrimFunc:
@@ -220,11 +217,3 @@ def _where_first(first: Buffer, places: Buffer, i: Var, row: Var, extent: int, b
     """`body` with `row` at the place of row i, if that is the first of its kind."""
     is_first = Comparison("eq", Load(first, (i,)), IndexValue(i))
     return (If(is_first, (matched(row, extent, Load(places, (i,)), body),)),)
-
-
-def _counted(count: Buffer) -> Stmt:
-    return Reduce(ReduceOp.ADD, count, (const(0),), literal(1, "int64"))
-
-
-def _cleared(y: Buffer) -> Block:
-    return elementwise_stage("cleared", y, loops_over("z", y.shape), literal(0, y.dtype))

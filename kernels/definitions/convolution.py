@@ -1,8 +1,8 @@
-"""Convolution over any number of spatial axes, with groups, strides, dilations and padding; and
-the transposed one.
+"""Convolution and transposed convolution over any number of spatial axes, with groups, strides,
+dilations and padding.
 
-In: logical shapes and attributes.  Out: one PrimFunc with parameters x, w, optionally b, and y.
-Taps that fall into the padding are skipped by a predicate; nothing outside `x` is ever read.
+In: logical shapes and attributes.  Out: one PrimFunc with parameters x, w, optionally b, and y.  A
+predicate skips the taps that fall into the padding, so nothing outside of `x` is read.
 """
 
 from __future__ import annotations

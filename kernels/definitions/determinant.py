@@ -1,7 +1,8 @@
-"""The determinant of square matrices, by elimination with the largest pivot of each column.
+"""Determinants of square matrices, by Gaussian elimination with partial pivoting.
 
 In: a shape whose last two extents are equal.  Out: a PrimFunc with a serial loop over the columns.
-Which row a pivot is in is data: rows are exchanged by selects, as an index cannot be loaded.
+Which row holds the pivot depends on data, and an index cannot be loaded from memory, so rows are
+exchanged by selects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Einstein sums: products of elements that share labels, summed over labels that the result lacks.
 
-In: for each operand its shape and one label an axis, and the labels of the result.  Out: a PrimFunc
-of one stage, a reduction where some label is summed over.
+In: for each operand its shape and one label for each axis, and the labels of the result.  Out: a
+PrimFunc of one stage, which is a reduction if some label is summed over.
 """
 
 from __future__ import annotations

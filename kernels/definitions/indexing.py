@@ -1,20 +1,23 @@
-"""Kernels whose indices are data: gather, scatter, one-hot, and what puts elements elsewhere.
+"""Kernels whose indices are data: gathers, scatters, one-hot, ReverseSequence.
 
 In: logical shapes and attributes.  Out: a PrimFunc that indexes through matched loops
-(`graphflow.tir.matched`): a loop over all positions of an axis, of which data takes one.  An index
-outside of the axis takes none: a gather leaves zero there, and a scatter drops the update.
-Negative indices count from the end of the axis.
+(`graphflow.tir.matched`): a loop runs over all positions of an axis, and its body is executed for
+the one position that equals the index.  For an index outside of the axis no iteration matches: a
+gather writes zero, and a scatter drops the update.  Negative indices count from the end of the
+axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
+    cleared,
     elementwise_stage,
     indices_of,
     kernel,
@@ -43,6 +46,8 @@ from graphflow.tir import (
     Stmt,
     Store,
 )
+
+Indices: TypeAlias = tuple[IndexExpr, ...]
 
 REDUCTIONS = {
     "none": None,
@@ -90,20 +95,11 @@ def gather_at(
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
     y = Buffer("y", (*x_shape[:axis], *indices_shape, *x_shape[axis + 1 :]), dtype)
     before, within = loops_over("a", x_shape[:axis]), loops_over("k", indices_shape)
-    row = Var("row")
+    row = (Var("row"), x_shape[axis])
     position = from_front(Load(indices, indices_of(within)), x_shape[axis])
     outer = (*indices_of(before), *indices_of(within))
-    empty, copied = (loops_over(prefix, x_shape[axis + 1 :]) for prefix in ("z", "b"))
-    value = Load(x, (*indices_of(before), row, *indices_of(copied)))
-    body = (
-        *nest(empty, (Store(y, (*outer, *indices_of(empty)), literal(0, dtype)),)),
-        matched(
-            row,
-            x_shape[axis],
-            position,
-            nest(copied, (Store(y, (*outer, *indices_of(copied)), value),)),
-        ),
-    )
+    source = (*indices_of(before), row[0])
+    body = _gathered(y, outer, x, source, x_shape[axis + 1 :], (row,), (position,))
     return kernel("gather", (x, indices), (y,), (Block("gather", nest((*before, *within), body)),))
 
 
@@ -119,18 +115,11 @@ def gather_elements(
     _check_elements(x_shape, indices_shape, axis)
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
     y = Buffer("y", indices_shape, dtype)
-    loops, row = loops_over("i", indices_shape), Var("row")
+    loops, row = loops_over("i", indices_shape), (Var("row"), x_shape[axis])
     at = indices_of(loops)
-    source = (*at[:axis], row, *at[axis + 1 :])
-    body = (
-        Store(y, at, literal(0, dtype)),
-        matched(
-            row,
-            x_shape[axis],
-            from_front(Load(indices, at), x_shape[axis]),
-            (Store(y, at, Load(x, source)),),
-        ),
-    )
+    position = from_front(Load(indices, at), x_shape[axis])
+    source = (*at[:axis], row[0], *at[axis + 1 :])
+    body = _gathered(y, at, x, source, (), (row,), (position,))
     stage = Block("gather_elements", nest(loops, body))
     return kernel("gather_elements", (x, indices), (y,), (stage,))
 
@@ -154,13 +143,8 @@ def gather_nd(
     outer = loops_over("k", indices_shape[:-1])
     at = indices_of(outer)
     rows = loops_over("row", x_shape[batch : batch + taken])
-    empty, copied = (loops_over(prefix, rest) for prefix in ("z", "b"))
-    source = (*at[:batch], *indices_of(rows), *indices_of(copied))
-    store = Store(y, (*at, *indices_of(copied)), Load(x, source))
-    body = (
-        *nest(empty, (Store(y, (*at, *indices_of(empty)), literal(0, dtype)),)),
-        *matched_nest(rows, _positions(indices, at, rows), nest(copied, (store,))),
-    )
+    source = (*at[:batch], *indices_of(rows))
+    body = _gathered(y, at, x, source, rest, rows, _positions(indices, at, rows))
     return kernel("gather_nd", (x, indices), (y,), (Block("gather_nd", nest(outer, body)),))
 
 
@@ -230,21 +214,14 @@ def reverse_sequence(
         )
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
     lengths = Buffer("lengths", (x_shape[batch_axis],), index_dtype)
-    outer, row = loops_over("i", x_shape[:2]), Var("row")
-    empty, copied = (loops_over(prefix, x_shape[2:]) for prefix in ("z", "b"))
+    outer, row = loops_over("i", x_shape[:2]), (Var("row"), x_shape[time_axis])
     at = indices_of(outer)
     step = IndexValue(at[time_axis])
     length = as_int64(Load(lengths, (at[batch_axis],)))
     mirrored = subtract(subtract(length, 1), step)
     position = Select(Comparison("lt", step, length), mirrored, step)
-    source = [row, row]
-    source[batch_axis] = at[batch_axis]  # type: ignore[call-overload]
-    value = Load(x, (*source, *indices_of(copied)))
-    store = Store(y, (*at, *indices_of(copied)), value)
-    body = (
-        *nest(empty, (Store(y, (*at, *indices_of(empty)), literal(0, dtype)),)),
-        matched(row, x_shape[time_axis], position, nest(copied, (store,))),
-    )
+    source = tuple(row[0] if axis == time_axis else at[axis] for axis in range(2))
+    body = _gathered(y, at, x, source, x_shape[2:], (row,), (position,))
     return kernel(
         "reverse_sequence", (x, lengths), (y,), (Block("reverse_sequence", nest(outer, body)),)
     )
@@ -254,12 +231,11 @@ def put(x_shape: Shape, size: int, dtype: str = "float32", index_dtype: str = "i
     """`y[indices[i…]] = x[i…]` in a vector of `size` elements that is zero elsewhere."""
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", x_shape, index_dtype)
     y = Buffer("y", (size,), dtype)
-    loops, empty, place = loops_over("i", x_shape), loops_over("z", (size,)), Var("place")
+    loops, place = loops_over("i", x_shape), Var("place")
     at = indices_of(loops)
     store = Store(y, (place,), Load(x, at))
     placed = nest(loops, (matched(place, size, as_int64(Load(indices, at)), (store,)),))
-    cleared = elementwise_stage("cleared", y, empty, literal(0, dtype))
-    return kernel("put", (x, indices), (y,), (cleared, Block("put", placed)))
+    return kernel("put", (x, indices), (y,), (cleared(y), Block("put", placed)))
 
 
 def write_slices(
@@ -318,6 +294,25 @@ def one_hot(
     return kernel("one_hot", (indices, values), (y,), (stage,))
 
 
+def _gathered(
+    y: Buffer,
+    at: Indices,
+    x: Buffer,
+    source: Indices,
+    rest: Shape,
+    rows: Sequence[Loop],
+    values: Sequence[Expr],
+) -> Body:
+    """`y[at, b…] = x[source, b…]`, b over the extents `rest`; 0 where a row is out of range.
+
+    The variables of `rows` occur in `source` and are bound to `values`.
+    """
+    empty, copied = (loops_over(prefix, rest) for prefix in ("z", "b"))
+    clear = Store(y, (*at, *indices_of(empty)), literal(0, y.dtype))
+    copy = Store(y, (*at, *indices_of(copied)), Load(x, (*source, *indices_of(copied))))
+    return (*nest(empty, (clear,)), *matched_nest(rows, values, nest(copied, (copy,))))
+
+
 def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
     fits = len(x_shape) == len(indices_shape) and all(
         k == axis or m <= n for k, (n, m) in enumerate(zip(x_shape, indices_shape, strict=False))
@@ -344,14 +339,14 @@ def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
     return taken
 
 
-def _positions(indices: Buffer, at: tuple[IndexExpr, ...], rows: Sequence[Loop]) -> list[Expr]:
+def _positions(indices: Buffer, at: Indices, rows: Sequence[Loop]) -> list[Expr]:
     """The index tuple at `at`, each of its numbers counted from the front of its axis."""
     return [
         from_front(Load(indices, (*at, const(k))), extent) for k, (_, extent) in enumerate(rows)
     ]
 
 
-def _update(reduction: str, y: Buffer, target: tuple[IndexExpr, ...], value: Expr) -> Stmt:
+def _update(reduction: str, y: Buffer, target: Indices, value: Expr) -> Stmt:
     if reduction not in REDUCTIONS:
         known = ", ".join(REDUCTIONS)
         raise UnsupportedOp(f"a scatter with reduction {reduction} is not built; {known} are")

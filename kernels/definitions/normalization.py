@@ -1,7 +1,8 @@
-"""Normalizations that take their statistics from the input itself.
+"""Normalizations by statistics of the input itself.
 
-In: logical shapes and attributes.  Out: a PrimFunc in stages.  The variance is that of the
-differences from the mean (two passes), and counts are logical: neither can see padding as data.
+In: logical shapes and attributes.  Out: a PrimFunc in stages.  The variance is computed in two
+passes, from the differences to the mean, and sums are divided by logical counts, so padding is
+never counted as data.
 """
 
 from __future__ import annotations

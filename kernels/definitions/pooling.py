@@ -1,7 +1,8 @@
-"""Pooling: the largest, the mean or a norm of a window, or of all spatial positions.
+"""Pooling: the maximum, the mean or a norm of each window, or of all spatial positions.
 
 In: logical shapes and attributes.  Out: a PrimFunc with parameters x and y.  Padding never takes
-part: maximum starts from the neutral element, averages divide by a count made from indices.
+part: a maximum starts from its neutral element, and a mean divides by a count that is computed from
+the indices of the window.
 """
 
 from __future__ import annotations

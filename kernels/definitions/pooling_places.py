@@ -1,8 +1,9 @@
-"""Max pooling that says where the largest elements are.
+"""Max pooling with the positions of the maxima, the second output of ONNX's MaxPool.
 
-In: logical shapes and attributes of a window.  Out: a PrimFunc that gives for each window its
-largest element or the place of that in the whole tensor.  As in onnxruntime the first of equal
-elements counts, and a NaN only at the first place of the window, where nothing then exceeds it.
+In: logical shapes and attributes of a window.  Out: a PrimFunc that gives for each window the
+maximum, or its position in the whole tensor.  As in onnxruntime the first of equal elements wins.
+A NaN is the maximum only at the first position of a window, because elements are compared by `>`
+and none is greater than it; at later positions it is passed over.
 """
 
 from __future__ import annotations

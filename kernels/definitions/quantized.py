@@ -1,8 +1,8 @@
 """Quantization: floats as integers (or floats of 8 and fewer bits) with a scale and a zero point.
 
-In: logical shapes and dtypes.  Out: a PrimFunc of one elementwise stage.  A scale and a zero point
-are parameters: one number for the tensor, one for each index along an axis, or one for each block
-of so many indices along it.  Quotients are rounded half to even, integers saturate.
+In: logical shapes and dtypes.  Out: a PrimFunc of one elementwise stage.  Scale and zero point are
+parameters: one number for the tensor, one for each index of an axis, or one for each block of a
+given number of indices of the axis.  Quotients are rounded half to even; integers saturate.
 """
 
 from __future__ import annotations

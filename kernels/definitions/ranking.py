@@ -1,9 +1,10 @@
-"""The largest or smallest elements of an axis, in order.
+"""TopK: the indices of the largest or smallest elements of an axis, in order.
 
-In: a logical shape, an axis, how many elements.  Out: a PrimFunc that gives their indices.  The
-order is total: by value, of equal elements the lower index first, and a NaN is larger than every
-number (as numpy sorts).  Either the best elements so far are kept in order in one pass, or all
-elements are ranked by counting those before them, which runs in lanes and threads.
+In: a logical shape, an axis, the number of elements.  Out: a PrimFunc that gives their indices.
+The order is total: by value, of equal elements the lower index first, and a NaN is larger than
+every number (as numpy sorts).  There are two algorithms: insertion into a sorted list of the best
+elements in one pass, or the rank of every element by counting those before it, which vectorizes and
+runs in parallel.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from graphflow.kernels.definitions.indexing import as_int64, matched
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
-    elementwise_stage,
+    cleared,
     indices_of,
     kernel,
     literal,
@@ -154,12 +155,11 @@ def at_ranks(x_shape: Shape, axis: int, count: int) -> PrimFunc:
     """`y[…, r, …]` is the index on `axis` of the element whose rank `x` is r, for r < `count`."""
     axis, y_shape = _checked(x_shape, axis, count)
     x, y = Buffer("x", x_shape, "int32"), Buffer("y", y_shape, "int64")
-    loops, empty, rank = loops_over("i", x_shape), loops_over("z", y_shape), Var("rank")
+    loops, rank = loops_over("i", x_shape), Var("rank")
     at = indices_of(loops)
     store = Store(y, (*at[:axis], rank, *at[axis + 1 :]), IndexValue(at[axis]))
     placed = nest(loops, (matched(rank, count, as_int64(Load(x, at)), (store,)),))
-    cleared = elementwise_stage("cleared", y, empty, literal(0, "int64"))
-    return kernel("at_ranks", (x,), (y,), (cleared, Block("at_ranks", placed)))
+    return kernel("at_ranks", (x,), (y,), (cleared(y), Block("at_ranks", placed)))
 
 
 def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:

@@ -1,11 +1,11 @@
-"""Recurrent layers in one direction: one kernel with a serial loop over the steps.
+"""One direction of a recurrent layer: one kernel with a serial loop over the time steps.
 
-In: the extents, and what the operator's attributes say.  Out: a PrimFunc whose parameters are what
-each step takes from its input (`gates`, a product made beforehand for all steps at once), the
-recurrent weights in panels, the states at the start, and whatever else is asked for.  A panel holds
-the weights of `LANES` units, those of all gates side by side, so that the innermost loops run along
-the units and the sums of a panel fit in registers.  Panels may reach past the last unit; what they
-compute there is never stored.
+In: the extents, and what the operator's attributes say.  Out: a PrimFunc.  Its parameters are the
+contribution of the input to each step (`gates`, a matrix product made beforehand for all steps at
+once), the recurrent weights in panels, the initial states, and the optional inputs that are given.
+A panel holds the weights of `LANES` units, those of all gates side by side, so that the innermost
+loops run over units and the sums of a panel fit in registers.  The last panel may reach past the
+last unit; what is computed there is never stored.
 """
 
 from __future__ import annotations

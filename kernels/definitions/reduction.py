@@ -1,7 +1,7 @@
-"""Reductions over axes, softmax, and where the extreme element of an axis is.
+"""Reductions over axes, softmax, and the index of the maximum or minimum (ArgMax, ArgMin).
 
-In: a logical shape, axes, a kind.  Out: a PrimFunc with parameters x and y.  What is done to a
-reduced element, such as dividing by a count, is a stage of its own; the count is the logical one.
+In: a logical shape, axes, a kind.  Out: a PrimFunc with parameters x and y.  What follows a
+reduction, such as the division of a mean, is a stage of its own and uses the logical count.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from graphflow.tir import (
     PrimFunc,
     ReduceOp,
     Select,
+    Stmt,
     Unary,
 )
 
@@ -121,34 +122,18 @@ def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> 
     _check_float("log_sum_exp", dtype)
     reduced = normalized_axes(axes, len(x_shape))
     y_shape = without_axes(x_shape, reduced, True)
-    inner = without_axes(x_shape, reduced, False)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype)
-    largest, make_largest = intermediate("largest", inner, dtype)
-    powers, make_powers = intermediate("powers", x_shape, dtype)
-    total, make_total = intermediate("total", inner, dtype)
-    up, out = loops_over("e", x_shape), loops_over("d", y_shape)
 
-    def shift(loops: tuple[Loop, ...]) -> Expr:
-        found = Load(largest, kept(loops, reduced))
-        finite = compared("lt", Unary("abs", found), float("inf"))
-        return Select(finite, found, literal(0, dtype))
+    def finite(largest: Expr) -> Expr:
+        is_finite = compared("lt", Unary("abs", largest), float("inf"))
+        return Select(is_finite, largest, literal(0, dtype))
 
-    shifted = subtract(Load(x, indices_of(up)), shift(up))
-    value = Binary("add", Unary("log", Load(total, kept(out, reduced))), shift(out))
-    return kernel(
-        "log_sum_exp",
-        (x,),
-        (y,),
-        (
-            make_largest,
-            axes_stage("lse_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
-            make_powers,
-            elementwise_stage("lse_exp", powers, up, Unary("exp", shifted)),
-            make_total,
-            axes_stage("lse_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
-            elementwise_stage("lse_log", y, out, value),
-        ),
-    )
+    sums = _sums_of_powers("lse", x, reduced, finite)
+    out = loops_over("d", y_shape)
+    shift = finite(Load(sums.largest, kept(out, reduced)))
+    value = Binary("add", Unary("log", Load(sums.total, kept(out, reduced))), shift)
+    stage = elementwise_stage("lse_log", y, out, value)
+    return kernel("log_sum_exp", (x,), (y,), (*sums.stages, stage))
 
 
 def arg_reduce(
@@ -173,14 +158,20 @@ def arg_reduce(
     loops, along = loops_over("j", y_shape), loops_over("s", (x_shape[reduced[0]],))
     where = _joined_indices(len(x_shape), reduced, True, loops, along)
     element = Load(x, where)
-    is_best: Expr = Comparison("eq", element, Load(best, kept(loops, reduced)))
-    if dtype in FLOATS:
-        is_best = Binary("or", is_best, Comparison("ne", element, element))
+    is_best = _is_extreme(element, Load(best, kept(loops, reduced)))
     op = ReduceOp.MAX if last else ReduceOp.MIN
     place = Select(is_best, IndexValue(along[0][0]), neutral(op, "int64"))
     extreme = axes_stage(f"arg{kind}_best", REDUCTIONS[kind].op, x, best, reduced, False, "i", "r")
     stage = reduction_stage(f"arg{kind}", op, y, loops, indices_of(loops), along, place)
     return kernel(f"arg{kind}", (x,), (y,), (make_best, extreme, stage))
+
+
+def _is_extreme(element: Expr, extreme: Expr) -> Expr:
+    """Whether an element is the extreme one, or a NaN, which counts as more extreme."""
+    equal = Comparison("eq", element, extreme)
+    if element.dtype not in FLOATS:
+        return equal
+    return Binary("or", equal, Comparison("ne", element, element))
 
 
 def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
@@ -197,9 +188,7 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
     first, make_first = intermediate("first", inner, "int64")
     loops, along = loops_over("j", inner), loops_over("s", extents)
     element = Load(x, _joined_indices(len(x_shape), reduced, False, loops, along))
-    is_largest: Expr = Comparison("eq", element, Load(largest, indices_of(loops)))
-    if dtype in FLOATS:
-        is_largest = Binary("or", is_largest, Comparison("ne", element, element))
+    is_largest = _is_extreme(element, Load(largest, indices_of(loops)))
     position = IndexValue(linearize(indices_of(along), extents))
     place = Select(is_largest, position, neutral(ReduceOp.MIN, "int64"))
     out = loops_over("d", x_shape)
@@ -229,28 +218,46 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
     """
     _check_float("softmax", dtype)
     reduced = normalized_axes(axes, len(x_shape))
-    inner = without_axes(x_shape, reduced, False)
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
-    largest, make_largest = intermediate("largest", inner, dtype)
-    powers, make_powers = intermediate("powers", x_shape, dtype)
-    total, make_total = intermediate("total", inner, dtype)
-    up, out = loops_over("e", x_shape), loops_over("d", x_shape)
-    shifted = Binary("sub", Load(x, indices_of(up)), Load(largest, kept(up, reduced)))
-    share = Binary("div", Load(powers, indices_of(out)), Load(total, kept(out, reduced)))
-    return kernel(
-        "softmax",
-        (x,),
-        (y,),
-        (
-            make_largest,
-            axes_stage("softmax_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
-            make_powers,
-            elementwise_stage("softmax_exp", powers, up, Unary("exp", shifted)),
-            make_total,
-            axes_stage("softmax_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
-            elementwise_stage("softmax_divide", y, out, share),
-        ),
+    sums = _sums_of_powers("softmax", x, reduced, lambda largest: largest)
+    out = loops_over("d", x_shape)
+    share = Binary("div", Load(sums.powers, indices_of(out)), Load(sums.total, kept(out, reduced)))
+    stage = elementwise_stage("softmax_divide", y, out, share)
+    return kernel("softmax", (x,), (y,), (*sums.stages, stage))
+
+
+@dataclass(frozen=True, slots=True)
+class _SumsOfPowers:
+    """`powers = exp(x − shift(largest))` and their `total` over axes, with the stages for them."""
+
+    largest: Buffer
+    powers: Buffer
+    total: Buffer
+    stages: tuple[Stmt, ...]
+
+
+def _sums_of_powers(
+    prefix: str, x: Buffer, reduced: tuple[int, ...], shift: Callable[[Expr], Expr]
+) -> _SumsOfPowers:
+    """The sums over the axes `reduced`, whose stages' names begin with `prefix`.
+
+    The largest element is subtracted, after `shift`, so that no power overflows.
+    """
+    inner = without_axes(x.shape, reduced, False)
+    largest, make_largest = intermediate("largest", inner, x.dtype)
+    powers, make_powers = intermediate("powers", x.shape, x.dtype)
+    total, make_total = intermediate("total", inner, x.dtype)
+    loops = loops_over("e", x.shape)
+    shifted = subtract(Load(x, indices_of(loops)), shift(Load(largest, kept(loops, reduced))))
+    stages = (
+        make_largest,
+        axes_stage(f"{prefix}_max", ReduceOp.MAX, x, largest, reduced, False, "i", "r"),
+        make_powers,
+        elementwise_stage(f"{prefix}_exp", powers, loops, Unary("exp", shifted)),
+        make_total,
+        axes_stage(f"{prefix}_sum", ReduceOp.ADD, powers, total, reduced, False, "j", "s"),
     )
+    return _SumsOfPowers(largest, powers, total, stages)
 
 
 def log_softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:

@@ -1,9 +1,9 @@
-"""Resizing: each output element is the nearest input element, or a mean of its neighbours.
+"""Resizing: each output element is the nearest input element, or a weighted mean of neighbours.
 
-In: logical shapes and, for each axis, where an output index lies in the input as an exact fraction.
+In: logical shapes and, for each axis, the input coordinate of an output index as an exact fraction.
 Out: a PrimFunc of one stage.  Coordinates are `(slope·i + offset) / unit` in integers, so the
-elements taken are quasi-affine in the loop variables.  Weights are computed from indices, or lie in
-a table where their number depends on the scale.
+indices that are read are quasi-affine in the loop variables.  Weights are computed from the
+indices; where the number of weights depends on the scale they are read from a table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Kernels that read a tensor at places that are computed as floats.
+"""Kernels that read a tensor at positions computed as floats.
 
-In: logical shapes and attributes.  Out: a PrimFunc.  A place is rounded or floored, cast to int64
-and looked up by matched loops, so that one outside of the tensor reads nothing, whatever the cast
-of a NaN or of an infinity gives; such a place adds zero.
+In: logical shapes and attributes.  Out: a PrimFunc.  A position is rounded or floored, cast to
+int64 and matched against the loop variable of the axis (`graphflow.tir.matched`).  A position
+outside of the tensor matches nothing and contributes zero, whatever the cast made of a NaN or an
+infinity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Cumulative sums and products, and triangles: kernels whose value depends on its place.
+"""Cumulative sums and products, and triangles (Trilu).
 
-In: logical shapes and attributes.  Out: a PrimFunc.  A scan computes each element from the one
-before, so its loop along the axis is serial; all other loops are independent.
+In: logical shapes and attributes.  Out: a PrimFunc.  A cumulative sum computes each element from
+the one before, so its loop over the axis is serial; the iterations of all other loops are
+independent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Reading through kernels that only move: a tensor's channels as channels of several others.
+"""Bypassing a concatenation: a kernel reads the concatenated tensors instead of the result.
 
-In: a kernel, one of its operands, and the `Segment`s that the operand's channels (axis 1) are.
-Out: the kernel that reads the other tensors instead.  A reduction over the channels becomes one
-reduction for each segment, with weights of its own; a copy becomes one store for each segment.
+In: a kernel, one of its operands, and the `Segment`s that make up the channels (axis 1) of that
+operand.  Out: the kernel with the other tensors as operands.  A reduction over the channels becomes
+one reduction for each segment, with its part of the weights; a copy becomes one store for each
+segment.
 """
 
 from __future__ import annotations

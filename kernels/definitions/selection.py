@@ -1,8 +1,8 @@
-"""Kernels that move a part of a tensor, or its elements to several places.
+"""Kernels that move a part of a tensor, or move its elements to several positions.
 
-In: logical shapes and attributes that are numbers.  Out: a PrimFunc whose stages store bare loads;
-only constant padding stores a select.  Indices are quasi-affine, so which elements move where is
-known before anything runs.
+In: logical shapes and attributes that are known numbers.  Out: a PrimFunc whose stages store plain
+loads; only padding with a constant stores a select.  Indices are quasi-affine in the loop
+variables, so which element moves where is known at compile time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Signals: overlapping frames, and a Fourier transform as the matrix of a product.
+"""Signals: overlapping frames, and the matrix of a discrete Fourier transform.
 
-In: shapes, lengths, steps.  Out: a PrimFunc that only moves elements, or an array of factors.
+In: shapes, lengths, steps.  Out: a PrimFunc that only moves elements, or the factors of the
+transform as an array.
 """
 
 from __future__ import annotations

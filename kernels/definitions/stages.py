@@ -1,9 +1,9 @@
-"""The one shape that every compute definition has: a sequence of named stages.
+"""Building blocks of compute definitions, which are all sequences of named stages.
 
 In: buffers, loop variables, scalar expressions.  Out: `Block`s.  A stage is one loop nest over the
-axes of the buffer it writes, in axis order; a reduction stage stores its initial value inside those
-loops and then runs the reduction loops.  Loop variables and block names must be chosen unique by
-the caller.  Nothing here knows an operator, a layout or a machine.
+axes of the buffer that it writes, in axis order; a reduction stage stores its initial value inside
+those loops and then runs the reduction loops.  The caller chooses unique names for loop variables
+and blocks.  Nothing here knows an operator, a layout or a target.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def nest(loops: Sequence[Loop], body: Body) -> Body:
 def elementwise_stage(name: str, out: Buffer, loops: Sequence[Loop], value: Expr) -> Block:
     """`for loops: out[loops] = value`; the loops are the axes of `out`."""
     return store_stage(name, out, loops, indices_of(loops), value)
+
+
+def cleared(out: Buffer) -> Block:
+    """A stage that fills `out` with zeros, for stages behind it that write some elements only."""
+    return elementwise_stage("cleared", out, loops_over("z", out.shape), literal(0, out.dtype))
 
 
 def store_stage(

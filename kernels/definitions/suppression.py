@@ -1,7 +1,7 @@
-"""Non-maximum suppression: boxes picked by score, those that overlap a picked one left out.
+"""Non-maximum suppression: picks boxes by score, and drops those that overlap a picked one.
 
-In: how many batches, classes and boxes, and how many may be picked of each class.  Out: a PrimFunc
-that gives the picked boxes, and one that puts them one below the other.
+In: the numbers of batches, classes and boxes, and how many boxes may be picked in each class.  Out:
+a PrimFunc that gives the picked boxes of each class, and one that lists them in consecutive rows.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 from graphflow.arith import IndexExpr, Var, const
+from graphflow.kernels.definitions.compaction import compacted
 from graphflow.kernels.definitions.indexing import matched
 from graphflow.kernels.definitions.stages import (
     Loop,
-    elementwise_stage,
+    cleared,
     indices_of,
     kernel,
     literal,
@@ -154,19 +155,14 @@ def listed_boxes(batches: int, classes: int, most: int) -> PrimFunc:
     """`y[p]` is batch, class and box of the p-th picked box; zeros behind the last one."""
     picked = Buffer("picked", (batches, classes, most), "int64")
     room = batches * classes * most
-    y, count = Buffer("y", (room, 3), "int64"), Buffer("count", (1,), "int64")
-    (b, c, t), at, place = (Var("b"), Var("c"), Var("t")), (const(0),), Var("place")
+    y, place = Buffer("y", (room, 3), "int64"), Var("place")
+    b, c, t = Var("b"), Var("c"), Var("t")
     loops = loops_over(("b", "c", "t"), picked.shape)
     numbers: tuple[Expr, ...] = (IndexValue(b), IndexValue(c), Load(picked, (b, c, t)))
     stores = tuple(Store(y, (place, const(k)), value) for k, value in enumerate(numbers))
-    listed = (
-        matched(place, room, Load(count, at), stores),
-        Reduce(ReduceOp.ADD, count, at, literal(1, "int64")),
-    )
-    test = If(compared("ge", Load(picked, (b, c, t)), 0), listed)
-    cleared = elementwise_stage("cleared", y, loops_over("z", y.shape), literal(0, "int64"))
-    body = (Allocate(count), Store(count, at, literal(0, "int64")), *nest(loops, (test,)))
-    return kernel("listed_boxes", (picked,), (y,), (cleared, Block("listed_boxes", body)))
+    is_picked = compared("ge", Load(picked, (b, c, t)), 0)
+    body = compacted(loops, is_picked, place, room, stores)
+    return kernel("listed_boxes", (picked,), (y,), (cleared(y), Block("listed_boxes", body)))
 
 
 def _corners(

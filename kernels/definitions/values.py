@@ -1,8 +1,9 @@
-"""What scalar functions are, as expressions of the operators that kernels have.
+"""Scalar functions as expressions over the primitive operators of the kernel IR.
 
-In: operand expressions of one dtype, and attributes as numbers.  Out: an expression.  NaN passes
-through each function of floats, because the value of an operand that compares with nothing is what
-the last branch keeps.  Nothing here knows shapes or indices.
+In: operand expressions of one dtype, and attributes as numbers.  Out: an expression.  What always
+holds: a function of floats returns NaN for a NaN operand, except where ONNX says otherwise
+(ThresholdedRelu).  Comparisons with NaN are false, so selects have the operand itself as their last
+alternative.  Nothing here knows shapes or indices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sliding windows: which input positions an output position sees.
+"""Sliding windows: the input positions that each output position reads.
 
-In: kernel, strides, pads, dilations, one number a spatial axis.  Out: output extents, index
-expressions for the taps, the predicate that a tap lies inside, and how many taps do.
+In: kernel, strides, pads and dilations, one number for each spatial axis.  Out: output extents,
+index expressions of the taps, the predicate that a tap lies inside of the input, and the number of
+taps that do.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from graphflow.kernels.recipes.alternative import (
     Staged,
     Tiled,
     View,
-    Work,
 )
 from graphflow.kernels.recipes.alternatives import alternatives
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms, placed_form
 from graphflow.kernels.recipes.halo import asked_of
+from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, form_key
 from graphflow.kernels.recipes.known import NOTHING, Asked, Known
 from graphflow.kernels.recipes.movement import (
     MemoryKey,
@@ -24,12 +24,13 @@ from graphflow.kernels.recipes.movement import (
     crosses,
     flat_offset,
     memory_key,
+    moved_bytes,
     moves_of,
+    rewriting_of,
     run_of,
 )
 from graphflow.kernels.recipes.placing import Offers
 from graphflow.kernels.recipes.scheduled import left_facts, lifted
-from graphflow.kernels.recipes.tile import Panel, Tiling
 
 __all__ = [
     "NOTHING",
@@ -42,26 +43,29 @@ __all__ = [
     "MemoryKey",
     "Offers",
     "Padding",
-    "Panel",
     "Placements",
     "Recipe",
     "Run",
     "Scheduled",
     "Staged",
     "Tiled",
-    "Tiling",
     "View",
-    "Work",
     "alternatives",
     "asked_of",
     "build",
+    "conversion_key",
     "crosses",
+    "definition_key",
+    "fill_key",
     "flat_offset",
+    "form_key",
     "given_forms",
     "left_facts",
     "lifted",
     "memory_key",
+    "moved_bytes",
     "moves_of",
     "placed_form",
+    "rewriting_of",
     "run_of",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from graphflow.kernels.recipes.tile import Tiling
+from graphflow.cost import Tiling, Work
 from graphflow.layout import Demand, Layout
 from graphflow.tir import PrimFunc
 
@@ -101,21 +101,6 @@ class View:
 
 
 Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a form costs, in units that a machine turns into time.
-
-    `flops` is logical work, `cycles` the estimate of one core's issue slots for all of it, `rows`
-    how many pieces threads can share, `read` and `written` bytes of memory touched once.
-    """
-
-    flops: float
-    cycles: float
-    rows: int
-    read: int
-    written: int
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from graphflow.arith import (
     Var,
     terms_of,
 )
+from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
 from graphflow.kernels.recipes.alternative import (
     Alternative,
     Foreign,
     Padding,
     Staged,
     View,
-    Work,
 )
 from graphflow.kernels.recipes.halo import halo_forms
 from graphflow.kernels.recipes.known import NOTHING, Known
@@ -38,7 +38,7 @@ from graphflow.kernels.recipes.placing import (
 )
 from graphflow.kernels.recipes.roles import Roles, iterations, multiply_adds, operations, roles_of
 from graphflow.kernels.recipes.rows import along_rows
-from graphflow.kernels.recipes.tiled import SCALAR_CYCLES, tiled_form, touched
+from graphflow.kernels.recipes.tiled import tiled_form, touched
 from graphflow.layout import (
     Demand,
     Family,
@@ -50,12 +50,6 @@ from graphflow.layout import (
 )
 from graphflow.target import Target
 from graphflow.tir import Load, PrimFunc, Store
-
-MASKING = 1.05
-"""How much longer a reduction takes that stops at the logical extent of a padded axis."""
-
-MOVE_CYCLES = 2.0
-"""Cycles to load and store one element by itself."""
 
 
 @lru_cache(maxsize=4096)
@@ -121,7 +115,7 @@ def plain_form(definition: PrimFunc, placed: Mapping[str, Layout] | None = None)
     """The form made stage by stage, its parameters row-major where `placed` names no layout."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
-    cycles = operations(definition) * SCALAR_CYCLES
+    cycles = operation_cycles(operations(definition))
     work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition.params, layouts))
     apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
     name = f"{', '.join(apart) or 'row-major'}, stage by stage"
@@ -141,8 +135,8 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
     moves = moves_of(definition)
     if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
         return
-    rank = len(definition.outputs[0].shape)
-    others = families(rank, target.lanes())[1:]
+    rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
+    others = families(rank, target.computed_lanes(dtype))[1:]
     for out, data in product(others, others):
         layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
                    if len(b.shape) == rank}  # fmt: skip
@@ -151,7 +145,7 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
         if len(placed) < len(definition.params):
             continue
         cycles = sum(
-            iterations(domain.axes) * _move_cycles(store, load, placed, target)
+            move_cycles(iterations(domain.axes), _adjacent(store, load, placed), dtype, target)
             for store, load, domain in moves
         )
         shape = definition.outputs[0].shape
@@ -164,13 +158,13 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
         yield Alternative(name, placed, frozenset(), {}, padding, Staged(), work, False)
 
 
-def _move_cycles(store: Store, load: Load, layouts: Mapping[str, Layout], target: Target) -> float:
-    """Cycles for one element: less where both sides lie in the order in which they are walked."""
+def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
+    """Whether both sides lie in the order in which they are walked."""
     steps = []
     for access in (store, load):
         flat = flat_offset(layouts[access.buffer.name], access.indices)
         steps.append({atom for atom, k in terms_of(flat)[0] if k == 1 and isinstance(atom, Var)})
-    return MOVE_CYCLES / target.lanes() if steps[0] & steps[1] else MOVE_CYCLES
+    return bool(steps[0] & steps[1])
 
 
 def _tiled(
@@ -181,9 +175,13 @@ def _tiled(
     known: Known,
 ) -> Iterator[Alternative]:
     rank = len(roles.output.shape)
-    choices = families(rank, target.lanes())
+    lanes = target.computed_lanes(roles.output.dtype)
+    choices = families(rank, lanes)
     wider = {len(b.shape) for b in definition.inputs if loses_axes(roles, b)}
-    others = (f for r in sorted(wider) for f in families(r, target.lanes()))
+    others = [f for r in sorted(wider) for f in families(r, lanes)]
+    # Narrower data may lie in blocks that hold several of the output's vectors.
+    widths = {target.computed_lanes(b.dtype) for b in definition.inputs}
+    others += [f for n in sorted(widths) if n > lanes for f in families(rank, n)]
     given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
     seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
     for out in choices:
@@ -210,7 +208,8 @@ def _as_offered(
     """Forms that read an operand as it is offered, and write the layout of a family or that one."""
     for name, layouts in offered:
         for layout in layouts:
-            outs: list[Family | Like] = list(families(len(roles.output.shape), target.lanes()))
+            lanes = target.computed_lanes(roles.output.dtype)
+            outs: list[Family | Like] = list(families(len(roles.output.shape), lanes))
             if channel_order(layout) is not None:
                 outs.append(Like(layout))
             for out in outs:
@@ -230,7 +229,7 @@ def _with_demands(form: Alternative, roles: Roles) -> Iterator[Alternative]:
     if not padded:
         yield form
         return
-    masked = replace(form.work, cycles=form.work.cycles * MASKING)
+    masked = replace(form.work, cycles=form.work.cycles * MASKED_REDUCTION)
     yield replace(form, work=masked)
     demands: dict[str, Demand] = {}
     for name in padded:

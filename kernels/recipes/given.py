@@ -82,7 +82,7 @@ def _combinations(
         if buffer.name in constants:
             continue
         for layout in layouts.get(buffer.name, ()):
-            for family in families(len(output.shape), target.lanes()):
+            for family in families(len(output.shape), target.computed_lanes(output.dtype)):
                 yield family, Offered(buffer.name, layout)
             for out in outs:
                 yield out, Offered(buffer.name, layout)

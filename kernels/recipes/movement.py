@@ -25,8 +25,9 @@ from graphflow.arith import (
     variables,
     weighted,
 )
+from graphflow.cost import NO_WORK, Rewriting
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View, Work
+from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.layout import (
     Family,
@@ -42,8 +43,6 @@ from graphflow.tir import DTYPES, Buffer, Load, PrimFunc, Store, sites
 
 LEAST_ACROSS = 3
 """With fewer elements next to each other in the source, a block would hold mostly nothing."""
-
-FREE = Work(0.0, 0.0, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +119,19 @@ def crosses(source: Layout, target: Layout, dtype: str) -> bool:
     """
     run = run_of(source, target)
     return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
+
+
+def rewriting_of(source: Layout, target: Layout, dtype: str) -> Rewriting:
+    """What a conversion of a tensor from `source` to `target` does."""
+    run = run_of(source, target)
+    across = run.across if crosses(source, target, dtype) else 0
+    elements = prod(target.logical_shape)
+    return Rewriting(elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype))
+
+
+def moved_bytes(target: Layout, dtype: str) -> int:
+    """Bytes that a conversion to `target` reads and writes together."""
+    return (prod(target.physical_shape) + prod(target.logical_shape)) * DTYPES[dtype].itemsize
 
 
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
@@ -284,7 +296,8 @@ def _renamed(
         if read is None:
             continue
         if source.size == output.size:
-            part, link = _common(_joined(read), target), Link(source.name, None, 0)
+            part = _common(_joined(read), output.dtype, target)
+            link = Link(source.name, None, 0)
             placed = {output.name: part, source.name: given}
             yield _view(placed, f"view in {part.describe()}", View((link,)))
         else:
@@ -294,7 +307,7 @@ def _renamed(
 
 
 def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
-    for family in families(len(buffer.shape), target.lanes()):
+    for family in families(len(buffer.shape), target.computed_lanes(buffer.dtype)):
         layout = family.instantiate(buffer.shape)
         if layout is not None and not layout.is_padded:
             yield family, layout
@@ -306,7 +319,7 @@ def _alike(family: Family, buffer: Buffer) -> Layout:
 
 
 def _view(layouts: dict[str, Layout], name: str, view: View) -> Alternative:
-    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, FREE, True)
+    return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, NO_WORK, True)
 
 
 def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
@@ -349,9 +362,9 @@ def _joined(layout: Layout) -> Layout:
     return Layout.of(IndexMap.from_function(len(shape), lambda *_: outputs, shape), shape, box)
 
 
-def _common(layout: Layout, target: Target) -> Layout:
+def _common(layout: Layout, dtype: str, target: Target) -> Layout:
     """The layout of a family that is the same memory, where there is one."""
-    for family in families(len(layout.logical_shape), target.lanes()):
+    for family in families(len(layout.logical_shape), target.computed_lanes(dtype)):
         named = family.instantiate(layout.logical_shape)
         if named is not None and memory_key(named) == memory_key(layout):
             return named

@@ -154,7 +154,7 @@ def _group(roles: Roles, lane: int, target: Target) -> int:
                 if (
                     isinstance(atom, FloorDiv)
                     and atom.numerator is var
-                    and 2 * atom.divisor >= target.lanes()
+                    and 2 * atom.divisor >= target.computed_lanes(roles.output.dtype)
                 ):
                     return atom.divisor
     return 0

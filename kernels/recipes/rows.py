@@ -13,20 +13,14 @@ from dataclasses import replace
 from math import prod
 
 from graphflow.arith import Var, terms_of, variables
+from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
 from graphflow.kernels.recipes.alternative import Alternative, Tiled
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.movement import flat_offset
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import lane_axis
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.kernels.recipes.tiling import (
-    BORDER_GROUPS,
-    LINE_BYTES,
-    Along,
-    Plane,
-    choose_tiling,
-    fits_sets,
-)
+from graphflow.kernels.recipes.tiling import choose_tiling
 from graphflow.layout import Layout
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Access
@@ -46,7 +40,8 @@ def along_rows(
         return
     lane = lane_axis(output)
     extent = roles.output.shape[lane]
-    if extent % target.lanes():
+    lanes = target.computed_lanes(roles.output.dtype)
+    if extent % lanes:
         return
     terms = {n: reads for n, reads in roles.reads.items() if any(map(roles.nest_of, reads))}
     weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
@@ -60,9 +55,9 @@ def along_rows(
         for index, reach in zip(access.indices, overhang(roles, access.buffer.name), strict=True)
         if roles.axes[lane] in variables(index)
     )
-    if borders and extent <= BORDER_GROUPS * target.lanes():
+    if borders and extent <= BORDER_GROUPS * lanes:
         return
-    plane = Plane(
+    problem = TileProblem(
         channels=extent,
         pixels=roles.output.shape[held],
         rows=prod(roles.output.shape) // (extent * roles.output.shape[held]),
@@ -71,12 +66,13 @@ def along_rows(
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
         pixel_bytes=DTYPES[roles.output.dtype].itemsize,
         whole_vectors=False,
-        along=Along(
+        along=AlongRow(
             max(_misses(roles, a, form.layouts, target) for a in data),
             borders,
         ),
+        dtype=roles.output.dtype,
     )
-    tiling, cycles = choose_tiling(plane, target)
+    tiling, cycles = choose_tiling(problem, target)
     others = {n: x for n, x in form.layouts.items() if n not in weights}
     packed = {
         n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].pixels, others)
@@ -90,7 +86,7 @@ def along_rows(
         layouts={**form.layouts, **packed},
         private=form.private | frozenset(weights),
         recipe=replace(form.recipe, tiling=tiling, registers=place),
-        work=replace(form.work, cycles=cycles, rows=plane.rows, read=form.work.read + more),
+        work=replace(form.work, cycles=cycles, rows=problem.rows, read=form.work.read + more),
         vector_form=True,
     )
 
@@ -124,21 +120,14 @@ def _is_along(roles: Roles, access: Access, layouts: Mapping[str, Layout], lane:
 
 
 def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target: Target) -> float:
-    """How often a step takes a line of data from the second-level cache, instead of the first.
-
-    The channels of one tile read what those of the last one did: it is still in the first cache
-    if it fits there, and if its lines are not all in a few sets.
-    """
+    """How often a step takes a line of data from the second-level cache, instead of the first."""
     size = DTYPES[access.buffer.dtype].itemsize
     terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
     strides = {atom: abs(k) * size for atom, k in terms}
     nest = [(strides.get(v, 0), extent) for v, extent in roles.nest_of(access)]
-    apart = [(stride, n) for stride, n in nest if stride >= LINE_BYTES]
-    taps = prod(n for stride, n in nest if stride < LINE_BYTES)
-    fits = 2 * LINE_BYTES * prod(n for _, n in apart) <= target.l1_bytes * 3 // 4
-    if fits and all(fits_sets(stride, n, target) for stride, n in apart):
-        return 0.0
-    return 1 / taps
+    apart = tuple((stride, n) for stride, n in nest if stride >= target.line_bytes)
+    taps = prod(n for stride, n in nest if stride < target.line_bytes)
+    return missed_lines(apart, taps, target)
 
 
 def _bytes(roles: Roles, name: str, layouts: Mapping[str, Layout]) -> int:

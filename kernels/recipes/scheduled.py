@@ -18,12 +18,12 @@ from functools import lru_cache
 import numpy as np
 
 from graphflow.arith import Var, constant_value
+from graphflow.cost import NO_WORK, Work, operation_cycles
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled, Work
+from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled
 from graphflow.kernels.recipes.roles import multiply_adds
 from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
 from graphflow.kernels.recipes.stages import in_lanes_and_threads
-from graphflow.kernels.recipes.tiled import SCALAR_CYCLES
 from graphflow.layout import (
     LOGICAL,
     Constant,
@@ -261,7 +261,7 @@ def _proven(
     """Whether the kernel leaves what its crop states, for what it demands of its inputs."""
     assert isinstance(marked.pad, Literal)
     layouts = _layouts(recipe.kernel)
-    probe = Alternative("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, _NO_WORK, False)
+    probe = Alternative("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, NO_WORK, False)
     left = left_facts(recipe.kernel, probe, given)
     for region in marked.layout.regions():
         fact = left.get((output, region.name), Undefined())
@@ -271,9 +271,6 @@ def _proven(
                 f"{marked.pad.value}, and it is only known to hold {fact}; state undef, or write "
                 "the padding"
             )
-
-
-_NO_WORK = Work(0.0, 0.0, 1, 0, 0)
 
 
 def _name(scheduled: PrimFunc, layouts: Mapping[str, Layout], stated: Mapping[str, Marked]) -> str:
@@ -298,19 +295,20 @@ def _work(final: PrimFunc, target: Target) -> Work:
             operations = isinstance(site.stmt, Reduce) + sum(
                 not isinstance(node, Load | Literal) for node in nodes
             )
-            cycles += max(1, operations) * _runs(site, kinds, target) * SCALAR_CYCLES
+            runs = _runs(site, kinds, target.computed_lanes(site.stmt.buffer.dtype))
+            cycles += operation_cycles(max(1, operations) * runs)
     shared = [loop.extent or 1 for loop in loops_of(final.body) if loop.kind is LoopKind.PARALLEL]
     read = sum(b.bytes for b in final.inputs)
     written = sum(b.bytes for b in final.outputs)
     return Work(2.0 * multiply_adds(final), cycles, max(shared, default=1), read, written)
 
 
-def _runs(site: Site, kinds: Mapping[Var, LoopKind], target: Target) -> float:
+def _runs(site: Site, kinds: Mapping[Var, LoopKind], lanes: int) -> float:
     """Iterations of a statement, those of lanes counted a vector at a time."""
     total = 1.0
     for axis in site.domain.axes:
         extent = constant_value(axis.stop - axis.start) or 1
         if kinds.get(axis.var) is LoopKind.VECTORIZED:
-            extent = -(-extent // target.lanes())
+            extent = -(-extent // lanes)
         total *= extent
     return total

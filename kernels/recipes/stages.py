@@ -41,7 +41,6 @@ from graphflow.schedule import (
 )
 from graphflow.target import Target
 from graphflow.tir import (
-    DTYPES,
     Allocate,
     Block,
     For,
@@ -57,10 +56,6 @@ from graphflow.tir import (
     walk,
     writes_in,
 )
-
-PRIVATE_BYTES = 1 << 20
-"""The most that an iteration may allocate for itself where threads share a loop: it is on their
-stacks, which are commonly 8 MiB."""
 
 
 def staged(
@@ -83,12 +78,12 @@ def crossing(definition: PrimFunc, target: Target) -> Schedule:
     """
     s = _fills_apart(_conditions_apart(Schedule.of(definition)))
     s, blocks = in_blocks(s, _lanes(s, target))
-    return _threaded(_innermost_in_lanes(s, target, blocks))
+    return _threaded(_innermost_in_lanes(s, target, blocks), target)
 
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
     """The kernel as it is, its innermost loops in lanes, an outer loop shared by threads."""
-    return _threaded(_innermost_in_lanes(_conditions_apart(s), target))
+    return _threaded(_innermost_in_lanes(_conditions_apart(s), target), target)
 
 
 def _conditions_apart(s: Schedule) -> Schedule:
@@ -123,7 +118,7 @@ def _cut_at(s: Schedule, stmt: For, bounds: tuple[int, int], suffixes: tuple[str
 
 
 def _lanes(s: Schedule, target: Target) -> int:
-    return target.lanes(max(DTYPES[p.buffer.dtype].itemsize for p in s.func.params))
+    return min(target.lanes(p.buffer.dtype) for p in s.func.params)
 
 
 def _innermost_in_lanes(
@@ -307,13 +302,16 @@ def _contiguous(loop: For) -> bool:
     return True
 
 
-def _threaded(s: Schedule) -> Schedule:
-    """Joins the outer loops of a kernel with a single nest, and gives them to the threads."""
+def _threaded(s: Schedule, target: Target) -> Schedule:
+    """Joins the outer loops of a kernel with a single nest, and gives them to the threads.
+
+    What an iteration allocates for itself is on the stack of its thread.
+    """
     work = [stmt for stmt in s.func.body if any(writes_in((stmt,)))]
     if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):
         return s
     private = (stmt.buffer.bytes for stmt in walk(s.func.body) if isinstance(stmt, Allocate))
-    if sum(private) > PRIVATE_BYTES:
+    if sum(private) > target.stack_bytes:
         return s
     body = work[0].body if isinstance(work[0], Block) else (work[0],)
     if len(body) != 1 or not isinstance(body[0], For):

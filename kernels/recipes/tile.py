@@ -11,9 +11,9 @@ which operator the kernel came from: loops are told apart by the indices they oc
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
+from graphflow.cost import Panel, Tiling
 from graphflow.errors import ScheduleError
 from graphflow.schedule import (
     Schedule,
@@ -50,37 +50,6 @@ from graphflow.tir import (
     sub_bodies,
     walk,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """`count` neighbouring groups of `vectors` × `lanes` channels, `pixels` computed at a time."""
-
-    count: int
-    vectors: int
-    lanes: int
-    pixels: int
-
-    @property
-    def width(self) -> int:
-        """Channels of one group."""
-        return self.vectors * self.lanes
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How the output plane of pixels × channels is cut.
-
-    `panels` cover the channels in order; the last may reach past them.  `panel_outermost` runs the
-    groups of the (then only) panel outside all other loops, which keeps one group of weights near;
-    otherwise they run inside the outer axes, which reads the input once.  `write_padding` lets the
-    last vector write the padding of the output, where it may.
-    """
-
-    panels: tuple[Panel, ...]
-    panel_outermost: bool = False
-    write_padding: bool = False
-
 
 UNROLL_BUDGET = 8192
 """The most stores and updates of a kernel whose border taps are unrolled.

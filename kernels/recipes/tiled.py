@@ -12,35 +12,27 @@ from functools import lru_cache
 from math import prod
 
 from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variables
-from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled, Work
+from graphflow.cost import (
+    GATHERED,
+    MOST_PIXELS,
+    UNPACKED,
+    TileProblem,
+    Work,
+    fits_sets,
+    near_weights,
+    operation_cycles,
+    rows_worth_weights,
+)
+from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled
 from graphflow.kernels.recipes.movement import flat_offset
 from graphflow.kernels.recipes.operands import Frame, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.placing import Given, Like, Offered
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.kernels.recipes.tiling import (
-    L2_BYTES_PER_CYCLE,
-    MOST_PIXELS,
-    Plane,
-    choose_tiling,
-    fits_sets,
-)
+from graphflow.kernels.recipes.tiling import choose_tiling
 from graphflow.layout import Family, Layout
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Param, Role
-
-GATHERED, UNPACKED = 8.0, 2.6
-"""How much longer a step takes whose lanes load elements apart, or run along image rows, where no
-loaded vector serves more than one multiply-add."""
-
-SCALAR_CYCLES = 4.0
-"""Cycles of one operation outside lanes, loads and stores included."""
-
-WEIGHTS_SHARE = 0.1
-"""The most of a group's time that may go into fetching its weights again."""
-
-BLOCKED_STORES = 1.001
-"""How much longer it takes where each store finds its block first."""
 
 
 def tiled_form(
@@ -56,22 +48,22 @@ def tiled_form(
         return None
     frame, layouts = operands.frame, dict(operands.layouts)
     output, lane, group = frame.output, frame.lane, frame.group
-    plane = _plane(roles, frame)
+    problem = _problem(roles, frame)
     apart = _pixel_bytes(roles, frame, layouts)
     if not fits_sets(apart, MOST_PIXELS, target):
-        plane = replace(plane, pixel_bytes=apart)
-    tiling, cycles = choose_tiling(plane, target)
-    rows = _group_rows(frame, plane, cycles, target)
+        problem = replace(problem, pixel_bytes=apart)
+    tiling, cycles = choose_tiling(problem, target)
+    rows = _group_rows(frame, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in frame.packed:
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, frame.channels
         )
     cycles *= _lane_penalty(roles, layouts, lane, frame.second)
+    if _ends_in_block(output) and group % target.computed_lanes(roles.output.dtype):
+        cycles += operation_cycles(prod(roles.output.shape))  # groups begin anywhere in a block
     if _ends_in_block(output):
-        cycles *= BLOCKED_STORES
-        if group % target.lanes():  # groups begin anywhere in a block
-            cycles += SCALAR_CYCLES * prod(roles.output.shape)
+        cycles *= 1.001
     padding = Padding.KEPT if group else Padding.NONE
     if output.is_padded and not group:
         tiling = replace(tiling, write_padding=True)
@@ -83,7 +75,7 @@ def tiled_form(
         demands={},
         padding=padding,
         recipe=Tiled(tiling, group=group, group_rows=rows),
-        work=Work(2.0 * roles.multiply_adds, cycles, plane.rows, *touched(roles.params, layouts)),
+        work=Work(2.0 * roles.multiply_adds, cycles, problem.rows, *touched(roles.params, layouts)),
         vector_form=len(roles.output.shape) <= 2 or lane == 1,
     )
 
@@ -94,7 +86,7 @@ def _ends_in_block(layout: Layout) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _plane(roles: Roles, frame: Frame) -> Plane:
+def _problem(roles: Roles, frame: Frame) -> TileProblem:
     """What a tile iterates over: the channels of one group, the pixels, all that is left.
 
     How far its pixels are apart is left open: that depends on the data, and seldom matters.
@@ -106,7 +98,7 @@ def _plane(roles: Roles, frame: Frame) -> Plane:
         pixels //= phases
     rows = max(1, prod(n for k, n in enumerate(shape) if k != frame.lane) // pixels)
     channels = shape[frame.lane]
-    return Plane(
+    return TileProblem(
         channels=group or channels,
         pixels=pixels,
         rows=rows * (channels // group) if group else rows,
@@ -115,6 +107,7 @@ def _plane(roles: Roles, frame: Frame) -> Plane:
         weight_bytes=sum(b.bytes for b in frame.packed),
         pixel_bytes=0,
         whole_vectors=not group and (_ends_in_block(frame.output) or frame.output.is_padded),
+        dtype=roles.output.dtype,
     )
 
 
@@ -130,7 +123,7 @@ def _axes_outside(frame: Frame) -> tuple[int, ...]:
     return tuple(k for k in order if k != frame.lane and output.logical_shape[k] > 1)
 
 
-def _group_rows(frame: Frame, plane: Plane, cycles: float, target: Target) -> int:
+def _group_rows(frame: Frame, problem: TileProblem, cycles: float, target: Target) -> int:
     """How many rows of an image one group computes before the next one does; 0 where that is all.
 
     As few as make up for its weights, which are fetched again each time: threads share what is
@@ -140,10 +133,9 @@ def _group_rows(frame: Frame, plane: Plane, cycles: float, target: Target) -> in
     if not frame.group or len(outside) < 2:
         return 0
     extent = frame.output.logical_shape[outside[-2]]
-    weights = plane.weight_bytes * frame.group / frame.output.logical_shape[frame.lane]
-    near = plane.weight_bytes <= target.l2_bytes * 3 // 4
-    fetching = weights / (L2_BYTES_PER_CYCLE if near else target.l3_bytes_per_cycle)
-    wanted = fetching / (WEIGHTS_SHARE * cycles / plane.rows)
+    weights = problem.weight_bytes * frame.group / frame.output.logical_shape[frame.lane]
+    near = near_weights(problem.weight_bytes, target)
+    wanted = rows_worth_weights(weights, near, cycles / problem.rows, target)
     rows = next(n for n in range(1, extent + 1) if extent % n == 0 and n >= min(wanted, extent))
     return rows if rows < extent else 0
 

@@ -1,4 +1,4 @@
-"""Networks and probes with seeded weights, by name."""
+"""The zoo: networks and layout probes with seeded weights, by name."""
 
 from graphflow.models.zoo.catalog import ZOO, Entry, build
 from graphflow.models.zoo.exported import EXPORTED, Exported

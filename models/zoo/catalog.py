@@ -1,7 +1,7 @@
-"""The zoo: which models there are, and building one by its name.
+"""The catalog of the zoo: the names of all models, and building one by its name.
 
-In: a name, a seed.  Out: a checked proto; those of `ZOO` have batch 1 and shapes that are all
-known, those of `EXPORTED` may have symbolic ones.  The same name and seed give the same bytes.
+In: a name, a seed.  Out: a checked proto.  Models of `ZOO` have batch 1 and known shapes; those of
+`EXPORTED` may have symbolic shapes.  The same name and seed give the same bytes.
 """
 
 from __future__ import annotations

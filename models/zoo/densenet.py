@@ -1,6 +1,6 @@
-"""DenseNet (Huang et al. 2016) with growth 12: concats of 16 + 12 i channels.
+"""DenseNet (Huang et al. 2016) with growth 12: concatenations of 16 + 12 i channels.
 
-BatchNormalization stands before Relu and convolution, so that it cannot be folded into a weight.
+BatchNormalization comes before Relu and convolution, so it cannot be folded into a weight.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A detector in the manner of YOLO and RetinaNet, up to the boxes that suppression leaves.
+"""A detector in the manner of YOLO and RetinaNet, including non-maximum suppression.
 
-In: an image.  Out: boxes, scores and classes of what is detected; how many that is depends on the
-image.  Candidates are the best by TopK, then non-maximum suppression for each class.
+In: an image.  Out: boxes, scores and classes of the detections, whose number depends on the image.
+TopK selects candidates, and suppression runs for each class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Networks as exporters write them: which there are, and inputs that they can be run with.
+"""Networks as exporters write them: their names, and inputs to run them with.
 
 In: a name, a seed.  Out: a checked proto, or arrays for its inputs.  Inputs may be integers and
 have symbolic shapes, so these networks are not among those of `catalog.ZOO`, whose shapes are all

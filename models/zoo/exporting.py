@@ -1,8 +1,8 @@
-"""Chains of nodes that stand for one call of a framework, as today's exporters write them.
+"""Node sequences that today's exporters write for one call of a framework.
 
-In: a builder and tensors.  Out: the name of the result.  PyTorch's exporter and optimum write
-shapes that depend on inputs as Shape, Gather, Unsqueeze and Concat in front of Reshape and Expand,
-numbers as Constant nodes, and layers of old opsets as the arithmetic that they are.
+In: a builder and tensors.  Out: the name of the result.  PyTorch's exporter and optimum compute
+shapes that depend on inputs by Shape, Gather, Unsqueeze and Concat in front of Reshape and Expand;
+they write numbers as Constant nodes, and layers that an old opset lacks as plain arithmetic.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A small head over the features of several frames: where choosing layouts node by node goes wrong.
+"""A small head over the features of several frames, for which a greedy choice of layouts is not the
+cheapest.
 
-Its inputs are added before the first convolution, and several maps are made of the last one's
-output.  Convolutions want channels innermost, while inputs and outputs are row-major: it is
-cheapest to convert the sum once and the last features once, so neither as early nor as late as
-possible, nor where each node by itself would have it.
+The inputs are added before the first convolution, and several maps are made of the output of the
+last one.  Convolutions are fastest with channels innermost, while inputs and outputs are row-major.
+The cheapest plan converts the sum once and the last features once: neither as early nor as late as
+possible, and not where each node alone would have it.
 """
 
 from __future__ import annotations

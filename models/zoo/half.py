@@ -1,8 +1,9 @@
-"""A network in float16: convolutions, then a transformer's block, with Casts as exporters set them.
+"""A network in float16, convolutions and then a transformer block, with Casts as exporters place
+them.
 
-In: an image, float32.  Out: logits, float32.  Weights and activations are float16; the softmax and
-one normalization stand between Casts to float32 and back, as `model.half()` and converters to
-float16 leave what they do not trust in float16.
+In: an image, float32.  Out: logits, float32.  Weights and activations are float16.  The softmax and
+one normalization are computed in float32 between two Casts, as converters to float16 and
+`model.half()` do for operators that lose accuracy in float16.
 """
 
 from __future__ import annotations

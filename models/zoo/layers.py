@@ -1,7 +1,7 @@
-"""Pieces that the zoo's networks share, written as exporters write them.
+"""Building blocks that the zoo's networks share, written as exporters write them.
 
-In: a builder and a tensor.  Out: the name of the piece's result.  What always holds: a piece keeps
-the scale of activations about as it was, so that deep networks neither vanish nor overflow.
+In: a builder and a tensor.  Out: the name of the block's result.  What always holds: a block keeps
+the scale of its activations, so that they neither vanish nor overflow in deep networks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small patterns that ask one question each of the choice of layouts, for any number of channels.
+"""Layout probes: small patterns, each for one decision about layouts, with any number of channels.
 
 A probe is named `probe:PATTERN:CHANNELS`; its input is one image of 28x28 with that many channels.
 The last convolution has no activation behind it, so that no channel of the output is all zero.

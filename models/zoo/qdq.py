@@ -1,8 +1,9 @@
-"""A quantized network in the QDQ form, as onnxruntime's and PyTorch's quantizers write it.
+"""A quantized network in QDQ format, as onnxruntime's and PyTorch's quantizers write it.
 
-In: an image, float32.  Out: logits, float32, on the grid of the last quantization.  Activations are
-uint8 with one scale a tensor, weights int8 with one scale a channel, biases int32 with the product
-of both scales; QuantizeLinear and DequantizeLinear stand around each Conv, MatMul and Add.
+In: an image, float32.  Out: logits, float32, dequantized by the last node.  Activations are uint8
+with one scale for each tensor, weights int8 with one scale for each channel, biases int32 with the
+product of both scales; each Conv, MatMul and Add is enclosed by DequantizeLinear and
+QuantizeLinear.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A detector in the manner of SSD (Liu et al. 2016) on the blocks of MobileNetV2.
 
-In: an image.  Out: class probabilities and decoded corners of all anchors, before any suppression
-of doubles, which exporters leave to the caller.
+In: an image.  Out: class probabilities and decoded corners of all anchors.  Non-maximum suppression
+is not part of the model, as exporters leave it to the caller.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def test_a_peer_that_does_not_exist_is_refused() -> None:
         load_peer("tensorflow", b"", 1)
 
 
-FAMILIES = families(4, host_target().lanes())
+FAMILIES = families(4, host_target().lanes("float32"))
 
 
 def three_convolutions() -> ModelProto:

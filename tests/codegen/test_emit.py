@@ -171,7 +171,9 @@ def test_parallel_slices_do_their_part_only() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_register_tile_stays_in_registers(target: Target) -> None:
-    text = emit_assembly(register_tile(target.lanes(), 5, 64, 2 * target.lanes()), "k", target)
+    text = emit_assembly(
+        register_tile(target.lanes("float32"), 5, 64, 2 * target.lanes("float32")), "k", target
+    )
     fused = re.findall(r"vfmadd\S+ps", text)
     assert len(fused) == 10
     register = "zmm" if target.vector_bytes == 64 else "ymm"

@@ -15,6 +15,7 @@ import pytest
 
 import graphflow.flow.program as program
 from graphflow.convert import apply_plan
+from graphflow.cost import CostModel
 from graphflow.errors import LayoutConflict
 from graphflow.flow import planner
 from graphflow.flow.candidates import Candidates, enumerate_candidates
@@ -103,12 +104,12 @@ def test_the_reduced_program_gives_what_the_whole_one_gives(seed: int) -> None:
     """From everything by elimination (a large limit) to everything by the integer program (0)."""
     rng = np.random.default_rng(2000 + seed)
     graph = random_graph(rng)
-    candidates = some(enumerate_candidates(graph, SHORT, 1, {}), rng, 5)
-    whole = Problem(graph, candidates, SHORT, 1, table_limit=0)
+    candidates = some(enumerate_candidates(graph, CostModel(SHORT, 1), {}), rng, 5)
+    whole = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
     assert len(whole.reduced.buckets) == 0
     other = whole.differing(whole.best.candidates.values())
     for limit in (1 << 15, 40, 8):
-        problem = Problem(graph, candidates, SHORT, 1, table_limit=limit)
+        problem = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=limit)
         assert problem.best.seconds == pytest.approx(whole.best.seconds, rel=1e-6)
         unique = other is None or other.seconds > whole.best.seconds * (1 + 1e-5)
         if unique:
@@ -124,8 +125,10 @@ def test_the_reduced_program_gives_what_the_whole_one_gives(seed: int) -> None:
 def test_the_same_graph_has_the_same_plan(limit: int) -> None:
     for seed in range(10):
         graph = random_graph(np.random.default_rng(seed))
-        candidates = enumerate_candidates(graph, SHORT, 1, {})
-        first, second = (Problem(graph, candidates, SHORT, 1, limit).best for _ in range(2))
+        candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
+        first, second = (
+            Problem(graph, candidates, CostModel(SHORT, 1), limit).best for _ in range(2)
+        )
         assert plan_of(first) == plan_of(second)
         assert first.seconds == second.seconds
 
@@ -157,11 +160,11 @@ def out_of_time(*_: object) -> SimpleNamespace:
 @pytest.mark.parametrize("seed", range(20))
 def test_without_time_a_plan_is_made_greedily(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(np.random.default_rng(seed))
-    candidates = enumerate_candidates(graph, SHORT, 1, {})
-    best = Problem(graph, candidates, SHORT, 1).best
+    candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
+    best = Problem(graph, candidates, CostModel(SHORT, 1)).best
     monkeypatch.setattr(program, "minimize", out_of_time)
     for limit in (0, 20):
-        problem = Problem(graph, candidates, SHORT, 1, table_limit=limit)
+        problem = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=limit)
         assert problem.best.seconds >= best.seconds * (1 - 1e-9)
         assert problem.best.seconds * (1 - problem.best.gap) <= best.seconds * (1 + 1e-9)
     monkeypatch.setattr(planner, "Problem", partial(Problem, table_limit=0))
@@ -173,11 +176,11 @@ def test_without_time_a_plan_is_made_greedily(seed: int, monkeypatch: pytest.Mon
 def test_no_plan_in_time_is_not_called_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net(x=(1, 4, 3, 4))
     graph = net.done(net.unary("a", "relu", "x"))
-    candidates = enumerate_candidates(graph, SHORT, 1, {})
+    candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
     monkeypatch.setattr(program, "minimize", out_of_time)
     monkeypatch.setattr("graphflow.flow.solve.greedy", lambda rest: None)
     with pytest.raises(LayoutConflict, match=r"no plan was found within .* nor was it shown"):
-        Problem(graph, candidates, SHORT, 1, table_limit=0)
+        Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
 
 
 # Growth -------------------------------------------------------------------------------------------
@@ -194,7 +197,9 @@ def residual_blocks(count: int) -> OperatorGraph:
 
 
 def problem_of(graph: OperatorGraph) -> Problem:
-    return Problem(graph, enumerate_candidates(graph, TARGET, 2, {}), TARGET, 2)
+    return Problem(
+        graph, enumerate_candidates(graph, CostModel(TARGET, 2), {}), CostModel(TARGET, 2)
+    )
 
 
 def test_work_grows_with_the_number_of_residual_blocks() -> None:
@@ -230,11 +235,11 @@ def test_a_value_that_all_layers_read_becomes_a_variable() -> None:
     for k in range(12):
         last = net.sum(f"s{k}", net.conv(f"c{k}", last, 8, 3), shared)
     graph = net.done(last)
-    candidates = enumerate_candidates(graph, SHORT, 1, {})
-    problem = Problem(graph, candidates, SHORT, 1)
+    candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
+    problem = Problem(graph, candidates, CostModel(SHORT, 1))
     assert not problem.rests
     assert len(problem.reduced.own) > len(candidates.of_node)
-    whole = Problem(graph, candidates, SHORT, 1, table_limit=0)
+    whole = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
     assert problem.best.seconds == pytest.approx(whole.best.seconds, rel=2e-6)
 
 
@@ -266,11 +271,11 @@ def test_states_of_a_value_give_what_its_table_gives() -> None:
     for seed in range(30):
         rng = np.random.default_rng(4000 + seed)
         graph = broom(rng)
-        candidates = some(enumerate_candidates(graph, SHORT, 1, {}), rng, 5)
-        tabled = Problem(graph, candidates, SHORT, 1, table_limit=1 << 20)
+        candidates = some(enumerate_candidates(graph, CostModel(SHORT, 1), {}), rng, 5)
+        tabled = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=1 << 20)
         other = tabled.differing(tabled.best.candidates.values())
         for limit in (800, 2500, 6000):
-            states = Problem(graph, candidates, SHORT, 1, table_limit=limit)
+            states = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=limit)
             if states.rests or len(states.reduced.own) == len(candidates.of_node):
                 continue
             split += 1

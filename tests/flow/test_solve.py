@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
-from graphflow.cost import Timings, conversion_seconds
+from graphflow.cost import CostModel, Timings
 from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidate, Candidates, Lies, Place, enumerate_candidates
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.kernels.recipes import rewriting_of
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames
 from support.exhaustive import Exhaustive
@@ -37,7 +38,7 @@ def drawn(seed: int, nodes: int, forms: int) -> tuple[OperatorGraph, Candidates]
     """A random graph with a few candidates for each node, at random prices."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, nodes, MOVING)
-    return graph, some(enumerate_candidates(graph, SHORT, 1, {}), rng, forms)
+    return graph, some(enumerate_candidates(graph, CostModel(SHORT, 1), {}), rng, forms)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -45,8 +46,8 @@ def drawn(seed: int, nodes: int, forms: int) -> tuple[OperatorGraph, Candidates]
 def test_no_plan_is_cheaper(nodes: int, forms: int, seed: int) -> None:
     """Neither than the best nor, of the others, than the next best."""
     graph, candidates = drawn(seed, nodes, forms)
-    problem = Problem(graph, candidates, SHORT, 1)
-    search = Exhaustive(graph, candidates, SHORT, 1)
+    problem = Problem(graph, candidates, CostModel(SHORT, 1))
+    search = Exhaustive(graph, candidates, CostModel(SHORT, 1))
     prices = search.prices()
     best = problem.best
     assert best.seconds == pytest.approx(prices.min(), rel=1e-9)
@@ -80,9 +81,9 @@ class AnyTimings(dict[str, float]):
 def test_no_plan_is_cheaper_where_copies_cost_by_their_source(seed: int, limit: int) -> None:
     rng = np.random.default_rng(3000 + seed)
     graph, timings = random_graph(rng), Timings(AnyTimings())
-    candidates = some(enumerate_candidates(graph, SHORT, 1, {}, timings), rng, 4)
-    best = Problem(graph, candidates, SHORT, 1, limit, timings).best
-    prices = Exhaustive(graph, candidates, SHORT, 1, timings).prices()
+    candidates = some(enumerate_candidates(graph, CostModel(SHORT, 1, timings), {}), rng, 4)
+    best = Problem(graph, candidates, CostModel(SHORT, 1, timings), limit).best
+    prices = Exhaustive(graph, candidates, CostModel(SHORT, 1, timings)).prices()
     assert best.seconds == pytest.approx(prices.min(), rel=1e-5)
 
 
@@ -113,7 +114,7 @@ def test_the_random_plans_use_every_rule() -> None:
     found: set[str] = set()
     for seed in range(60):
         graph, candidates = drawn(seed, *SIZES[1])
-        found |= set(features(Problem(graph, candidates, SHORT, 1).best))
+        found |= set(features(Problem(graph, candidates, CostModel(SHORT, 1)).best))
     assert found >= {place.value for place in Place} - {Place.OWN.value}
     assert found >= {"convert", "fill", "shared copy", "copy into a window", "demand Equal"}
     assert found >= {"written padding", "padding known by evaluation", "lies inside"}
@@ -247,7 +248,8 @@ class Cut:
         )
 
         def price(source: Layout, target: Layout) -> int:
-            return round(conversion_seconds(source, target, tensor.dtype, SHORT, 1) / UNIT)
+            rewriting = rewriting_of(source, target, tensor.dtype)
+            return round(CostModel(SHORT, 1).conversion_seconds(rewriting) / UNIT)
 
         if value in graph.outputs and self.plain_first:
             readers.append("s")
@@ -277,8 +279,8 @@ def test_with_two_layouts_a_plan_costs_what_a_minimum_cut_does(layouts: str, see
     rng = np.random.default_rng(seed)
     pair = Pair(*PAIRS[layouts])
     graph = network(rng, int(rng.integers(50, 201)))
-    candidates = pair.candidates(enumerate_candidates(graph, SHORT, 1, {}), rng)
-    plan = Problem(graph, candidates, SHORT, 1).best
+    candidates = pair.candidates(enumerate_candidates(graph, CostModel(SHORT, 1), {}), rng)
+    plan = Problem(graph, candidates, CostModel(SHORT, 1)).best
     assert plan.seconds == pytest.approx(Cut(graph, candidates, pair).seconds(), rel=1e-9)
     assert "shared copy" in set(features(plan))
     taken = {pair.ends(c) for c in plan.candidates.values()}
@@ -293,11 +295,11 @@ def test_with_two_layouts_a_plan_costs_what_a_minimum_cut_does(layouts: str, see
 def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(name: str) -> None:
     """By a tenth at least, also where the solver may repair what no pin can hold."""
     graph = fuse(canonicalize(import_model(frames(0))))
-    candidates = enumerate_candidates(graph, TARGET, 2, {})
+    candidates = enumerate_candidates(graph, CostModel(TARGET, 2), {})
     best = plan_layouts(graph, TARGET, 2)
-    taken = PLANNERS[name](graph, candidates, TARGET, 2)
-    seconds = plan_seconds(graph, candidates, taken, TARGET, 2)
-    search = Exhaustive(graph, candidates, TARGET, 2)
+    taken = PLANNERS[name](graph, candidates, CostModel(TARGET, 2))
+    seconds = plan_seconds(graph, candidates, taken, CostModel(TARGET, 2))
+    search = Exhaustive(graph, candidates, CostModel(TARGET, 2))
     assert seconds == pytest.approx(search.price([taken[n] for n in search.nodes]), rel=1e-9)
     pinned = plan_layouts(graph, TARGET, 2, greedy_pins(graph, taken))
     assert pinned.seconds == pytest.approx(seconds, rel=1e-9)
@@ -309,10 +311,10 @@ def test_greedy_motion_is_worse_where_many_inputs_meet_and_many_outputs_part(nam
 def test_where_greedy_plans_convert() -> None:
     """Hoisting converts each input, sinking each output, and the best plan what lies between."""
     graph = fuse(canonicalize(import_model(frames(0))))
-    candidates = enumerate_candidates(graph, TARGET, 2, {})
+    candidates = enumerate_candidates(graph, CostModel(TARGET, 2), {})
     converted = {}
     for name, planner in PLANNERS.items():
-        pins = greedy_pins(graph, planner(graph, candidates, TARGET, 2))
+        pins = greedy_pins(graph, planner(graph, candidates, CostModel(TARGET, 2)))
         plan = plan_layouts(graph, TARGET, 2, pins)
         converted[name] = {c.value for c in plan.conversions}
     assert set(graph.inputs) < converted["hoisting"]
@@ -325,12 +327,14 @@ def test_where_greedy_plans_convert() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_no_greedy_plan_is_cheaper(seed: int) -> None:
     graph = random_graph(np.random.default_rng(seed), 8, MOVING)
-    candidates = enumerate_candidates(graph, SHORT, 1, {})
-    best = Problem(graph, candidates, SHORT, 1).best.seconds
+    candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
+    best = Problem(graph, candidates, CostModel(SHORT, 1)).best.seconds
     for planner in PLANNERS.values():
-        taken = planner(graph, candidates, SHORT, 1)
-        seconds = plan_seconds(graph, candidates, taken, SHORT, 1)
+        taken = planner(graph, candidates, CostModel(SHORT, 1))
+        seconds = plan_seconds(graph, candidates, taken, CostModel(SHORT, 1))
         pins = greedy_pins(graph, taken)
-        pinned = Problem(graph, enumerate_candidates(graph, SHORT, 1, pins), SHORT, 1).best.seconds
+        pinned = Problem(
+            graph, enumerate_candidates(graph, CostModel(SHORT, 1), pins), CostModel(SHORT, 1)
+        ).best.seconds
         assert best <= pinned * (1 + 1e-9)
         assert pinned <= seconds * (1 + 1e-9)

@@ -18,9 +18,10 @@ from graphflow.checking import check
 from graphflow.cli import main
 from graphflow.errors import GraphflowError, UnsupportedOp
 from graphflow.executable import Executable
+from graphflow.foreign import Runs, Section, open_section
 from graphflow.frontends import OPERATORS, import_model
 from graphflow.frontends.sections import names_read, stages_of
-from graphflow.runtime import executor
+from graphflow.runtime import Program, executor
 
 FLOAT, INT64, BOOL, STRING = (
     TensorProto.FLOAT,
@@ -199,14 +200,16 @@ def test_a_section_has_no_more_threads_than_there_are_processors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A session for a thousand waits for ever where the system refuses it one of them."""
-    asked = []
-    opened = executor.open_section
+    asked: list[int] = []
+
+    def opened(section: Section, threads: int) -> Runs:
+        asked.append(threads)
+        return open_section(section, threads)
+
     monkeypatch.setattr(executor, "default_threads", lambda: 2)
-    monkeypatch.setattr(
-        executor, "open_section", lambda section, n: asked.append(n) or opened(section, n)
-    )
-    gf.compile(middle(), threads=1)
-    gf.compile(middle(), threads=8)
+    spec = gf.compile(middle(), threads=1).program.spec
+    Program(spec, 1, opens=opened)
+    Program(spec, 8, opens=opened)
     assert asked == [1, 2]
 
 
@@ -304,6 +307,59 @@ def test_bound_runs_have_sections_too() -> None:
     bound = exe.program.bind({"x": image()})
     bound.run()
     np.testing.assert_array_equal(bound.outputs["y"], exe.run({"x": image()})["y"])
+
+
+def test_a_bound_run_refuses_a_second_thread_inside_a_section() -> None:
+    """No kernel runs then, so the native code alone would let both use the same memory."""
+    inside, resume = threading.Event(), threading.Event()
+
+    class Waiting:
+        def __init__(self, section: Section, threads: int) -> None:
+            self.session = open_section(section, threads)
+
+        def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+            inside.set()
+            assert resume.wait(60)
+            return self.session.run(values)
+
+    program = gf.compile(middle(), threads=1).program
+    bound = Program(program.spec, 1, opens=Waiting).bind({"x": image()})
+    first = threading.Thread(target=bound.run)
+    first.start()
+    assert inside.wait(60)
+    with pytest.raises(GraphflowError, match="executed by another thread"):
+        bound.run()
+    with pytest.raises(GraphflowError, match="bind once per thread"):
+        bound.run()  # the refused run has not opened the door for a third one
+    resume.set()
+    first.join()
+    bound.run()
+    np.testing.assert_array_equal(bound.outputs["y"], program.run({"x": image()})["y"])
+
+
+def test_a_bound_run_is_free_again_after_a_section_failed() -> None:
+    class Failing:
+        def __init__(self, section: Section, threads: int) -> None:
+            self.session, self.fails = open_section(section, threads), True
+
+        def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+            if self.fails:
+                self.fails = False
+                raise GraphflowError("the section failed")
+            return self.session.run(values)
+
+    program = gf.compile(middle(), threads=1).program
+    bound = Program(program.spec, 1, opens=Failing).bind({"x": image()})
+    failures = 0
+    for _ in range(10):
+        try:
+            bound.run()
+            break
+        except GraphflowError as error:
+            assert str(error) == "the section failed"
+            failures += 1
+    assert failures == len(program.spec.sections)
+    np.testing.assert_array_equal(bound.outputs["y"], program.run({"x": image()})["y"])
 
 
 def test_a_section_is_dropped_where_nobody_needs_it() -> None:

@@ -277,9 +277,9 @@ def test_a_sequence_may_be_carried_by_a_loop():
 @pytest.mark.parametrize(
     ("inputs", "node", "message"),
     [
-        ("float[2,3] x", "SplitToSequence <axis = 2> (x)", "axis 2 of a tensor of 2 axes"),
-        ("float[2,3] x", "SplitToSequence <axis = -3> (x)", "axis -3 of a tensor of 2 axes"),
-        ("float x", "SplitToSequence (x)", "axis 0 of a tensor of 0 axes"),
+        ("float[2,3] x", "SplitToSequence <axis = 2> (x)", "axis 2 does not exist in rank 2"),
+        ("float[2,3] x", "SplitToSequence <axis = -3> (x)", "axis -3 does not exist in rank 2"),
+        ("float x", "SplitToSequence (x)", "axis 0 does not exist in rank 0"),
         ("float[2,3] x", "SplitToSequence (x, sizes)", "the sizes have 2 axes"),
     ],
 )

@@ -12,7 +12,8 @@ from onnx import helper
 
 from graphflow.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends import OPERATORS, import_model
-from graphflow.frontends.call import Call, Context
+from graphflow.frontends.call import Call
+from graphflow.frontends.context import Context
 from graphflow.frontends.steps import Step
 from graphflow.graph import OperatorGraph, Value, interpret_graph
 from support.single import assert_same_as_peer, noise, single

@@ -326,6 +326,14 @@ REFUSED = [
         "Conv", [X4, (3, 2, 3, 3)], 11, {}, {"kernel_shape": [2, 2]},
         InvalidModel, r"kernel_shape \(2, 2\) is not that of the weight|nference",
     ),
+    (
+        "CumSum", [X4], 14, {1: np.array([0, 1], np.int32)}, {},
+        InvalidModel, r"CumSum node the_node: its axis is int32\[2\]; it has to be one number",
+    ),
+    (
+        "GatherElements", [X4, (1, 1, 1, 1)], 13, {}, {"axis": 4},
+        InvalidModel, "GatherElements node the_node: axis 4 does not exist in rank 4|nference",
+    ),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.codegen import avx2_target
+from graphflow.cost import CostModel
 from graphflow.decisions import COLUMNS, microseconds
 from graphflow.errors import LayoutConflict
 from graphflow.flow import conflict, plan_layouts, planner
@@ -85,8 +86,10 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
     """Terms split into states and windows included."""
     rng = np.random.default_rng(4000 + seed)
     graph = random_graph(rng)
-    candidates = some(enumerate_candidates(graph, SHORT, 1, {}), rng, 5)
-    problem = Problem(graph, candidates, SHORT, 1, table_limit=int(rng.choice([60, 1 << 15])))
+    candidates = some(enumerate_candidates(graph, CostModel(SHORT, 1), {}), rng, 5)
+    problem = Problem(
+        graph, candidates, CostModel(SHORT, 1), table_limit=int(rng.choice([60, 1 << 15]))
+    )
     if problem.rests:
         return
     found = problem.extras()
@@ -95,7 +98,7 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
         for option, extra in zip(options, found[node], strict=True):
             only = Candidates({**candidates.of_node, node: (option,)}, candidates.labels)
             try:
-                forced = solve(graph, only, SHORT, 1)
+                forced = solve(graph, only, CostModel(SHORT, 1))
             except Unsatisfiable:
                 assert extra == inf
                 continue
@@ -107,7 +110,7 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
 def test_a_plan_says_what_other_labels_of_an_edge_would_cost() -> None:
     graph = residual()
     plan = plan_layouts(graph, TARGET, 2)
-    candidates = enumerate_candidates(graph, TARGET, 2, {})
+    candidates = enumerate_candidates(graph, CostModel(TARGET, 2), {})
     for node, choice in plan.choices.items():
         (value,) = graph.node(node).outputs
         edge = plan.edges[value]
@@ -120,7 +123,7 @@ def test_a_plan_says_what_other_labels_of_an_edge_would_cost() -> None:
                 if label_key(c.gives[0][1]) == label_key(other.label)
             )
             only = Candidates({**candidates.of_node, node: fitting}, candidates.labels)
-            forced = solve(graph, only, TARGET, 2)
+            forced = solve(graph, only, CostModel(TARGET, 2))
             assert forced is not None
             assert other.extra == pytest.approx(forced.seconds - plan.seconds, rel=1e-6, abs=1e-12)
         prices = [other.extra for other in edge.others]
@@ -184,7 +187,7 @@ def test_many_pins_have_one_price() -> None:
 
 def meets(graph: OperatorGraph, pins: Mapping[str, Layout]) -> bool:
     try:
-        Problem(graph, enumerate_candidates(graph, SHORT, 1, pins), SHORT, 1)
+        Problem(graph, enumerate_candidates(graph, CostModel(SHORT, 1), pins), CostModel(SHORT, 1))
     except Unsatisfiable:
         return False
     return True
@@ -194,7 +197,7 @@ def meets(graph: OperatorGraph, pins: Mapping[str, Layout]) -> bool:
 def test_clashing_pins_are_named_and_no_others(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng)
-    labels = enumerate_candidates(graph, SHORT, 1, {}).labels
+    labels = enumerate_candidates(graph, CostModel(SHORT, 1), {}).labels
     pins = {
         name: found[int(rng.integers(len(found)))].layout
         for name, found in labels.items()
@@ -227,7 +230,7 @@ def test_nodes_that_agree_to_a_pin_only_one_by_one_are_both_named(
         graph: OperatorGraph, *arguments: Any, relaxed: Set[str] = frozenset(), **named: Any
     ) -> Candidates:
         found = enumerate_candidates(graph, *arguments, relaxed=relaxed, **named)
-        pins = arguments[2]
+        pins = arguments[1]
         held = {
             n.name for n in graph.nodes if n.op == "concat" and not pins.keys().isdisjoint(n.inputs)
         }

@@ -16,20 +16,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.cost import (
-    NO_TIMINGS,
-    Timings,
-    conversion_key,
-    conversion_seconds,
-    fill_key,
-    fill_seconds,
-)
+from graphflow.cost import CostModel
 from graphflow.flow import Label, label_of
 from graphflow.flow.candidates import Candidate, Candidates, Lies, Need, Place
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import memory_key
+from graphflow.kernels.recipes import conversion_key, fill_key, memory_key, rewriting_of
 from graphflow.layout import Constant, Equal, Undefined, Unused, fact_of, row_major, serves
-from graphflow.target import Target
 from graphflow.tir import DTYPES
 
 Made: TypeAlias = "tuple[Label, str, bool]"
@@ -49,12 +41,10 @@ class Exhaustive:
         self,
         graph: OperatorGraph,
         candidates: Candidates,
-        target: Target,
-        threads: int,
-        timings: Timings = NO_TIMINGS,
+        cost: CostModel,
     ) -> None:
         self.graph, self.candidates = graph, candidates
-        self.target, self.threads, self.timings = target, threads, timings
+        self.cost, self.timings = cost, cost.timings
         self.nodes = list(candidates.of_node)
         self._known: dict[object, float] = {}
 
@@ -154,10 +144,9 @@ class Exhaustive:
             return self.timings.known[key]
         size = DTYPES[tensor.dtype].itemsize
         if kind == "fill":
-            padding = target.layout.padding_elements * size
-            return fill_seconds(padding, self.target, self.threads)
-        layouts = source.layout, target.layout
-        return conversion_seconds(*layouts, tensor.dtype, self.target, self.threads)
+            return self.cost.fill_seconds(target.layout.padding_elements * size)
+        rewriting = rewriting_of(source.layout, target.layout, tensor.dtype)
+        return self.cost.conversion_seconds(rewriting)
 
 
 def _clash(needs: Sequence[Need]) -> bool:

@@ -24,9 +24,10 @@ import onnx
 import graphflow as gf
 from graphflow import compiler
 from graphflow.codegen import host_target
-from graphflow.cost import FormPrices, Price, Timings
+from graphflow.cost import Price, Timings
 from graphflow.errors import InvalidModel, LayoutConflict
 from graphflow.flow import candidates, forms_of
+from graphflow.flow.pricing import FormPrices
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.kernels.recipes import Alternative, memory_key
@@ -187,7 +188,7 @@ def random_pins(model: onnx.ModelProto, seed: int, bare: bool) -> dict[str, Layo
     share = rng.choice((0.0, 0.5, 1.0), p=(0.2, 0.2, 0.6))
     favourite = int(rng.choice(3, p=(0.1, 0.1, 0.8) if bare else (0.2, 0.4, 0.4)))
     for value in values:
-        offered = families(len(graph.values[value].shape), target.lanes())[1:]
+        offered = families(len(graph.values[value].shape), target.lanes("float32"))[1:]
         if not offered or rng.random() > share:
             continue
         order = [favourite if rng.random() < 0.8 else int(rng.integers(3)), 2, 1]

@@ -29,11 +29,11 @@ from graphflow.target import Target
 from graphflow.tir import PrimFunc
 from support.placing import interpret_physical
 
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""
 
 
-SHORT = Target("four lanes", "", "", vector_bytes=16, vector_registers=8)
+SHORT = Target("four lanes", "", "", 16, 8, clock_ghz=12.5)
 
 
 def graph_of(builder: Builder) -> OperatorGraph:

@@ -94,7 +94,7 @@ def test_conversions_stand_at_the_boundary_only(between: bool, target: Target) -
     summary = report["summary"]
     assert summary["inner_conversions"] == 0 and summary["fills"] == 0
     assert summary["conversions"] == summary["boundary_conversions"]
-    lanes = target.lanes()
+    lanes = target.lanes("float32")
     blocks = -(-CHANNELS // lanes)
     inner = {e["name"]: e for e in report["edges"] if e["name"] in ("e", "c")}
     for edge in inner.values():
@@ -111,7 +111,7 @@ def test_pairs_cancel_with_both_proofs(between: bool, target: Target) -> None:
     """One proof that the layouts are equal, one for each region of padding."""
     gone = {c["edge"]: c["proof"] for c in compiled(between, target).report()["cancelled"]}
     for edge in pins(between):
-        name = f"NCHW{target.lanes()}c"
+        name = f"NCHW{target.lanes('float32')}c"
         assert f"{name} and {name} place every element alike" in gone[edge]
         assert "equal index maps and boxes" in gone[edge]
         assert "pad(1) holds undef, needed none" in gone[edge]
@@ -155,7 +155,7 @@ def test_interpreter_native_code_and_onnxruntime_agree(
 @TARGETS
 def test_poison_changes_nothing(between: bool, inputs: Any, target: Target) -> None:
     executable = compiled(between, target, True)
-    padded = -CHANNELS % target.lanes() * HEIGHT * WIDTH
+    padded = -CHANNELS % target.lanes("float32") * HEIGHT * WIDTH
     assert executable.poisoned == padded * (2 if between else 1) > 0
     given = inputs(between)
     expected = reference(chain(between), given)
@@ -225,7 +225,7 @@ def test_unverified_it_would_change_the_outputs(
     (with_nan,) = broken.run(given, poison=np.nan).values()
     assert np.isnan(with_nan).all()
     (with_number,) = broken.run(given, poison=-42.0).values()
-    padded = -CHANNELS % host_target().lanes()
+    padded = -CHANNELS % host_target().lanes("float32")
     np.testing.assert_allclose(with_number, expected - 42.0 * padded, rtol=1e-3)
 
 

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import pytest
 
 import graphflow as gf
 from graphflow.models import Builder
-from graphflow.runtime import Program, table
+from graphflow.runtime import Program, ProgramSpec
 from graphflow.runtime.driver import driver
 from support.paths import TESTS
 from support.programs import rotations
@@ -83,20 +84,17 @@ def in_threads(work: Callable[[int], bool]) -> list[int]:
     return failed
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Runs pause wherever they may; what each native call gave."""
-    monkeypatch.setattr(table, "PATIENCE_NS", 0)
+def impatient(spec: ProgramSpec, threads: int) -> tuple[Program, list[int]]:
+    """A program whose runs pause wherever they may, and a list of what each native call gave."""
     given: list[int] = []
-    run = driver().run
 
     def counted(*arguments: int) -> int:
-        result = run(*arguments)
+        result = driver().run(*arguments)
         given.append(result)
         return result
 
-    monkeypatch.setattr(type(driver()), "run", property(lambda _: counted), raising=False)
-    yield given
+    native = replace(driver(), run=counted)
+    return Program(spec, threads, native=native, patience_ns=0), given
 
 
 # Threads ----------------------------------------------------------------------------------------
@@ -207,33 +205,28 @@ def test_results_are_memory_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_a_run_that_pauses_between_its_steps_gives_the_same(
-    threads: int, impatient: list[int]
-) -> None:
+def test_a_run_that_pauses_between_its_steps_gives_the_same(threads: int) -> None:
     n, times = 13, 301
-    program = Program(rotations(n, times), threads)
+    program, calls = impatient(rotations(n, times), threads)
     x = np.arange(n, dtype=np.float32)
     expected = np.roll(x, -(times % n)) + np.float32(times)
     for _ in range(2):
-        impatient.clear()
+        calls.clear()
         np.testing.assert_array_equal(program.run({"x": x})["y"], expected)
-        assert impatient[-1] == 0 and len(impatient) >= times
+        assert calls[-1] == 0 and len(calls) >= times
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_model_that_pauses_between_its_steps_gives_the_same(
-    threads: int, request: pytest.FixtureRequest
-) -> None:
+def test_a_model_that_pauses_between_its_steps_gives_the_same(threads: int) -> None:
     patient = gf.compile(small_model(), threads=threads)
     expected = [patient.run(image(k)) for k in range(CALLERS)]
-    calls = request.getfixturevalue("impatient")
-    executable = gf.compile(small_model(), threads=threads)
-    assert in_threads(lambda k: same(executable.run(image(k)), expected[k])) == []
+    program, calls = impatient(patient.program.spec, threads)
+    assert in_threads(lambda k: same(program.run(image(k)), expected[k])) == []
     assert len(calls) > 2 * CALLERS
 
 
-def test_a_signal_handler_may_run_the_model_that_it_interrupts(impatient: list[int]) -> None:
-    program = Program(rotations(13, 301), 2)
+def test_a_signal_handler_may_run_the_model_that_it_interrupts() -> None:
+    program, _ = impatient(rotations(13, 301), 2)
     x = np.arange(13, dtype=np.float32)
     expected = program.run({"x": x})["y"]
     nested: list[Array] = []
@@ -252,14 +245,15 @@ def test_a_signal_handler_may_run_the_model_that_it_interrupts(impatient: list[i
     assert all(np.array_equal(found, expected) for found in nested)
 
 
-def test_a_bound_run_that_was_interrupted_may_begin_again(impatient: list[int]) -> None:
+def test_a_bound_run_that_was_interrupted_may_begin_again() -> None:
     class Interrupted(Exception):
         pass
 
     def handler(*_: object) -> None:
         raise Interrupted
 
-    bound = Program(rotations(13, 301), 2).bind({"x": np.zeros(13, np.float32)})
+    program, _ = impatient(rotations(13, 301), 2)
+    bound = program.bind({"x": np.zeros(13, np.float32)})
     before = signal.signal(signal.SIGALRM, handler)
     try:
         with pytest.raises(Interrupted):
@@ -310,8 +304,7 @@ def test_a_forked_child_runs_and_compiles() -> None:
 
 def test_a_run_continues_in_a_child_that_a_signal_handler_forked() -> None:
     run_script("""
-        table.PATIENCE_NS = 0
-        program = Program(rotations(13, 301), 2)
+        program, _ = impatient(rotations(13, 301), 2)
         x, forked = np.zeros(13, np.float32), []
         def handler(*_):
             if not forked:

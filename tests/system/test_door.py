@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -512,3 +513,44 @@ def test_memory_that_runs_out_is_an_error_of_the_stage(monkeypatch: pytest.Monke
     )
     with pytest.raises(GraphflowError, match=r"memory ran out in stage canonicalize .*3 TiB"):
         gf.compile(small(), threads=1)
+
+
+# Options ----------------------------------------------------------------------------------------
+
+WRONG_OPTIONS = {
+    "threads": (True, 2.0, "2"),
+    "debug": (None, True, "1", 1.0),
+    "dump": (True, 3, b"folder"),
+    "poison": (None, 0, 1, "yes"),
+    "check_assumes": (None, 1),
+    "flush_denormals": (None, 1),
+    "workers": (False, 1.5, "2"),
+    "validate": (None, 1, "yes"),
+    "fallback": (True, 1, Path("onnxruntime")),
+    "timings": (True, 1),
+    "memory_limit": (True, 1e9, "1GB"),
+    "cache": (False, True, 0, b"off"),
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(gf.Options)])
+def test_each_option_is_checked_for_its_type(name: str) -> None:
+    for value in WRONG_OPTIONS[name]:
+        with pytest.raises(TypeError, match=rf"^Options\.{name} is .*; give ") as caught:
+            gf.Options(**{name: value})
+        assert repr(value) in str(caught.value)
+
+
+def test_options_are_kept_as_plain_values(tmp_path: Path) -> None:
+    given: Any = {"threads": np.int64(2), "cache": tmp_path, "dump": tmp_path, "timings": "t"}
+    options = gf.Options(**given)
+    assert options == gf.Options(threads=2, cache=str(tmp_path), dump=str(tmp_path), timings="t")
+    assert type(options.threads) is int and type(options.cache) is str
+    assert gf.Options(threads=None, cache=None, fallback=None).threads is None
+
+
+def test_a_value_that_an_option_cannot_have_is_no_error_of_types() -> None:
+    wrong: Any
+    for wrong in ({"threads": 0}, {"debug": 5}, {"workers": -1}, {"fallback": "none"}):
+        with pytest.raises(GraphflowError):
+            gf.Options(**wrong)

@@ -15,7 +15,7 @@ from graphflow.codegen import avx2_target, host_target
 from graphflow.models import Builder, expose, light, reseed
 
 Array = np.ndarray[Any, Any]
-LANES = host_target().lanes()
+LANES = host_target().lanes("float32")
 BLOCKED = f"blocked({LANES})"
 TOLERANCE = 1e-5
 """Of the norm of the difference, relative to the norm of the reference."""

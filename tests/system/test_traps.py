@@ -17,6 +17,7 @@ import pytest
 
 from graphflow import compiler
 from graphflow.codegen import host_target
+from graphflow.cost import CostModel
 from graphflow.errors import LayoutConflict, VerifyError
 from graphflow.flow import LayoutPlan, candidates, label_of
 from graphflow.frontends import import_model
@@ -580,9 +581,9 @@ def test_what_is_known_of_padding_that_was_zero(op: str, left: float) -> None:
     net.output(net.sum_channels(e), net.sum_channels("c"))
     graph = fuse(canonicalize(import_model(net.model())))
     target = host_target()
-    block = families(4, target.lanes())[-1].instantiate((1, CHANNELS, 2, 3))
+    block = families(4, target.lanes("float32"))[-1].instantiate((1, CHANNELS, 2, 3))
     assert block is not None
-    found = candidates.enumerate_candidates(graph, target, 2, {"c": block, "e": block})
+    found = candidates.enumerate_candidates(graph, CostModel(target, 2), {"c": block, "e": block})
     assert fact_of(0.0, "float32") in {f for label in found.labels["c"] for _, f in label.facts}
     (node,) = [n.name for n in graph.nodes if n.outputs == ("e",)]
     known = {

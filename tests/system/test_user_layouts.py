@@ -27,7 +27,7 @@ from graphflow.tir import PrimFunc
 from support.placing import interpret_physical
 from support.random_layouts import random_layout
 
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 
 
 def assert_runs(graph: OperatorGraph, pins: dict[str, Layout], seed: int) -> None:

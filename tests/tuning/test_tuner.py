@@ -19,19 +19,7 @@ import graphflow as gf
 from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target
-from graphflow.cost import (
-    NO_TIMINGS,
-    CopyPrices,
-    FormPrices,
-    Timing,
-    Timings,
-    TimingTable,
-    conversion_key,
-    definition_key,
-    fill_key,
-    form_key,
-    kernel_seconds,
-)
+from graphflow.cost import CostModel, Timing, Timings, TimingTable
 from graphflow.errors import CodegenError, InvalidModel, InvalidTimings
 from graphflow.flow import (
     CopyToTime,
@@ -45,9 +33,18 @@ from graphflow.flow import (
     rivals,
     whole_keys,
 )
+from graphflow.flow.pricing import CopyPrices, FormPrices
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.kernels.recipes import Alternative, View, memory_key
+from graphflow.kernels.recipes import (
+    Alternative,
+    View,
+    conversion_key,
+    definition_key,
+    fill_key,
+    form_key,
+    memory_key,
+)
 from graphflow.layout import Family, fact_of, families, row_major
 from graphflow.models import Builder
 from graphflow.options import default_timings
@@ -86,7 +83,7 @@ def kernels(found: OperatorGraph) -> Iterator[tuple[str, Alternative, str]]:
 
 def conversions() -> list[str]:
     """The keys of conversions between all layouts of one tensor."""
-    layouts = [family.instantiate((1, 10, 4, 4)) for family in families(4, TARGET.lanes())]
+    layouts = [family.instantiate((1, 10, 4, 4)) for family in families(4, TARGET.lanes("float32"))]
     return [
         conversion_key(a, b, "float32", fill)
         for a in layouts
@@ -232,17 +229,19 @@ def test_estimates_are_scaled_by_what_was_measured() -> None:
     node = found.nodes[0].name
     forms = [form for name, form, _ in kernels(found) if name == node]
     keys = [key for name, _, key in kernels(found) if name == node]
-    estimates = [kernel_seconds(form.work, TARGET, 2) for form in forms]
+    cost = CostModel(TARGET, 2)
+    estimates = [cost.kernel_seconds(form.work) for form in forms]
     func = found.node(node).func
-    plain = FormPrices(func, forms, (0.0,), TARGET, 2, NO_TIMINGS)
+    plain = FormPrices(func, forms, (0.0,), cost)
     assert [plain.price(form, None).seconds for form in forms] == estimates
     timings = Timings({keys[0]: 3 * estimates[0]})
-    prices = FormPrices(func, forms, (0.0,), TARGET, 2, timings)
+    prices = FormPrices(func, forms, (0.0,), replace(cost, timings=timings))
     assert prices.price(forms[0], None) == replace(prices.price(forms[0], None), measured=True)
     assert prices.price(forms[0], None).seconds == 3 * estimates[0]
     scaled = prices.price(forms[1], None)
     assert not scaled.measured and scaled.seconds == pytest.approx(3 * estimates[1])
-    hopeful = FormPrices(func, forms, (0.0,), TARGET, 2, replace(timings, optimism=2.0))
+    optimist = replace(cost, timings=replace(timings, optimism=2.0))
+    hopeful = FormPrices(func, forms, (0.0,), optimist)
     assert hopeful.price(forms[1], None).seconds == pytest.approx(1.5 * estimates[1])
     assert hopeful.price(forms[0], None).seconds == 3 * estimates[0]
     padded = prices.price(forms[0], 0.0)  # follows the same form without the constant
@@ -250,11 +249,11 @@ def test_estimates_are_scaled_by_what_was_measured() -> None:
 
 
 def test_what_a_conversion_costs_depends_on_where_it_starts() -> None:
-    layouts = [f.instantiate((1, 10, 4, 4)) for f in families(4, TARGET.lanes())]
+    layouts = [f.instantiate((1, 10, 4, 4)) for f in families(4, TARGET.lanes("float32"))]
     a, b, c = [layout for layout in layouts if layout is not None][:3]
     timings = Timings({conversion_key(a, c, "float32", None): SECONDS})
-    prices = CopyPrices("float32", (a, b), ((c, None), (a, None)), TARGET, 2, timings)
-    plain = CopyPrices("float32", (a, b), ((c, None), (a, None)), TARGET, 2, NO_TIMINGS)
+    prices = CopyPrices("float32", (a, b), ((c, None), (a, None)), CostModel(TARGET, 2, timings))
+    plain = CopyPrices("float32", (a, b), ((c, None), (a, None)), CostModel(TARGET, 2))
     assert prices.conversion(a, c, None).seconds == SECONDS
     assert prices.conversion(a, c, None).measured
     assert not prices.conversion(b, c, None).measured
@@ -295,19 +294,19 @@ def test_measured_prices_override_estimates_and_change_the_plan() -> None:
 
 # Plans as a whole -------------------------------------------------------------------------------
 
-FAMILIES = families(4, TARGET.lanes())
+FAMILIES = families(4, TARGET.lanes("float32"))
 
 
 def whole_prices(faster: Family, by: float) -> dict[str, float]:
     """That the plan with a family took `by` of what the plan took whose parts take least."""
-    own, others = whole_keys(cheapest(graph(), TARGET, 2))
+    own, others = whole_keys(cheapest(graph(), CostModel(TARGET, 2)))
     return {own: SECONDS, others[faster]: by * SECONDS}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
     free = plan_groups(graph(), TARGET, 2)[1]
-    rival = dict(rivals(cheapest(graph(), TARGET, 2), graph())).get(family)
+    rival = dict(rivals(cheapest(graph(), CostModel(TARGET, 2)), graph())).get(family)
     found, plan = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
     assert plan.whole is not None and plan.pinned == () and plan.unpinned is None
     assert (plan.whole.family, plan.whole.parts) == (family.name, free.seconds)
@@ -347,7 +346,7 @@ def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:
 
 
 def test_rivals_decide_otherwise_and_each_once() -> None:
-    found = cheapest(graph(), TARGET, 2)
+    found = cheapest(graph(), CostModel(TARGET, 2))
     plans = [found, *(planned for _, planned in rivals(found, graph()))]
     chosen = [[c.alternative for c in p.problem.best.candidates.values()] for p in plans]
     assert len(plans) > 1 and all(chosen.count(taken) == 1 for taken in chosen)
@@ -468,7 +467,7 @@ def test_constants_integers_and_fills_can_be_timed(tmp_path: Path) -> None:
     graph = fuse(canonicalize(import_model(build.model())))
     layout = next(
         layout
-        for family in families(4, TARGET.lanes())
+        for family in families(4, TARGET.lanes("float32"))
         if (layout := family.instantiate((1, 12, 5, 5))) is not None and layout.is_padded
     )
     label = label_of(layout, fact_of(0.0, "float32"))

@@ -12,9 +12,9 @@ from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.emit_builder import Builder, Value
 from graphflow.codegen.emit_transpose import column_of
 from graphflow.convert import Call, Placement
-from graphflow.cost import conversion_key, conversion_seconds
+from graphflow.cost import CostModel
 from graphflow.kernels.conversion import conversion
-from graphflow.kernels.recipes import crosses, run_of
+from graphflow.kernels.recipes import conversion_key, crosses, rewriting_of, run_of
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
 from graphflow.lower.kernels import LoweredKernel, lower_call
 from graphflow.target import Target
@@ -144,15 +144,16 @@ def test_what_runs_once_and_what_does_not_cross_keeps_its_form() -> None:
 
 
 def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    layouts, target = layouts_of((1, 24, 16, 16)), avx2_target()
+    layouts = layouts_of((1, 24, 16, 16))
     across, along = (layouts["NCHW"], layouts["NHWC"]), (layouts["NCHW8c"], layouts["NHWC"])
     assert crosses(*across, "float32") and not crosses(*along, "float32")
     keys = [conversion_key(*pair, "float32", None) for pair in (across, along)]
-    seconds = [conversion_seconds(*pair, "float32", target, 1) for pair in (across, along)]
-    for module in ("keys", "roofline"):
-        monkeypatch.setattr(f"graphflow.cost.{module}.crosses", lambda *_: False)
+    cost = CostModel(avx2_target())
+    seconds = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
+    for module in ("keys", "movement"):
+        monkeypatch.setattr(f"graphflow.kernels.recipes.{module}.crosses", lambda *_: False)
     others = [conversion_key(*pair, "float32", None) for pair in (across, along)]
-    gathered = [conversion_seconds(*pair, "float32", target, 1) for pair in (across, along)]
+    gathered = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
     assert keys[0] != others[0] and keys[1] == others[1]
     assert seconds[0] < gathered[0] and seconds[1] == gathered[1]
 

@@ -53,7 +53,7 @@ from support.scheduled_chains import (
 )
 
 Golden = Callable[[str, str], None]
-TARGET = Target("eight lanes", "", "", vector_bytes=32, vector_registers=16)
+TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 """Its own data alone: plans do not depend on the machine that runs the tests."""
 
 

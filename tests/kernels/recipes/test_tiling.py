@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.kernels.recipes.tiling import Along, Plane, choose_tiling
+from graphflow.cost import AlongRow, TileProblem
+from graphflow.kernels.recipes.tiling import choose_tiling
 from graphflow.target import Target
 
 EIGHT_LANES = Target(
     "eight lanes", "", "", vector_bytes=32, vector_registers=16,
     fmas_per_cycle=2.0, cycles_per_vector_load=0.5,
 )  # fmt: skip
-PLANE = Plane(
+PLANE = TileProblem(
     channels=1280, pixels=7, rows=7, steps=112, weight_bytes=1280 * 112 * 4, pixel_bytes=448,
     whole_vectors=False,
 )  # fmt: skip
@@ -54,9 +55,9 @@ def test_weights_that_leave_the_first_cache_are_used_for_more_pixels() -> None:
     assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].pixels > 2
 
 
-ROWS = Plane(
+ROWS = TileProblem(
     channels=128, pixels=20, rows=128, steps=180, weight_bytes=14400, pixel_bytes=4,
-    whole_vectors=False, along=Along(misses=0.0, borders=True),
+    whole_vectors=False, along=AlongRow(misses=0.0, borders=True),
 )  # fmt: skip
 
 
@@ -67,13 +68,13 @@ def test_lanes_along_rows_hold_the_same_channels_in_all_groups() -> None:
     assert sum(panel.count for panel in bordered.panels) > 2
     for panel in bordered.panels:
         assert panel.vectors * (panel.pixels + 1) + 1 + 3 <= EIGHT_LANES.vector_registers
-    _, fewer = choose_tiling(replace(ROWS, along=Along(0.0, borders=False)), EIGHT_LANES)
+    _, fewer = choose_tiling(replace(ROWS, along=AlongRow(0.0, borders=False)), EIGHT_LANES)
     assert fewer < cycles
 
 
 def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> None:
     """Twenty channels in vectors of eight waste a sixth; rows of 128 pixels waste nothing."""
-    channels = Plane(20, 128, 128, 180, 14400, 80, whole_vectors=False)
+    channels = TileProblem(20, 128, 128, 180, 14400, 80, whole_vectors=False)
     assert choose_tiling(ROWS, EIGHT_LANES)[1] < choose_tiling(channels, EIGHT_LANES)[1]
     full = replace(channels, channels=24, weight_bytes=17280)
     many = replace(ROWS, pixels=24, weight_bytes=17280)
@@ -81,6 +82,6 @@ def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> 
 
 
 def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> None:
-    apart = replace(ROWS, steps=20, along=Along(1.0, borders=False))
-    near = replace(apart, along=Along(0.0, borders=False))
+    apart = replace(ROWS, steps=20, along=AlongRow(1.0, borders=False))
+    near = replace(apart, along=AlongRow(0.0, borders=False))
     assert choose_tiling(apart, EIGHT_LANES)[1] > 1.5 * choose_tiling(near, EIGHT_LANES)[1]

@@ -1,6 +1,6 @@
 """What is timed, as a text that is the same in every process: the structure of a kernel or a copy.
 
-In: a definition with a form of it, the layouts of a copy, or what a plan decides.  Out: a key, the
+In: a definition with a form of it, or the layouts of a copy.  Out: a key, the
 digest of a text of all that decides about the machine code, except for the processor and the names
 of nodes.
 What always holds: calls that run the same kernel have the same key.
@@ -8,21 +8,19 @@ What always holds: calls that run the same kernel have the same key.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes import Alternative, Recipe, Scheduled, crosses, memory_key
+from graphflow.digest import text_digest
+from graphflow.kernels.recipes.alternative import Alternative, Recipe, Scheduled
+from graphflow.kernels.recipes.movement import crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.tir import Literal, PrimFunc, to_text
-
-_DIGITS = 32
 
 
 def definition_key(definition: PrimFunc) -> str:
     """The part of a kernel's key that its forms have in common."""
-    return digest(_anonymous(definition))
+    return text_digest(_anonymous(definition))
 
 
 def form_key(definition: str, form: Alternative, pad: float | None) -> str:
@@ -34,7 +32,7 @@ def form_key(definition: str, form: Alternative, pad: float | None) -> str:
         f"{name}: {_layout(layout)} {form.demands.get(name, '')}"
         for name, layout in sorted(form.layouts.items())
     )
-    return digest("\n".join(("kernel", definition, _recipe(form.recipe), repr(pad), *placed)))
+    return text_digest("\n".join(("kernel", definition, _recipe(form.recipe), repr(pad), *placed)))
 
 
 def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | None) -> str:
@@ -43,20 +41,14 @@ def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | N
     Layouts that are the same memory are the same, as everywhere in a plan's edges.
     """
     way = ("in blocks",) if crosses(source, target, dtype) else ()
-    return digest("\n".join(("convert", dtype, str(fill), _memory(source), _memory(target), *way)))
+    return text_digest(
+        "\n".join(("convert", dtype, str(fill), _memory(source), _memory(target), *way))
+    )
 
 
 def fill_key(layout: Layout, dtype: str, value: Literal) -> str:
     """Writing a constant to the padding of a layout."""
-    return digest("\n".join(("fill", dtype, str(value), _memory(layout))))
-
-
-def plan_key(decisions: Iterable[str], family: str | None) -> str:
-    """A plan as a whole, by all that it decides (None), or one with a family of layouts beside it.
-
-    What is timed together is filed together: the latter counts for this comparison only.
-    """
-    return digest("\n".join(("plan", family or "", *decisions)))
+    return text_digest("\n".join(("fill", dtype, str(value), _memory(layout))))
 
 
 def _recipe(recipe: Recipe) -> str:
@@ -79,8 +71,3 @@ def _layout(layout: Layout) -> str:
 def _memory(layout: Layout) -> str:
     place, size = memory_key(layout)
     return f"{list(layout.logical_shape)} at {place} in {size}"
-
-
-def digest(text: str) -> str:
-    """A short stand-in for a text, the same in every process."""
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

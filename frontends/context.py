@@ -1,0 +1,202 @@
+"""The operator graph while a model is imported, and what is known of its tensors so far.
+
+In: what operators' functions and rewrites add.  Out: the graph, the constants, the types that ONNX
+infers, the names that are taken.  What always holds: what was added behind a `mark` can be taken
+back by `undo`, since every table keeps the order in which its entries came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphflow.dtypes import DTYPES
+from graphflow.errors import UnsupportedOp
+from graphflow.frontends.folding import Folding
+from graphflow.frontends.inference import output_types, tensor_type
+from graphflow.frontends.protos import declared_type
+from graphflow.frontends.steps import Step, names_read
+from graphflow.graph import Array, OperatorGraph, Removed
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """A sequence of known length: its element type and the names of its tensors."""
+
+    elem_type: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The state of a `Context` at some time, as the length of each of its lists and tables."""
+
+    values: int
+    nodes: int
+    removed: int
+    known: int
+    sequences: int
+    optionals: int
+    objects: int
+    trimmed: int
+    widened: int
+    unrolled: int
+
+
+@dataclass(slots=True)
+class Context:
+    """The operator graph under construction, and what is known of the model's tensors."""
+
+    graph: OperatorGraph
+    opset: int
+    declared: dict[str, tuple[str, tuple[int | None, ...] | None]]
+    """dtype and shape of each tensor as ONNX infers them; the shape, or an extent, is None if
+    unknown."""
+    read: set[str]
+    """Tensors that a node reads or that the graph returns."""
+    taken: set[str] = field(default_factory=set)
+    """Names that no new tensor may have."""
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
+    """The model's own functions by domain, name and overload."""
+    folding: Folding = field(default_factory=Folding)
+    sequences: dict[str, Tensors] = field(default_factory=dict)
+    optionals: dict[str, str | None] = field(default_factory=dict)
+    """For each optional the name of the tensor or sequence in it; None if it is empty."""
+    unrolled: int = 0
+    """How many nodes were added by unrolling loops."""
+    consumed: set[str] = field(default_factory=set)
+    """Tensors that a node reads."""
+    objects: dict[str, str] = field(default_factory=dict)
+    """Values that only foreign nodes can read, with a description: strings, sequences, tensors
+    whose shape is not known."""
+    widened: dict[str, str] = field(default_factory=dict)
+    """For each 16-bit float tensor that was cast to float32, the name of the cast tensor."""
+    node_names: set[str] = field(default_factory=set)
+    node_order: list[str] = field(default_factory=list)
+    """`node_names` in the order in which they were given."""
+    types: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
+    """Types of tensors of the model and its bodies, as ONNX infers them."""
+    is_inferred: bool = True
+    """Whether ONNX could infer the types of the whole model at once."""
+    trimmed: list[tuple[str, int, str]] = field(default_factory=list)
+    """Outputs that a run trims: the output, the axis, and the integer tensor that holds the
+    extent."""
+
+    @property
+    def known(self) -> dict[str, Array]:
+        """The contents of tensors that are constant, as far as they have been computed."""
+        return self.folding.known
+
+    def add_constant(self, name: str, array: Array) -> None:
+        """Add a constant tensor.
+
+        If kernels do not have its element type it is no value of the graph, but values of the graph
+        may be computed from it at compile time.
+        """
+        if array.dtype.name in DTYPES:
+            self.graph.add_initializer(name, array)
+        else:
+            self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
+        self.known[name] = array
+
+    def add_sequence(self, name: str, sequence: Tensors) -> None:
+        """Record the tensors of a sequence; a sequence is no value of the graph."""
+        self.sequences[name] = sequence
+        self.graph.removed[name] = Removed(f"a sequence of {len(sequence.names)} tensors")
+
+    def add_optional(self, name: str, element: str | None) -> None:
+        """Record what an optional holds; an optional is no value of the graph."""
+        self.optionals[name] = element
+        self.graph.removed[name] = Removed("an optional", element)
+
+    def type_of(self, name: str) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
+        """Element type and shape of a tensor; `UnsupportedOp` if `name` is a sequence or an
+        optional."""
+        array = self.known.get(name)
+        if array is not None:
+            return array.dtype, array.shape
+        if name not in self.graph.values:
+            raise UnsupportedOp(
+                f"{name} is no tensor, which is not built here; take the tensors out of it"
+            )
+        value = self.graph.values[name]
+        return DTYPES[value.dtype], value.shape
+
+    def declare(self, step: Step) -> None:
+        """Infer the types of the outputs of `step` by ONNX, and record them.
+
+        Does nothing if the type of an input is not known.  Raises `InvalidModel` if ONNX refuses
+        the node.
+        """
+        reads = names_read(step.node)
+        if any(name not in self.known and name not in self.graph.values for name in reads):
+            return
+        types = {name: tensor_type(*self.type_of(name)) for name in reads}
+        arrays = {name: self.known[name] for name in reads if name in self.known}
+        for name, found in output_types(step, types, arrays).items():
+            self.types[name] = onnx.ValueInfoProto(name=name, type=found)
+            described = declared_type(self.types[name])
+            if described is not None:
+                self.declared[name] = described
+
+    def mark(self) -> Mark:
+        """The current state, for `undo`."""
+        graph = self.graph
+        return Mark(
+            len(graph.values), len(self.node_order), len(graph.removed), len(self.known),
+            len(self.sequences), len(self.optionals), len(self.objects), len(self.trimmed),
+            len(self.widened), self.unrolled,
+        )  # fmt: skip
+
+    def undo(self, mark: Mark) -> None:
+        """Remove everything that was added after `mark`."""
+        graph = self.graph
+        for name in reversed(self.node_order[mark.nodes :]):
+            if name in graph:
+                graph.remove(name)
+            self.node_names.discard(name)
+        del self.node_order[mark.nodes :]
+        values = list(graph.values)[mark.values :]
+        for name in values:
+            graph.remove_value(name)
+        graph.guards = tuple(guard for guard in graph.guards if guard.value in graph.values)
+        del self.trimmed[mark.trimmed :]
+        tables: tuple[tuple[dict[str, Any], int], ...] = (
+            (graph.removed, mark.removed),
+            (self.known, mark.known),
+            (self.sequences, mark.sequences),
+            (self.optionals, mark.optionals),
+            (self.objects, mark.objects),
+            (self.widened, mark.widened),
+        )
+        for table, length in tables:
+            for name in list(table)[length:]:
+                del table[name]
+        self.unrolled = mark.unrolled
+
+    def constant(self, name: str) -> Array | None:
+        """The contents of a tensor; None if a run decides them.  See `Folding.constant`."""
+        return self.folding.constant(name)
+
+    def unique_node_name(self, wanted: str) -> str:
+        """`wanted`, followed by a number if a node has that name already."""
+        name, number = wanted, 0
+        while name in self.node_names:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.node_names.add(name)
+        self.node_order.append(name)
+        return name
+
+    def unique_tensor_name(self, wanted: str) -> str:
+        """`wanted`, followed by a number if the model has a tensor of that name."""
+        name, number = wanted, 0
+        while name in self.graph.values or name in self.declared or name in self.taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name

@@ -1,0 +1,117 @@
+"""Prices of the variants of one kernel, and of the copies of one tensor.
+
+In: kernels, layouts, the cost model.  Out: a `Price` each: the measured one where the model has
+timings under its key, else the estimate, scaled by what the timed ones of the same kernel or tensor
+took (see `graphflow.cost.model`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphflow.cost import CostModel, Price
+from graphflow.kernels.recipes import (
+    Alternative,
+    Foreign,
+    View,
+    conversion_key,
+    definition_key,
+    fill_key,
+    form_key,
+    rewriting_of,
+)
+from graphflow.layout import Layout
+from graphflow.tir import DTYPES, Literal, PrimFunc
+
+
+class FormPrices:
+    """The prices of one kernel's forms, with each constant that may be written to padding."""
+
+    def __init__(
+        self,
+        definition: PrimFunc,
+        forms: Sequence[Alternative],
+        pads: Sequence[float],
+        cost: CostModel,
+    ) -> None:
+        self._cost = cost
+        self._key = definition_key(definition) if cost.timings else ""
+        self._scale = 1.0
+        if cost.timings.known:
+            known = ((self._known(form, pad), form, pad) for form in forms for pad in (None, *pads))
+            self._scale = cost.scale_of(
+                (price.seconds, self._estimate(form, pad)) for price, form, pad in known if price
+            )
+
+    def price(self, form: Alternative, pad: float | None) -> Price:
+        """The price of a form that writes `pad` to the padding of its output (None: anything)."""
+        known = self._known(form, pad)
+        if known is not None:
+            return known
+        plain = None if pad is None else self._known(form, None)
+        if plain is not None:
+            # It does the same and more: there is nothing to hope.
+            return Price(self._cost.with_padding(plain.seconds))
+        return self._cost.estimated(self._estimate(form, pad), self._scale)
+
+    def _known(self, form: Alternative, pad: float | None) -> Price | None:
+        if not self._cost.timings.known or isinstance(form.recipe, View | Foreign):
+            return None
+        return self._cost.measured(form_key(self._key, form, pad))
+
+    def _estimate(self, form: Alternative, pad: float | None) -> float:
+        return self._cost.kernel_seconds(form.work, writes_padding=pad is not None)
+
+
+class CopyPrices:
+    """The prices of copies of one tensor, made of any of the layouts that it is given in.
+
+    A copy is a target layout with the constant that its padding gets, if it gets one.
+    """
+
+    def __init__(
+        self,
+        dtype: str,
+        sources: Sequence[Layout],
+        targets: Sequence[tuple[Layout, Literal | None]],
+        cost: CostModel,
+    ) -> None:
+        self._dtype, self._cost = dtype, cost
+        self._scale = 1.0
+        # Copies that differ in what they write to padding, or in where they lie, take as long.
+        self._estimates: dict[tuple[Layout, Layout], float] = {}
+        if cost.timings.known:
+            made = ((source, layout, fill) for source in sources for layout, fill in targets)
+            known = ((self._known(*copy), copy[:2]) for copy in made)
+            self._scale = cost.scale_of(
+                (price.seconds, self._estimate(*layouts)) for price, layouts in known if price
+            )
+
+    def conversion(self, source: Layout, layout: Layout, fill: Literal | None) -> Price:
+        """The price of converting from `source` to `layout`."""
+        known = self._known(source, layout, fill)
+        if known is not None:
+            return known
+        return self._cost.estimated(self._estimate(source, layout), self._scale)
+
+    def fill(self, layout: Layout, value: Literal) -> Price:
+        """The price of writing a constant to the padding of `layout`."""
+        known = None
+        if self._cost.timings.known:
+            known = self._cost.measured(fill_key(layout, self._dtype, value))
+        if known is not None:
+            return known
+        written = layout.padding_elements * DTYPES[self._dtype].itemsize
+        return self._cost.estimated(self._cost.fill_seconds(written))
+
+    def _known(self, source: Layout, layout: Layout, fill: Literal | None) -> Price | None:
+        if not self._cost.timings.known:
+            return None
+        return self._cost.measured(conversion_key(source, layout, self._dtype, fill))
+
+    def _estimate(self, source: Layout, layout: Layout) -> float:
+        found = self._estimates.get((source, layout))
+        if found is None:
+            found = self._cost.conversion_seconds(rewriting_of(source, layout, self._dtype))
+            self._estimates[source, layout] = found
+        return found
