@@ -106,13 +106,27 @@ def check(
     return kernel
 
 
-@settings(max_examples=120)
-@given(
+PAIRS = given(
     st.integers(0, 10**9),
     st.sampled_from(["float32", "float32", "float64", "int32", "int8"]),
     st.sampled_from([None, 3]),
 )
+
+
+@settings(max_examples=60)
+@PAIRS
 def test_every_pair_of_layouts(seed: int, dtype: str, fill: int | None) -> None:
+    check_a_pair(seed, dtype, fill)
+
+
+@pytest.mark.slow
+@settings(max_examples=600)
+@PAIRS
+def test_many_pairs_of_layouts(seed: int, dtype: str, fill: int | None) -> None:
+    check_a_pair(seed, dtype, fill)
+
+
+def check_a_pair(seed: int, dtype: str, fill: int | None) -> None:
     rng = random.Random(seed)
     rank = rng.randint(1, 4)
     shape = tuple(rng.choice(EXTENTS[rank]) for _ in range(rank))

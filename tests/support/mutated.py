@@ -5,7 +5,7 @@ A mistake is a patch of something public: a function or a table of a module, a m
 
 from __future__ import annotations
 
-import gc
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
@@ -33,6 +33,9 @@ def mutated(patches: Patches) -> Iterator[None]:
 
 def forget() -> None:
     """Empty the caches of the compiler, so that no mutant meets what was found without it."""
-    for cache in gc.get_objects():
-        if isinstance(cache, CACHE) and cache.__module__.startswith("graphflow."):
-            cache.cache_clear()
+    modules = [m for name, m in sys.modules.items() if name.split(".")[0] == "graphflow"]
+    classes = {c for m in modules for c in vars(m).values() if isinstance(c, type)}
+    for owner in (*modules, *classes):
+        for value in vars(owner).values():
+            if isinstance(value, CACHE):
+                value.cache_clear()

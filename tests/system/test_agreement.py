@@ -70,8 +70,10 @@ TARGETS = {"host": host_target, "other": other_target}
 def model_of(name: str) -> onnx.ModelProto:
     """The model with random weights, and with the inputs of its softmaxes as further outputs."""
     kind, _, rest = name.partition(":")
-    model = reseed(light(rest), 0) if kind == "light" else build(rest)
-    return expose(model, [n.input[0] for n in model.graph.node if n.op_type == "Softmax"])
+    model = light(rest) if kind == "light" else build(rest)
+    exposed = expose(model, [n.input[0] for n in model.graph.node if n.op_type == "Softmax"])
+    # Last, as exposing copies the weights.
+    return reseed(exposed, 0) if kind == "light" else exposed
 
 
 @cache

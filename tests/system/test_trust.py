@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -18,10 +17,9 @@ TESTS = sorted({name for name in NAMES if name.startswith("test_") and "." not i
 
 def defined_tests() -> set[str]:
     return {
-        node.name
+        name
         for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
     }
 
 
