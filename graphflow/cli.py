@@ -149,7 +149,7 @@ def run_explain(wanted: argparse.Namespace) -> int:
     """`graphflow explain MODEL TENSOR`."""
     with _bar(wanted) as bar:
         exe = _executable(wanted, bar)
-    print(exe.explain(wanted.tensor))
+    print(exe.explain(wanted.tensor, full=wanted.full))
     return 0
 
 
@@ -447,6 +447,9 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(commands, "explain", run_explain, "tell the story of one tensor")
     _add_model(command)
     command.add_argument("tensor", metavar="TENSOR")
+    command.add_argument(
+        "--full", action="store_true", help="also the forms and steps that were refused, and why"
+    )
 
     command = _command(
         commands,

@@ -56,6 +56,12 @@ class SavedEdge:
         return self.label
 
 
+def refusal_line(form: str, reason: str, chosen: bool) -> str:
+    """That a step was refused, as `explain` says it in full: there is no such form, or it is the
+    chosen one, made without that step."""
+    return f"  refused   {'a step of ' if chosen else ''}form {form}: {reason}"
+
+
 def microseconds(seconds: float) -> str:
     """A time with one decimal, or two digits where that would show nothing."""
     value = 1e6 * seconds

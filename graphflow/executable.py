@@ -169,18 +169,19 @@ class Executable:
         """
         return self._models.only().layouts
 
-    def explain(self, name: str) -> str:
+    def explain(self, name: str, full: bool = False) -> str:
         """What was decided about one tensor, and why; InvalidModel for a name it does not have.
 
-        Where shapes are open, one story for each that there is a program for.
+        In full it tells too which forms of its producer were refused, and which steps of the chosen
+        form.  Where shapes are open, one story for each that there is a program for.
         """
         if not self._models.deciding:
-            return self._models.only().explain(name)
+            return self._models.only().explain(name, full)
         known = self._models.interface.tensors
         if name not in known:
             raise unknown_tensor(name, known)
         stories = [
-            f"for {describe_key(model, self._models.deciding)}:\n{model.explain(name)}"
+            f"for {describe_key(model, self._models.deciding)}:\n{model.explain(name, full)}"
             for model in self._models.made
         ]
         return "\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}"

@@ -34,13 +34,13 @@ from graphflow.codegen import renamed
 from graphflow.digest import SIZE, Digests
 from graphflow.kernels import recipes
 from graphflow.lower import KernelTask, LoweredKernel
-from graphflow.schedule import Schedule, Step
+from graphflow.schedule import Refusal, Schedule, Step
 from graphflow.store import MOST_BYTES, Store
 from graphflow.tir import Buffer, PrimFunc
 from graphflow.trace import Trace
 
 PACKAGES = ("arith", "codegen", "cost", "layout", "lower", "schedule", "tir")
-MODULES = ("digest", "dtypes", "errors", "kernel_cache", "store", "target")
+MODULES = ("digest", "dtypes", "errors", "kernel_cache", "shared_scope", "store", "target")
 """What kernels are made by, below graphflow's folder, besides `kernels`."""
 
 MOST_RECENT = 1024
@@ -59,6 +59,7 @@ class _Entry:
     definition: PrimFunc | None
     scheduled: PrimFunc
     steps: tuple[Step, ...]
+    refusals: tuple[Refusal, ...]
     extent: int
     workspace: tuple[Buffer, ...]
     proofs: tuple[Proof, ...]
@@ -74,6 +75,7 @@ class _Entry:
             None if own else schedule.definition,
             schedule.func,
             schedule.steps,
+            schedule.refusals,
             kernel.extent,
             kernel.workspace,
             kernel.proofs,
@@ -83,7 +85,7 @@ class _Entry:
     def kernel(self, task: KernelTask) -> LoweredKernel:
         """The kernel, as the task calls it."""
         definition = task.definition if self.definition is None else self.definition
-        schedule = Schedule(definition, self.scheduled, self.steps)
+        schedule = Schedule(definition, self.scheduled, self.steps, self.refusals)
         func = replace(self.func, name=task.symbol)
         return LoweredKernel(
             task.symbol, func, schedule, self.extent, self.workspace, self.proofs, task

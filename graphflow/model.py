@@ -101,8 +101,8 @@ class Model(Protocol):
     def layouts(self) -> Mapping[str, EdgeType] | Mapping[str, SavedEdge]:
         """The decision about each tensor."""
 
-    def explain(self, name: str) -> str:
-        """The story of one tensor; InvalidModel for an unknown name."""
+    def explain(self, name: str, full: bool = False) -> str:
+        """The story of one tensor, in full with refused forms; InvalidModel for an unknown name."""
 
     def explanations(self) -> dict[str, str]:
         """The stories of all tensors."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphflow.assumed import Assumed
-from graphflow.decisions import Decisions, SavedEdge, unknown_tensor
+from graphflow.decisions import Decisions, SavedEdge, refusal_line, unknown_tensor
 from graphflow.errors import GraphflowError, InvalidModel
 from graphflow.model import (
     Interface,
@@ -174,12 +174,23 @@ class SavedModel:
         with _forms_of(self._path, "labels"):
             return {edge.name: edge for edge in self._edges()}
 
-    def explain(self, name: str) -> str:
-        """The stored story of one tensor."""
+    def explain(self, name: str, full: bool = False) -> str:
+        """The stored story of one tensor; in full with what the stored report says was refused."""
         stories = self.explanations()
         if name not in stories:
             raise unknown_tensor(name, stories)
-        return str(stories[name])
+        return "\n".join((str(stories[name]), *(self._refused(name) if full else ())))
+
+    def _refused(self, name: str) -> Iterator[str]:
+        """A line for each refused form, and each refused step, of the node that makes a tensor."""
+        with _forms_of(self._path, "report"):
+            report = mapping(self._document("report"))
+            edges = (mapping(edge) for edge in listed(report["edges"]))
+            maker = next((edge["producer"] for edge in edges if edge["name"] == name), None)
+            for refused in map(mapping, listed(report.get("refusals", []))):
+                if maker in listed(refused["nodes"]):
+                    form, reason = text(refused["form"]), text(refused["reason"])
+                    yield refusal_line(form, reason, boolean(refused["chosen"]))
 
     def explanations(self) -> dict[str, str]:
         """All stored stories."""

@@ -100,9 +100,9 @@ class Loaded:
         """The decision about each tensor."""
         return edge_types(self.compiled)
 
-    def explain(self, name: str) -> str:
+    def explain(self, name: str, full: bool = False) -> str:
         """The story of one tensor; InvalidModel for an unknown name."""
-        return explain(self.compiled, name)
+        return explain(self.compiled, name, full)
 
     def explanations(self) -> dict[str, str]:
         """The stories of all tensors."""

@@ -1,7 +1,7 @@
-"""Interval bounds of index expressions, and the simplifications that need them.
+"""Interval bounds of index expressions, and the simplifications that follow from them.
 
-An interval is `(lowest, highest)`, both included, None where unbounded.  Everything here is linear
-in the size of the expression; what intervals cannot decide is left to `sets`.
+An interval is `(lowest, highest)`, both included, None where unbounded.  All functions take time
+linear in the size of the expression; questions that intervals cannot decide go to `sets`.
 """
 
 from __future__ import annotations

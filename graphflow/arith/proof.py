@@ -1,4 +1,4 @@
-"""What a proof can say, and what is kept of it."""
+"""Three-valued verdicts, and the record that a proof leaves."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Exact reasoning about integer points, behind one small face over isl.
+"""Proofs about sets of integer points, decided by isl.
 
-In: a `Domain` (loop variables with bounds, and what is known of them) and a predicate or a tuple
-of index expressions over it.  Out: a `Proof`, or an `Image`.  Intervals are tried first, then what
-is given and a few points; what these leave open is decided by isl under an operation budget, past
-which the answer is UNKNOWN with that reason.  Proofs are memoized by structure.  No expression is
-ever read back out of isl: it decides, it does not write code.
+In: a `Domain` (loop variables with bounds, and conditions on them) and a predicate, or a tuple of
+index expressions, over it.  Out: a `Proof`, or an `Image`.  A claim is first tried by interval
+arithmetic, then against the domain's own conditions, then at a few sample points that may refute
+it; what is still open goes to isl with a limit on its operations, and is UNKNOWN, with that reason,
+if the limit is reached.  What always holds: equal questions are answered once (proofs are memoized
+by structure), and no expression is ever read back from isl: it decides, and generates no code.
 """
 
 from __future__ import annotations

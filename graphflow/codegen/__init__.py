@@ -1,4 +1,4 @@
-"""Native code: PrimFunc to LLVM IR to an object file."""
+"""Code generation: a lowered kernel (`PrimFunc`) becomes LLVM IR, and that an ELF object file."""
 
 from typing import TypeAlias
 

@@ -1,11 +1,13 @@
-"""Statements and kernels: a PrimFunc to the text of an LLVM module.
+"""Emits statements: turns a lowered kernel into the text of an LLVM module.
 
 In: a lowered `PrimFunc` (no `Assume`, no `Undef`), the symbol to define, a `Target`.  Out: a module
-with `void symbol(ptr buffers, i64 lo, i64 hi)`: one pointer a parameter, aligned to its elements
-and not overlapping, and the iterations of the outermost parallel loop to do, counted from 0.  What
-always holds: the emitter knows loops and buffers and nothing else; unrolled loops are unrolled
-here, so that the indices of register buffers are constants before LLVM sees them, and source order
-is kept.
+that defines `void symbol(ptr buffers, i64 lo, i64 hi)`.  `buffers` points to one pointer per
+parameter; each is aligned to its element type, and no two overlap.  The call executes the
+iterations `lo` to `hi - 1` of the kernel's parallel loop, counted from 0.
+
+What always holds: the emitter knows loops and buffers, and no operator.  Unrolled loops are
+unrolled here, so that indices of register buffers are constants before LLVM sees them.  The order
+of instructions is that of the statements.
 """
 
 from __future__ import annotations

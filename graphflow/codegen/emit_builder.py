@@ -1,9 +1,10 @@
-"""Writes the text of one LLVM function: typed values, vectors of lanes, structured control flow.
+"""Writes the text of one LLVM function: typed values, vectors, calls, structured control flow.
 
-In: calls, one an instruction or a control structure.  Out: `lines` and `entry` (the allocas), and
-`declarations` of what was called.  What always holds: control flow is structured, so a value
-written in a block is usable in everything nested in it and everything after it in the same body;
-`remembered` relies on that.  Scalars are broadcast where they meet vectors.
+In: one method call for each instruction or control structure.  Out: `lines` (the body), `entry`
+(the allocas) and `declarations` (of the functions that were called).  What always holds: control
+flow is structured, so a value computed in a block dominates everything nested in that block and
+everything behind it in the same body; `remembered` rests on this.  A scalar operand is broadcast
+where the other operand is a vector.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Scalar expressions as LLVM values.
+"""Emits scalar expressions: turns an expression into an LLVM value.
 
-In: an expression, and the mask of the lanes that run (None outside vectorized loops).  Out: a
-value; a scalar where nothing in it depends on the lane.  What always holds: float arithmetic may
-be contracted to fused multiply-adds and is otherwise IEEE; a side of a `Select` that is not taken
-reads no memory it must not.
+In: an expression, and the mask of the active lanes (None outside vectorized loops).  Out: a vector,
+or a scalar where nothing in the expression depends on the lane.  What always holds: float
+arithmetic is IEEE, except that a product and a sum may be contracted to an FMA; loads in the side
+of a `Select` that is not taken are masked off, so they cannot access memory out of bounds.
 """
 
 from __future__ import annotations

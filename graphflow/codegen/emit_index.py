@@ -1,11 +1,13 @@
-"""Index expressions and predicates as LLVM values, under the bindings of the loops around.
+"""Emits index expressions and predicates, after substituting what is known of loop variables.
 
-In: expressions over loop variables.  A variable is *bound* to another expression (an unrolled
-loop's to a constant, a vectorized loop's to its start plus the lane), or it has a *value* (a loop
-that runs).  Out: i64 scalars, linear terms for addresses, and truth values per lane.  What always
-holds: bindings are applied and ranges used before anything is written, so what an unrolled
-iteration decides costs no instruction; sums are built from the outer loops' variables inwards, so
-that their beginnings are invariant in the inner loops.
+In: expressions over loop variables.  Each variable is either *bound* to another expression (that of
+an unrolled loop to a constant, that of a vectorized loop to its start plus the lane) or *running*,
+with an i64 value (a loop that LLVM sees).  Out: i64 scalars, linear terms for addresses, and truth
+values per lane.
+
+What always holds: bindings are substituted and ranges used before any instruction is emitted, so an
+index that is constant in an unrolled iteration costs none.  Sums are added up from the outermost
+loop's variable to the innermost's, so that the partial sums are loop-invariant and can be hoisted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which lanes of a vectorized loop run.
+"""Masks of vectorized loops: which lanes of a vector are active.
 
-In: truth values, decided at compile time or not.  Out: masks, and their vectors of i1.  What
-always holds: a lane beyond the loop's extent is never active, whatever a run-time condition says.
+In: conditions, each known at compile time, known per lane, or computed at run time.  Out: masks,
+and the vectors of i1 that represent them.  What always holds: a lane beyond the loop's extent is
+never active, whatever a condition computed at run time says.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Loads and stores: flattened addresses, vectors with masks, and the local buffers of a kernel.
+"""Emits loads and stores: flattened addresses, masked vectors, and the local buffers of a kernel.
 
-In: a buffer, index expressions and the mask of the lanes that run.  Out: values, and stores.  What
-always holds: no lane that is masked off reads or writes memory that others see.  Local buffers
-(scopes "register" and "scratch") have a padded last axis and slack behind, so a vector may be
-loaded whole from them and, where its idle lanes fall into the padding, stored whole.
+In: a buffer, index expressions and the mask of the active lanes.  Out: values, and stores.  What
+always holds: an inactive lane neither reads nor writes memory that the caller owns.  Local buffers
+(scopes "register" and "scratch") have a padded last axis and spare elements at their end.  A whole
+vector may therefore be loaded from them, and stored to them where the inactive lanes fall into the
+padding.
 """
 
 from __future__ import annotations

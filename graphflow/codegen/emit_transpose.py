@@ -1,8 +1,9 @@
-"""Columns of a square of vectors, by shuffles of two vectors each.
+"""Transposes a square tile of vectors with two-operand shuffles.
 
-In: rows, and which column.  Out: the column as a vector.  What always holds: the columns of one
-square are made of the same intermediate vectors, in the same words, so that LLVM keeps one of each:
-`n log n` shuffles for all columns of `n` rows.
+In: the rows of the tile, and the number of a column.  Out: that column as a vector.  What always
+holds: all columns of a tile are computed from the same intermediate vectors, written with the same
+text, so that LLVM's common subexpression elimination keeps one of each: `n log n` shuffles for all
+columns of `n` rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Float arithmetic that elementary functions are made of, on scalars and vectors alike.
+"""Float arithmetic from which the elementary functions are built, for scalars and vectors.
 
-In: a builder and float values.  Out: values of the same type.  Constants have the type of the value
-they meet; nothing is contracted or reassociated.
+In: a builder and float values.  Out: values of the same type.  Constants take the type of the value
+that they are combined with.  What always holds: nothing is contracted or reassociated, since the
+error bounds of the functions rest on the roundings that are written.
 """
 
 from __future__ import annotations

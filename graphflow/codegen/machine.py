@@ -1,14 +1,19 @@
 """The processors that code is made for, and LLVM's way from IR text to an object file.
 
 In: a `Target` and the text of a module.  Out: ELF bytes, optimized IR or assembly.  What always
-holds: two of LLVM's passes are off, for the whole process.  The machine scheduler, because the
-emitter's order of instructions is the schedule and reordering a register tile makes it spill; and
-loop strength reduction, because addresses are already a moving part plus a constant, and its
-search takes most of the time in unrolled bodies and gives each of them pointers of its own.
+holds: two of LLVM's passes are off.  The machine scheduler, because the emitter's order of
+instructions is the schedule and reordering a register tile makes it spill; and loop strength
+reduction, because addresses are already a moving part plus a constant, and its search takes most
+of the time in unrolled bodies and gives each of them pointers of its own.
+
+LLVM has switches for these passes only for the whole process, not for a target machine.  They are
+off while an object or assembly is emitted, and on again afterwards, so that other users of LLVM in
+this process get LLVM's own defaults.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -16,6 +21,7 @@ from typing import Any
 from llvmlite import binding as llvm
 
 from graphflow.errors import CodegenError
+from graphflow.shared_scope import SharedScope
 from graphflow.target import Target
 
 AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
@@ -24,10 +30,22 @@ AVX2_MASKED_STORE = {"Intel": 2.0, "AMD": 12.0}
 """Cycles of vmaskmovps to memory; AMD's processors execute it in microcode."""
 
 
+def _switch_passes_off() -> Callable[[], None]:
+    """Switch the two passes off; the result switches them on, as they are by default."""
+    _set_options("-enable-misched=false", "-disable-lsr=true")
+    return lambda: _set_options("-enable-misched=true", "-disable-lsr=false")
+
+
+def _set_options(*options: str) -> None:
+    for option in options:
+        llvm.set_option("", option)  # some 20 microseconds
+
+
+_PASSES_OFF = SharedScope(_switch_passes_off)
+
+
 @lru_cache(maxsize=1)
 def _initialize() -> None:
-    for option in ("-enable-misched=false", "-disable-lsr"):
-        llvm.set_option("", option)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
@@ -110,14 +128,16 @@ def _optimized(text: str, target: Target) -> tuple[Any, Any]:
 def object_code(text: str, target: Target) -> bytes:
     """A module of IR as an ELF object; `CodegenError` where LLVM does not accept it."""
     module, machine = _optimized(text, target)
-    code: bytes = machine.emit_object(module)
+    with _PASSES_OFF.entered():
+        code: bytes = machine.emit_object(module)
     return code
 
 
 def assembly(text: str, target: Target) -> str:
     """A module of IR as optimized assembly."""
     module, machine = _optimized(text, target)
-    code: str = machine.emit_assembly(module)
+    with _PASSES_OFF.entered():
+        code: str = machine.emit_assembly(module)
     return code
 
 

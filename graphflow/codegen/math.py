@@ -1,11 +1,11 @@
-"""Elementary functions as arithmetic, on scalars and vectors alike.
+"""Elementary functions (exp, log, tanh, erf, pow, …) for scalars and vectors.
 
-In: a builder and float values.  Out: a value of the same shape.  For float32 each function is a
-polynomial after a reduction of the argument, at most 2 units in the last place off (sigmoid 2.5);
-infinities, NaN, denormals and signed zeros come out as IEEE arithmetic would have them; and exp(0)
-is 1, sigmoid(0) one half, tanh(0) zero, exactly.  Sine, cosine and tangent stand in `trigonometry`.
-Inverse and hyperbolic functions of float32 go to the C library in double precision, at most 0.51
-units off, and float64 goes there for all functions, lane by lane.
+In: a builder and float values.  Out: a value of the same type.  A float32 function is a polynomial
+after a reduction of the argument, with an error of at most 2 units in the last place (sigmoid:
+2.5).  Infinities, NaN, denormals and signed zeros give what IEEE arithmetic gives; exp(0) = 1,
+sigmoid(0) = 0.5 and tanh(0) = 0 are exact.  Sine, cosine and tangent are in `trigonometry`.
+Inverse trigonometric and hyperbolic functions of float32 call the C library in double precision,
+one lane at a time, with an error of at most 0.51 units; functions of float64 all call it.
 
 Coefficients are minimax fits (Lawson's algorithm, weighted by the result, rounded to float32 from
 the lowest degree up); those of erf are N. Juffa's.

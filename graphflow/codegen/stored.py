@@ -1,10 +1,13 @@
-"""Types that exist in memory only, as values: casts to and from their carriers.
+"""Casts between storage-only types (float16, bfloat16, float8, 4-bit types, …) and their carriers.
 
-In: a builder and values.  Out: values.  A stored value is its bits, an integer as wide as in memory
-(`emit_builder.ELEMENTS`).  float16 takes the processor's instructions; all other casts are integer
-arithmetic and exact float operations, on scalars and vectors alike.  Results are those of numpy and
-`ml_dtypes` bit by bit, but for the payload and sign of NaN; denormals are kept or vanish as
-rounding has it, also where a program flushes float32 denormals.
+A storage-only type has no arithmetic: its values are cast to a carrier type, computed in that, and
+cast back.  In: a builder and values.  Out: values.  In LLVM IR a stored value is its bits, an
+integer as wide as the type is in memory (`emit_builder.ELEMENTS`).  float16 is cast by the
+processor's instructions; all other casts are integer arithmetic and exact float operations.
+
+What always holds: results equal those of numpy and `ml_dtypes` bit by bit, except for the payload
+and the sign of NaN.  A denormal result is rounded correctly even where the program flushes float32
+denormals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The symbol of a kernel in its object, exchanged for another one in place.
+"""Renames the symbol that a kernel's object file defines, in place.
 
-In: an object that `make_object` made, and the symbol it has.  Out: the same object under another
-symbol.  It was compiled under a long name, whose room in the table of strings each shorter one
-takes, so that the object of a kernel is the same whatever programs call it.
+In: an object that `make_object` compiled, its symbol, and a new one.  Out: the same object with the
+new symbol.  Kernels are compiled under a long placeholder name, and any name that is not longer
+fits into its room in the string table.  The code of a kernel is therefore the same in every
+program that uses it, and can be cached.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Sine, cosine and tangent of float32 values, on scalars and vectors alike.
+"""Sine, cosine and tangent of float32, for scalars and vectors.
 
-In: the arithmetic of a builder and a float32 value.  Out: a value of the same shape, at most 0.51
-units in the last place off.  All computation is in double precision, so the plain Taylor series are
-exact enough: their truncation errors are below 1e-11 of the result, that of rounding is 6e-8.
+In: the arithmetic of a builder and a float32 value.  Out: a value of the same type, with an error
+of at most 0.51 units in the last place.  All computation is in double precision, where plain Taylor
+series suffice: their truncation error is below 1e-11 of the result, while rounding to float32 has a
+relative error of 6e-8.
 
-Arguments from `LIMIT` on, infinities and NaN go to the C library, lane by lane: reducing them needs
-more bits of π than two doubles have.  A vector without such a lane does not pay for that.
+Arguments of magnitude `LIMIT` or more, infinities and NaN go to the C library, one lane at a time:
+their reduction needs more bits of π than two doubles hold.  A vector without such a lane skips the
+calls.
 """
 
 from __future__ import annotations

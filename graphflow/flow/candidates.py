@@ -9,7 +9,7 @@ padding of the inputs; a constant that some reader demands can also be written b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
 from typing import TypeAlias
@@ -26,6 +26,7 @@ from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.recipes import (
     Alternative,
     Padding,
+    RefusedVariant,
     Scheduled,
     Tiled,
     View,
@@ -139,10 +140,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All candidates by node, and all labels a value can be produced in."""
+    """All candidates by node, and all labels a value can be produced in.
+
+    `refused` are by node the forms that steps of their recipes refused.
+    """
 
     of_node: Mapping[str, tuple[Candidate, ...]]
     labels: Mapping[str, tuple[Label, ...]]
+    refused: Mapping[str, tuple[RefusedVariant, ...]] = field(default_factory=dict)
 
 
 def enumerate_candidates(
@@ -169,11 +174,14 @@ def enumerate_candidates(
     }
     layouts = user_layouts(graph, forms, pins, target)
     found: dict[str, tuple[Candidate, ...]] = {}
+    refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in graph.nodes:
         if node.name not in forms.of_node:
             continue
         candidates: dict[object, Candidate] = {}
-        options = forms_with(graph, node, forms, labels, pins, layouts, target, facts)
+        options, refused[node.name] = forms_with(
+            graph, node, forms, labels, pins, layouts, target, facts
+        )
         prices = FormPrices(node.func, options, wanted, cost)
         reads = _reads(graph, node)
         dtype = node.func.outputs[0].dtype
@@ -198,7 +206,7 @@ def enumerate_candidates(
         for value in node.outputs:
             given = [label for c in found[node.name] for v, label in c.gives if v == value]
             labels[value] = tuple({label_key(label): label for label in given}.values())
-    return Candidates(found, labels)
+    return Candidates(found, labels, refused)
 
 
 Read: TypeAlias = tuple[int, str, str]

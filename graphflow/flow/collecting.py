@@ -1,40 +1,40 @@
-"""Planning without passes of the cyclic garbage collector.
+"""Planning without passes of Python's cyclic garbage collector.
 
-A plan's candidates, terms and expressions are kept until it is made, and hardly any of them is in a
-cycle, so passes over all that is alive find nothing.  The collector is switched off for the whole
-process, so it stays off until the last of several threads has planned.  What is alive then has
-survived as much as passes would tell, so it counts as old: the next full pass looks at it.
+In: a stretch of planning, as a context.  A plan's candidates, terms and expressions are kept until
+the plan is made, and hardly any is in a cycle (3,600 of 70,000 objects for shufflenet_v2), so the
+passes take a tenth of planning's time and find nothing.  What always holds: the collector is off
+only while some thread plans; afterwards it is on if it was, with the thresholds and the frozen
+objects that it had.
+
+What is alive at the end counts as old: the next full pass looks at it.  Without that, the first
+allocations afterwards start a pass over everything that planning made, and later a second and a
+third one: 0.26 s of 1.7 s of processor time for shufflenet_v2.
 """
 
 from __future__ import annotations
 
 import gc
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-_lock = threading.Lock()
-_planning = 0
-_was_enabled = False
+from graphflow.shared_scope import SharedScope
 
 
-@contextmanager
-def collection_deferred() -> Iterator[None]:
-    """Cyclic garbage made inside is collected afterwards; where nobody collects, nobody will."""
-    global _planning, _was_enabled
-    with _lock:
-        if not _planning:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _planning += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _planning -= 1
-            if not _planning and _was_enabled:
-                _call_all_old()
-                gc.enable()
+def collection_deferred() -> AbstractContextManager[None]:
+    """Cyclic garbage made inside is collected afterwards, if the collector is on at all."""
+    return _COLLECTOR_OFF.entered()
+
+
+def _switch_off() -> Callable[[], None]:
+    if not gc.isenabled():
+        return lambda: None
+    gc.disable()
+    return _switch_on
+
+
+def _switch_on() -> None:
+    _call_all_old()
+    gc.enable()
 
 
 def _call_all_old() -> None:
@@ -42,3 +42,6 @@ def _call_all_old() -> None:
     if not gc.get_freeze_count():  # others may have frozen what they want to stay so
         gc.freeze()
         gc.unfreeze()
+
+
+_COLLECTOR_OFF = SharedScope(_switch_off)

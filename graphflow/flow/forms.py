@@ -20,6 +20,7 @@ from graphflow.kernels.recipes import (
     Known,
     MemoryKey,
     Offers,
+    RefusedVariant,
     Scheduled,
     Staged,
     alternatives,
@@ -28,6 +29,7 @@ from graphflow.kernels.recipes import (
     lifted,
     memory_key,
     placed_form,
+    refused_variants,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
 from graphflow.schedule import is_marked
@@ -166,14 +168,24 @@ def forms_with(
     layouts: UserLayouts,
     target: Target,
     facts: Mapping[str, Fact],
-) -> tuple[Alternative, ...]:
-    """The alternatives of a node whose inputs can be had under these labels."""
+) -> tuple[tuple[Alternative, ...], tuple[RefusedVariant, ...]]:
+    """The alternatives of a node whose inputs can be had under these labels, and those refused."""
     options = forms.of_node[node.name]
     offered = _offers(graph, node, labels, layouts, target)
     if offered:
         options = _alternatives(graph, node, target, facts, offered)
-    options += _in_user_layouts(graph, node, labels, pins, layouts, target)
-    return options + _as_pinned(node, options, pins, target)
+    in_layouts = _in_user_layouts(graph, node, labels, pins, layouts, target)
+    options += _made(in_layouts)
+    pinned = _as_pinned(node, options, pins, target)
+    refused = [form for form in (*in_layouts, *pinned) if isinstance(form, RefusedVariant)]
+    if not node.only_offered:
+        constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
+        refused += refused_variants(node.func, constants, target, known, offered)
+    return options + _made(pinned), tuple(dict.fromkeys(refused))
+
+
+def _made(found: tuple[Alternative | RefusedVariant, ...]) -> tuple[Alternative, ...]:
+    return tuple(form for form in found if isinstance(form, Alternative))
 
 
 def _in_user_layouts(
@@ -183,7 +195,7 @@ def _in_user_layouts(
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
-) -> tuple[Alternative, ...]:
+) -> tuple[Alternative | RefusedVariant, ...]:
     """Forms that write a user's layout, or read one that an input has or is pinned to."""
     if node.only_offered or not layouts:
         return ()
@@ -228,7 +240,7 @@ def _as_pinned(
     options: tuple[Alternative, ...],
     pins: Mapping[str, Layout],
     target: Target,
-) -> tuple[Alternative, ...]:
+) -> tuple[Alternative | RefusedVariant, ...]:
     """The form made stage by stage with its pinned parameters as they are pinned.
 
     Nothing where one of the `options` meets the pins already.  Nor where pins are at odds and the

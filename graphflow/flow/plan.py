@@ -10,7 +10,7 @@ from math import inf
 from graphflow.arith import Proof
 from graphflow.assumed import Assumed
 from graphflow.decisions import microseconds
-from graphflow.kernels.recipes import Alternative, View
+from graphflow.kernels.recipes import Alternative, RefusedVariant, View
 from graphflow.layout import Constant, Demand, Fact, Layout
 from graphflow.tir import Literal
 
@@ -63,7 +63,8 @@ class Choice:
 
     `form` is its name, with what the epilogue writes to padding; `pad_value` is that constant, or
     None.  `because` says in words why this form and not another; `others` are the remaining forms,
-    the cheapest by themselves first.  The price is `measured`, or else estimated.
+    the cheapest by themselves first, `refused` those that a step of their recipe refused.  The
+    price is `measured`, or else estimated.
     """
 
     node: str
@@ -74,6 +75,7 @@ class Choice:
     because: str
     others: tuple[Other, ...]
     measured: bool = False
+    refused: tuple[RefusedVariant, ...] = ()
 
 
 @dataclass(frozen=True)

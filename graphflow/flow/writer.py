@@ -130,6 +130,7 @@ class _Writer:
             because,
             tuple(sorted(others.values(), key=lambda other: (other.seconds, other.form))),
             candidate.measured,
+            self.candidates.refused.get(candidate.node, ()),
         )
 
     @cached_property

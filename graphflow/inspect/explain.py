@@ -12,18 +12,24 @@ from graphflow.compiler import Compiled
 from graphflow.decisions import microseconds, unknown_tensor
 from graphflow.flow import Pinned
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, Reading, edge_types, readers_text
+from graphflow.inspect.refusals import refusals
 from graphflow.layout import LOGICAL, Owner
 
 
-def explain(compiled: Compiled, name: str) -> str:
+def explain(compiled: Compiled, name: str, full: bool = False) -> str:
     """Everything that was decided about the tensor `name`, and why.
 
-    InvalidModel where the model has no such tensor; the message lists similar names.
+    In full it tells too which forms of the producer, and which steps of the chosen one, were
+    refused.  InvalidModel where the model has no such tensor; the message lists similar names.
     """
     edges = edge_types(compiled)
     if name not in edges:
         raise unknown_tensor(name, edges)
-    return "\n".join(_lines(compiled, edges[name]))
+    lines = [*_lines(compiled, edges[name])]
+    if full:
+        maker = edges[name].producer
+        lines += [refused.line() for refused in refusals(compiled) if maker in refused.nodes]
+    return "\n".join(lines)
 
 
 def explanations(compiled: Compiled) -> dict[str, str]:

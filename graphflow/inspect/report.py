@@ -15,10 +15,12 @@ from graphflow.compiler import Compiled
 from graphflow.flow import Conversion, LayoutPlan, Other
 from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types
 from graphflow.inspect.movement import movement
+from graphflow.inspect.refusals import refusals
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
-    """Model, target, one entry an edge, cancelled and refused pairs, what runs check (`guards`) and
+    """Model, target, one entry an edge, cancelled and refused pairs, `refusals` of forms and of
+    steps of the chosen ones, what runs check (`guards`) and
     cut (`trimmed`), pins, the plan's price beside the next best, and a summary.
 
     Seconds are what the compiler expects; null where that was not computed.  Under `validation`
@@ -38,6 +40,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
             {"edge": kept.value, "reason": kept.reason, "repair": kept.repair}
             for kept in plan.refused
         ],
+        "refusals": [refused.report() for refused in refusals(compiled)],
         "assumed": [
             {
                 "tensor": assumed.tensor,

@@ -1,10 +1,10 @@
-"""Abstract evaluation of scalar expressions on facts, forward and backward.
+"""Abstract interpretation of scalar expressions over facts, forward and backward.
 
-In: an expression, and the fact of each load in it.  Out: the fact of its value; or, backward, the
-constants that a load must hold for the value to have a wanted fact.  What always holds: every value
-that the expression can take, when its loads have values within their facts, is within the result;
-constants fold to what the interpreter gives, unless contraction of a product and a sum into an FMA,
-or flushing of denormals, could give other bits.
+Forward: an expression, and the fact of each load in it → the fact of its value.  Backward: a fact
+that the value must have → constants for one load that give it.  What always holds: if each load has
+a value within its fact, the value of the expression is within the result; a constant result has
+exactly the interpreter's bits, and is not claimed where the contraction of a product and a sum to
+an FMA, or the flushing of denormals, could give other bits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What is known of the contents of a region, and what a reader needs of it.
+"""Facts (what a region of memory holds) and demands (what a reader requires of it).
 
-In: facts and demands.  Out: whether a fact serves a demand, which of two facts says more, and the
-strongest fact that covers both.  What always holds: constants are compared by bits and dtype, so
-−0.0 is not 0.0; bounds of a range are in IEEE's total order, where −0.0 stands below +0.0, and a
-range holds finite numbers only.
+In: facts and demands.  Out: whether a fact satisfies a demand, whether one fact implies another,
+and the strongest fact that two facts both imply.  What always holds: constants are compared by bits
+and dtype, so −0.0 is not 0.0; bounds of a range are ordered by IEEE's total order, in which −0.0 is
+below +0.0; a range contains finite numbers only.  The order, from the strongest fact on:
 
     Constant ⊑ Range ⊑ Undefined ⊑ NoAccess        Constant(±inf), Constant(NaN) ⊑ Undefined
 """

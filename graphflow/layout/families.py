@@ -1,6 +1,6 @@
-"""Families of layouts: a construction that can be instantiated for any shape of its rank.
+"""Families of layouts: constructions that give a layout for any shape of one rank.
 
-A family is data that a search can enumerate before it knows a shape; the channel axis is axis 1.
+A search can enumerate families before it knows a shape.  The channel axis is axis 1.
 """
 
 from __future__ import annotations

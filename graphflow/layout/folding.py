@@ -1,8 +1,9 @@
-"""Operators on constants: exactly what the interpreter gives, or nothing.
+"""Constant folding: the result of an operator on constants, where all implementations agree on it.
 
-In: an operator and literals.  Out: the literal that every implementation gives, or None.  None
-where the result is NaN (its bits are not determined), where a transcendental is not at one of the
-points at which native code is tested to be exact, and where an integer division has no meaning.
+In: an operator and literals.  Out: the literal that the interpreter and native code both give, or
+None.  None is returned where the result is NaN (its bits are not specified), where a transcendental
+function or a power is not known to be exact in native code, for an integer division by zero, and
+for a cast of a float to an integer type that it does not fit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Index maps: where each logical index of a tensor lives in memory, and the way back.
+"""Index maps: bijections from logical indices of a tensor to physical indices in memory.
 
 In: a construction (identity, permutation, split, offset, composition, or a user's function).
-Out: an `IndexMap` with its inverse.  What always holds: the inverse is built together with the map,
-never read out of a solver; the inputs are called i0, i1 … and the physical indices p0, p1 …, so two
-maps are equal exactly when their output expressions are; following the map and then its inverse
-gives the index one began with, hence a map is injective.  `check` proves both once more.
+Out: an `IndexMap` with its inverse.  What always holds: the map is injective, because its inverse
+is constructed together with it (no solver is asked for one) and undoes it; `check` proves both
+again.  Logical indices are called i0, i1 … and physical indices p0, p1 …, so two maps are equal
+exactly if their output expressions are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Finding each input of an index map again from its outputs, by structure.
+"""Derives the inverse of an index map from the structure of its output expressions.
 
-In: for each physical variable the expression over the inputs that it equals, and ranges of the
-inputs where a shape is known.  Out: what is known, as expressions over the physical variables.
-Each rule below states one exact equality; nothing is guessed, and the caller checks the result.
+In: for each physical variable the expression over logical indices that it equals, and ranges of
+these indices where a shape is known.  Out: logical indices (and subexpressions) as expressions over
+the physical variables.  Each rule below is one exact equality; nothing is guessed, and the caller
+checks the result.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The facts that a kernel leaves in each region of its outputs, found by evaluating its body.
+"""Abstract interpretation of kernels: which facts hold in each region of the outputs.
 
-In: a compute definition over logical buffers, a layout for each parameter (row-major where none is
-given), and the facts of the inputs' regions.  Out: for each output and each region of its layout
-the fact that the body leaves there, if its loops also run over the padding (overcompute).  What
+In: a compute definition over logical buffers, a layout for each parameter (row-major by default),
+and the facts of the inputs' regions.  Out: for each output and each region of its layout, the fact
+that holds there after the body has run, if its loops also run over the padding (overcompute).  What
 always holds: a fact covers every value that a run over the region can store; NoAccess means that
-the body must not run there, because it would read what may not be read.
+the body must not run over the region, because it would read memory that must not be read.
 
-Intermediate buffers have no layout: what they hold at an index is evaluated from the stage that
-writes them.  Reductions run over their own, logical extents.
+Intermediate buffers have no layout: their value at an index is that of the stage that writes them.
+Reductions run over their own, logical extents.
 """
 
 from __future__ import annotations

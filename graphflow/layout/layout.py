@@ -1,10 +1,11 @@
-"""Layouts: an index map, the physical box that holds its image, and what the box is made of.
+"""Layouts: an index map, the physical box that contains its image, and the map's construction.
 
 In: an index map and a logical shape, or one of the named constructions.  Out: a frozen `Layout`.
-What always holds: every logical index lands inside the physical box, no two on one place.  The box
-is the smallest one (by intervals) unless a larger one is stated.  Two layouts are equal when they
-place the same logical shape by the same map in the same box; separators only say how the buffer is
-flattened.  Maps are compared after simplification on the logical shape.
+What always holds: every logical index is mapped into the physical box, and no two to the same
+place.  The box is the smallest one (by interval arithmetic) unless a larger one is given.  Two
+layouts are equal if they place the same logical shape by the same map in the same box; maps are
+compared after simplification for the logical shape, and separators, which only say how the buffer
+is flattened, are not compared.
 """
 
 from __future__ import annotations

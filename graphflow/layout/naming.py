@@ -1,8 +1,8 @@
-"""Short names of layouts, for reports and for people.
+"""Short names of layouts, for reports.
 
 In: an index map, the logical shape and the box.  Out: `NCHW`, `NHWC`, `NHWC padded to 64`,
-`NCHW16c`, `row-major`, or the map itself where it has no common name; a box that is larger than the
-name implies is added in brackets.
+`NCHW16c`, `row-major`, or the text of the map where it has no common name.  A box that is larger
+than the name implies is added in brackets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The fact that a reduction leaves, from those of its start and of what it takes in.
+"""The fact that holds for the result of a reduction.
 
-In: the operator, the fact of the initial value, the reduced expression, how often it may run.
-Out: a fact that covers the result for any number of iterations up to that, added up in any order.
+In: the operator, the fact of the initial value, the reduced expression, and bounds on the number of
+iterations.  Out: a fact that holds for any number of iterations within the bounds, whatever the
+order in which the values are combined.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The disjoint regions of a layout's box, as predicates over p0, p1 ….
+"""The regions of a layout's box (elements, and kinds of padding), as predicates over p0, p1 ….
 
-In: an index map, the logical shape and the box.  Out: when a place holds an element, and regions.
-What always holds: the regions are disjoint and cover the box; only the logical one may be empty.
+In: an index map, the logical shape and the box.  Out: the predicate that holds where a place is an
+element, and the list of regions.  What always holds: the regions are disjoint and cover the box;
+all but the logical region are non-empty.
 """
 
 from __future__ import annotations

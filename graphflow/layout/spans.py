@@ -1,15 +1,16 @@
 """Interval arithmetic on the values of one dtype, rounded outward.
 
-In: operators and spans.  Out: a span that contains every result.  What always holds: bounds are
-numbers of the dtype in IEEE's total order (−0.0 below +0.0); an infinite bound means that the
-infinity itself may occur; integers that might wrap have the whole range of their dtype.  Bounds are
-rounded away from the span only where a result is not exact, so they contain the unrounded result
-too: a product may therefore be contracted with a sum into one FMA.
+In: operators and spans (intervals of numbers, with a mark for NaN).  Out: a span that contains
+every possible result.  What always holds: bounds are numbers of the dtype in IEEE's total order
+(−0.0 below +0.0); an infinite bound means that the infinity itself may occur; the span of an
+integer result that might wrap is the whole range of its dtype.  An inexact bound is rounded
+outward, so a span contains the unrounded result too; a product and a sum may therefore be
+contracted to one FMA.
 
-A program may be told to flush denormals: then arithmetic and comparisons may take a denormal
-operand as the zero of its sign, and give that zero instead of a denormal result.  Spans contain the
-results of both ways, so that a fact does not depend on how a program is run.  Moves, negation and
-`abs` keep every bit, so there a number may also be a denormal whose zero lies in the span.
+Programs can be run with denormals flushed: an operand that is denormal then counts as the zero of
+its sign, and so does a denormal result.  Spans contain the results with and without flushing, so a
+fact holds for both.  Moves, negation and `abs` keep every bit, so their results may be denormals
+whose zero lies in the span.
 """
 
 from __future__ import annotations

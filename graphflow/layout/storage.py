@@ -1,8 +1,8 @@
-"""Storage, the regions of a physical box, and values that share a storage.
+"""Storages, windows (a value's part of a shared storage), and regions of a physical box.
 
-In: a layout, and where its box stands in a bigger storage.  Out: regions: named predicates over the
-physical variables p0, p1 ….  What always holds: the regions of one box are disjoint and cover it,
-and only points of logical and own regions may be written.
+In: a layout, and the offsets of its box in a larger storage.  Out: regions: named predicates over
+the physical variables p0, p1 ….  What always holds: the regions of one box are disjoint and cover
+it, and a value's kernel may write only its logical region and the padding that it owns.
 """
 
 from __future__ import annotations

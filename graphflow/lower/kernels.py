@@ -32,7 +32,7 @@ from graphflow.kernels.recipes import (
 from graphflow.layout import LOGICAL, Demand, Equal, Layout
 from graphflow.lower.assumptions import remove_assume, remove_undef
 from graphflow.options import Options
-from graphflow.schedule import Rewrite, Schedule, require_in_bounds
+from graphflow.schedule import Refusal, Rewrite, Schedule, require_in_bounds
 from graphflow.target import Target
 from graphflow.tir import (
     EXPANDED,
@@ -147,10 +147,11 @@ def _schedule(task: KernelTask) -> Schedule:
     except ScheduleError as refusal:
         if not isinstance(task.recipe, Tiled) or task.claimed is not None:
             raise
-        reason = str(refusal).partition("\nin\n")[0]
+        reason = Refusal.of(refusal)
         made = build(task.definition, task.placements, Staged(), task.target)
-        first = Schedule.of(task.definition).apply(instead_of_tile, reason)
-        return replace(made, steps=(*first.steps, *made.steps))
+        first = Schedule.of(task.definition).apply(instead_of_tile, str(reason))
+        steps, refusals = (*first.steps, *made.steps), (reason, *made.refusals)
+        return replace(made, steps=steps, refusals=refusals)
 
 
 def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:

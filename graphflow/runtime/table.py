@@ -17,34 +17,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.runtime.driver import Job
+from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 from graphflow.runtime.memory import address_of, zeroed_block
 from graphflow.runtime.program import ALIGNMENT, BufferRef, ProgramSpec, Step
 
 PATIENCE_NS = 100_000_000
 """How long native code keeps signals waiting, if no step takes longer."""
 
-PAUSED = 2
-"""State of a job between two native calls of one run."""
-
 FLUSH_DENORMALS = 0x8040
 """Bits of the x86 control word: results and operands that are denormal count as zero."""
+
+_STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
     """Steps as the driver reads them.
 
-    `steps` is int64 [n, 5]: kernel, index of its first pointer, extent, threads that take part,
-    barrier behind it.  `pointers` holds addresses, but offsets at `arena_slots`; `patches` is
-    int64 [m, 3]: slot, which graph input or (behind the inputs) output belongs there, and how many
-    bytes behind its beginning.
+    `steps` and `patches` are tables of the driver's structs STEP and PATCH; the `source` of a
+    patch counts the graph's inputs, then its outputs.  `pointers` holds the address of each
+    parameter of each step, but at `arena_slots` its offset in the arena, and 0 where a patch
+    belongs.
     """
 
-    steps: NDArray[np.int64]
+    steps: NDArray[np.void]
     pointers: NDArray[np.int64]
     arena_slots: NDArray[np.int64]
-    patches: NDArray[np.int64]
+    patches: NDArray[np.void]
     parallel: bool
 
 
@@ -57,10 +56,11 @@ def step_table(
 ) -> StepTable:
     """The table of a stretch for that many threads and graph inputs; empty steps are left out."""
     steps = tuple(step for step in steps if step.extent)
-    rows = np.zeros((len(steps), 5), np.int64)
+    rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
     for row, step in zip(rows, steps, strict=True):
-        row[:4] = addresses[step.symbol], len(pointers), step.extent, step.workers(threads)
+        row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
+        row["extent"], row["threads"] = step.extent, step.workers(threads)
         for ref in step.buffers:
             slot, value = len(pointers), 0
             match ref.space:
@@ -74,14 +74,14 @@ def step_table(
                 case "output":
                     patches.append((slot, inputs + ref.position, ref.offset))
             pointers.append(value)
-    shared = rows[:, 3] > 1
+    shared = rows["threads"] > 1
     # Steps of the caller alone follow each other without meeting the workers.
-    rows[:-1, 4] = shared[:-1] | shared[1:]
+    rows["barrier"][:-1] = shared[:-1] | shared[1:]
     return StepTable(
         steps=rows,
         pointers=np.array(pointers, np.int64),
         arena_slots=np.array(arena_slots, np.int64),
-        patches=np.array(patches, np.int64).reshape(-1, 3),
+        patches=np.array(patches, _PATCH),
         parallel=bool(shared.any()),
     )
 
@@ -114,11 +114,11 @@ class Arena:
 
     def _job(
         self, table: StepTable, flush_denormals: bool, patience_ns: int
-    ) -> tuple[Job, NDArray[np.int64]]:
+    ) -> tuple[Any, NDArray[np.int64]]:
         """The job of a table, and the pointers that it refers to."""
         pointers = table.pointers.copy()
         pointers[table.arena_slots] += self._base
-        job = Job(
+        job = _JOB(
             parallel=table.parallel,
             steps=address_of(table.steps),
             step_count=len(table.steps),
@@ -146,8 +146,8 @@ class Arena:
     def abandon(self) -> None:
         """Give up a paused run, so that the next one may begin; nothing else is changed."""
         for job in self._jobs:
-            if job.in_use == PAUSED:
-                job.in_use = 0
+            if job.state == JOB_PAUSED:
+                job.state = JOB_FREE
 
 
 def _staging(spec: ProgramSpec) -> list[NDArray[Any]]:

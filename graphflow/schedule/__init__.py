@@ -10,7 +10,15 @@ from graphflow.schedule.conditions import (
     simplify_kernel,
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
-from graphflow.schedule.frame import Rewrite, Schedule, Step, replay
+from graphflow.schedule.frame import (
+    Handle,
+    Refusal,
+    Rewrite,
+    Schedule,
+    Step,
+    StepRefused,
+    replay,
+)
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
     LayoutGiven,
@@ -41,14 +49,17 @@ from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
+    "Handle",
     "LayoutGiven",
     "Marked",
     "PadFunction",
     "PadGiven",
     "PadValue",
+    "Refusal",
     "Rewrite",
     "Schedule",
     "Step",
+    "StepRefused",
     "UnstatedPadding",
     "absorb_padding",
     "assume_finite",

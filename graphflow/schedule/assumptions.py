@@ -10,7 +10,7 @@ from graphflow.arith import Proof, Var, Verdict, const
 from graphflow.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.padding import is_padding, padding_stages
-from graphflow.schedule.places import find_buffer, require_fresh
+from graphflow.schedule.places import find_buffer, stage_names
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     FLOATS,
@@ -36,6 +36,8 @@ def assume_finite(func: PrimFunc, buffer: str, because: str) -> Rewrite:
 
     The caller must know it, and says in `because` how: by looking at a constant, or by the word of
     a user about a value that the user gives.
+
+    Makes the block that states it in the role `block`.
     """
     return _stating(
         func,
@@ -51,6 +53,8 @@ def assume_reciprocal(func: PrimFunc, buffer: str, because: str) -> Rewrite:
 
     No comparison tells −0.0 from 0.0, their reciprocals are told apart.  The caller must know it of
     each element, and says in `because` how.
+
+    Makes the block that states it in the role `block`.
     """
     return _stating(
         func,
@@ -82,12 +86,11 @@ def is_reciprocal_claim(claim: Expr, load: Load) -> bool:
 def _stating(
     func: PrimFunc, buffer: str, what: str, claim: Callable[[Load], Expr], proof: Proof
 ) -> Rewrite:
-    block = f"{buffer}_{what}"
-    require_fresh(func, block)
     found = find_buffer(func, buffer)
     if found not in func.inputs or found.dtype not in FLOATS:
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
-    names = tuple(Var(f"{block}_{axis}") for axis in range(len(found.shape)))
+    block, *loops = stage_names(func, f"{buffer}_{what}", len(found.shape))
+    names = tuple(map(Var, loops))
     # What is known of the tensor says nothing about the padding of a buffer that was laid out.
     padding = is_padding(padding_stages(func, found), found, names)
     body: Body = (Assume(padding, claim(Load(found, names))),)
@@ -96,4 +99,4 @@ def _stating(
     stage = Block(block, body, (("states", buffer),))
     new = replace(func, body=(stage, *func.body))
     require_consistent(new)
-    return Rewrite(new, (proof,))
+    return Rewrite(new, (proof,), made={"block": (block,)})

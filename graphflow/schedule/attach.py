@@ -20,6 +20,8 @@ def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
     loops, each under the conditions of `fuse`.  A mark on the tail that a graph could lift it out
     goes, because it is no stage of its own any more.  Refused where not even the outermost loops
     can be joined.
+
+    Makes the block and the joined loops in it, from the outermost in, in the role `joined`.
     """
     done = fuse(_unmarked(func, tail, block), block, tail)
     proofs: list[Proof] = list(done.proofs)
@@ -41,7 +43,8 @@ def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
         pair = loop.body
     if len(places) == 1:
         raise ScheduleError(f"{tail} and {block} do not both begin with a loop")
-    return Rewrite(new, tuple(dict.fromkeys(proofs)), places)
+    joint = tuple(dict.fromkeys(name for names in places.values() for name in names))
+    return Rewrite(new, tuple(dict.fromkeys(proofs)), places, {"joined": joint})
 
 
 def _unmarked(func: PrimFunc, tail: str, block: str) -> PrimFunc:

@@ -1,22 +1,35 @@
-"""The frame of every schedule: rewrites, the trace, and places that stay valid across rewrites.
+"""The frame of every schedule: rewrites, the trace, and handles that stay valid across rewrites.
 
-A *place* is a name: of a loop (its variable), of a block, or of a buffer; names are unique within
-a kernel, so a place needs no path.  A primitive is a function from a kernel and plain arguments to
-a `Rewrite`: the new kernel, the proofs that permitted it, and where the old places went.  A
-`Schedule` keeps the definition and the trace; `replay` makes the same kernel again from both.
+A *place* is a loop, a block or a buffer of a kernel.  Within one kernel its name identifies it
+(that of a loop is its variable's), so a primitive is a function from a kernel and plain arguments,
+names among them, to a `Rewrite`: the new kernel, the proofs that permitted it, where the old places
+went, and which new ones it made.
+
+A later step may rename, copy or remove a place, so a name says nothing across steps.  What does is
+a `Handle`, which belongs to a `Schedule`: `schedule[handle]` is the name that the place has now,
+and `schedule.forward(handle)` is what became of it.  A `Schedule` keeps the definition and the
+trace, in plain names; `replay` makes the same kernel again from both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec
 
 from graphflow.arith import Proof
 from graphflow.errors import ScheduleError
-from graphflow.schedule.places import has_place, place_names
+from graphflow.schedule.obligations import Unproven
+from graphflow.schedule.places import (
+    find_loop,
+    fresh_name,
+    has_place,
+    names_in,
+    place_names,
+    unknown_place,
+)
 from graphflow.schedule.soundness import require_sound
-from graphflow.tir import PrimFunc, to_text
+from graphflow.tir import For, PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
 
@@ -26,12 +39,15 @@ class Rewrite:
     """What a primitive gives back.
 
     `places` sends the name of an old place to the names it has now, in program order, and says
-    nothing of places that kept their name; an empty tuple means that the place is gone.
+    nothing of places that kept their name; an empty tuple means that the place is gone.  `made`
+    names the places that the primitive made, or kept as parts of what it was given, by their role:
+    each primitive documents its own.
     """
 
     func: PrimFunc
     proofs: tuple[Proof, ...] = ()
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    made: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 Primitive = Callable[Concatenate[PrimFunc, Arguments], Rewrite]
@@ -51,6 +67,66 @@ class Step:
         positional = [_argument_text(a) for a in self.arguments]
         named = [f"{name}={_argument_text(value)}" for name, value in self.options]
         return f"{self.primitive.__name__}({', '.join((*positional, *named))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handle:
+    """A loop, block or buffer, wherever later steps of its schedule take it.
+
+    It was called `name` after the first `since` steps, the last of which is `origin`; without
+    steps that is the definition.  It is not `there` where the step that made it also took it away,
+    as simplification does with a loop that runs once.
+    """
+
+    name: str
+    since: int
+    origin: Step | PrimFunc
+    there: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A step that was refused, the reason, and by which proof that fails, if it is one.
+
+    There is no step where what was asked before it, such as the bounds of a loop, was refused.
+    """
+
+    step: str
+    reason: str
+    proof: Proof | None = None
+
+    def __str__(self) -> str:
+        """The step and the reason, without the proof."""
+        return f"{self.step}: {self.reason}" if self.step else self.reason
+
+    @staticmethod
+    def of(error: ScheduleError) -> Refusal:
+        """What an error says, without the kernel's text."""
+        if isinstance(error, StepRefused):
+            return error.refusal
+        if isinstance(error, Unproven):
+            return Refusal("", error.reason, error.proof)
+        return Refusal("", str(error))
+
+
+class StepRefused(ScheduleError):
+    """A primitive refused: which step and why, and the kernel that it was applied to."""
+
+    def __init__(self, refusal: Refusal, func: PrimFunc) -> None:
+        super().__init__(refusal, func)
+        self.refusal, self.func = refusal, func
+
+    def __str__(self) -> str:
+        # Most refusals are of steps that were only tried, so the text is made on demand.
+        because = f": {_proof_text(self.refusal.proof)}" if self.refusal.proof else ""
+        return f"{self.refusal}{because}\nin\n{to_text(self.func)}"
+
+
+def _proof_text(proof: Proof) -> str:
+    return f"{proof.claim} ({proof.method}: {proof.reason})"
 
 
 def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
@@ -82,11 +158,17 @@ def _argument_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A kernel under transformation: the definition, the kernel now, and the steps between."""
+    """A kernel under transformation: the definition, the kernel now, and the steps between.
+
+    `made` holds the handles of what the last step made, by role; each primitive documents its
+    roles.  `refusals` are the steps that were attempted and refused, in that order.
+    """
 
     definition: PrimFunc
     func: PrimFunc
     steps: tuple[Step, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(definition: PrimFunc) -> Schedule:
@@ -104,32 +186,158 @@ class Schedule:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Schedule:
-        """The schedule one step further; a refusal is a `ScheduleError` that shows the kernel."""
+        """The schedule one step further; a refusal is a `StepRefused` that shows the kernel."""
         try:
             done = primitive(self.func, *arguments, **options)
         except ScheduleError as error:
             step = Step(primitive, arguments, tuple(options.items()), (), {})
-            raise ScheduleError(f"{step}: {error}\nin\n{to_text(self.func)}") from None
+            refusal = replace(Refusal.of(error), step=str(step))
+            raise StepRefused(refusal, self.func) from None
         if done.func is self.func:
-            return self
+            return replace(self, made={}) if self.made else self
         places = _moved(self.func, done)
         step = Step(primitive, arguments, tuple(options.items()), done.proofs, places)
-        return Schedule(self.definition, done.func, (*self.steps, step))
+        steps = (*self.steps, step)
+        made = {
+            role: tuple(
+                Handle(name, len(steps), step, has_place(done.func, name)) for name in names
+            )
+            for role, names in done.made.items()
+        }
+        return Schedule(self.definition, done.func, steps, self.refusals, made)
 
-    def forward(self, place: str, since: int = 0) -> tuple[str, ...]:
-        """The names that `place` has now, if it was valid after the first `since` steps."""
-        names: tuple[str, ...] = (place,)
-        for step in self.steps[since:]:
-            names = tuple(new for name in names for new in step.places.get(name, (name,)))
-        return names
+    def attempt(
+        self,
+        primitive: Callable[Concatenate[PrimFunc, Arguments], Rewrite],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Schedule:
+        """The schedule one step further, or where that is refused, this one with the reason."""
+        try:
+            return self.apply(primitive, *arguments, **options)
+        except ScheduleError as error:
+            return self.refusing(error)
+
+    def attempt_all(
+        self,
+        change: Callable[Concatenate[Schedule, Arguments], Schedule],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Schedule:
+        """`change(self, …)`, or where a step in it is refused, this schedule with the reason."""
+        try:
+            return change(self, *arguments, **options)
+        except ScheduleError as error:
+            return self.refusing(error)
+
+    def refusing(self, error: ScheduleError) -> Schedule:
+        """This schedule, with the reason of `error` among what was refused."""
+        refusals = dict.fromkeys((*self.refusals, Refusal.of(error)))
+        return replace(self, refusals=tuple(refusals), made={})
+
+    def handle(self, name: str) -> Handle:
+        """The place that is called `name` now; ScheduleError where there is none."""
+        if not has_place(self.func, name):
+            raise ScheduleError(unknown_place(self.func, name))
+        return self._now(name)
+
+    def handles(self, loops: Iterable[For]) -> tuple[Handle, ...]:
+        """Handles of loops that were found in the kernel as it is now."""
+        return tuple(self._now(loop.var.name) for loop in loops)
+
+    def _now(self, name: str) -> Handle:
+        return Handle(name, len(self.steps), self.steps[-1] if self.steps else self.definition)
+
+    def forward(self, place: Handle) -> tuple[Handle, ...]:
+        """What became of a place: itself, the parts or copies of it, or nothing where it is gone.
+
+        ScheduleError for a handle of another schedule, or of a step that is not in this one.
+        """
+        return tuple(self._now(name) for name in self._names(place))
+
+    def __getitem__(self, place: Handle) -> str:
+        """The name that a place has now.
+
+        ScheduleError, which names the step that did it, where the place is gone or has become
+        several: `forward` gives those.
+        """
+        names = self._names(place)
+        if len(names) != 1:
+            raise ScheduleError(self._consumed(place))
+        return names[0]
+
+    def names(self, places: Iterable[Handle]) -> tuple[str, ...]:
+        """The names that places have now, as `schedule[place]` gives them."""
+        return tuple(self[place] for place in places)
+
+    def loop(self, place: Handle) -> For:
+        """The loop as it is now; ScheduleError where it is gone, or is no loop."""
+        return find_loop(self.func, self[place])[0]
+
+    def present(self, places: Iterable[Handle]) -> tuple[Handle, ...]:
+        """Those of the places of which something is left, in the order given."""
+        return tuple(place for place in places if self._names(place))
+
+    def inside(self, outer: Handle, places: Iterable[Handle]) -> tuple[Handle, ...]:
+        """What became of each of the places inside the loop `outer`, in the order given.
+
+        Of a place that a cut or a fission copied, that is the copy in this piece.
+        """
+        below = set(names_in(self.loop(outer).body))
+        names = (name for place in places for name in self._names(place) if name in below)
+        return tuple(self._now(name) for name in dict.fromkeys(names))
+
+    def fresh(self, pattern: str, *parts: Handle | int) -> str:
+        """A name that no place of the kernel has, for a step to give.
+
+        It is `pattern`, each `{}` in it replaced with the name of a place or a number, and a number
+        behind it where that name is taken.
+        """
+        wanted = pattern.format(*(self[p] if isinstance(p, Handle) else p for p in parts))
+        return fresh_name(wanted, lambda name: has_place(self.func, name))
 
     def trace(self) -> str:
-        """The steps as text, one a line, each followed by its proofs."""
+        """The steps as text, one a line, each followed by its proofs; then what was refused."""
         lines: list[str] = []
         for step in self.steps:
             lines.append(str(step))
             lines += [f"    {proof}" for proof in step.proofs]
+        for refusal in self.refusals:
+            lines.append(f"refused: {refusal}")
+            lines += [f"    {_proof_text(refusal.proof)}"] if refusal.proof else []
         return "\n".join(lines)
+
+    def _names(self, place: Handle) -> tuple[str, ...]:
+        names: tuple[str, ...] = (place.name,) if place.there else ()
+        self._require_own(place)
+        for step in self.steps[place.since :]:
+            if not step.places.keys().isdisjoint(names):
+                moved = (new for name in names for new in step.places.get(name, (name,)))
+                names = tuple(dict.fromkeys(moved))
+        return names
+
+    def _require_own(self, place: Handle) -> None:
+        """Refuses a handle that was made by a step which is not in this schedule."""
+        count = place.since
+        here = self.steps[count - 1] if 0 < count <= len(self.steps) else None
+        if place.origin is not (here if count else self.definition):
+            made = "" if isinstance(place.origin, PrimFunc) else f", made by {place.origin},"
+            raise ScheduleError(f"the handle of {place}{made} belongs to another schedule")
+
+    def _consumed(self, place: Handle) -> str:
+        """Which step took a place away, or made several of it."""
+        names: tuple[str, ...] = (place.name,) if place.there else ()
+        if not names:
+            return f"{place} is gone: {place.origin} made it and simplified it away"
+        story = ""
+        for step in self.steps[place.since :]:
+            now = tuple(dict.fromkeys(n for x in names for n in step.places.get(x, (x,))))
+            if not now:
+                return f"{place} is gone: {step} took it away"
+            if len(now) > len(names):
+                story = f"{place} is not one place any more: {step} made {' and '.join(now)} of it"
+            names = now
+        return story
 
 
 def replay(definition: PrimFunc, steps: tuple[Step, ...]) -> PrimFunc:

@@ -36,7 +36,14 @@ from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import padding_kind, padding_stages, writes_to
-from graphflow.schedule.places import find, find_buffer, require_fresh, require_names, rewrite_at
+from graphflow.schedule.places import (
+    find,
+    find_buffer,
+    require_fresh,
+    require_names,
+    rewrite_at,
+    stage_names,
+)
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     EXPRESSIONS,
@@ -100,6 +107,8 @@ def transform_layout(
     gets a stage at the start that assumes it.  A buffer that has such a stage keeps it, and gets
     one more, with a number.  The interface changes: the caller must hand in the buffer in this
     layout.
+
+    Makes the stage of the padding, if there is one, in the role `padding`.
     """
     old = find_buffer(func, buffer)
     layout = layout_of(layout, old.shape)
@@ -120,7 +129,8 @@ def transform_layout(
     simplified = simplify_kernel(replace(func, params=params, body=body)).func
     require_consistent(simplified)
     claim = f"{layout.describe()} is injective, so each element keeps a place of its own"
-    return Rewrite(simplified, (check, structural(claim)))
+    made = {"padding": tuple(block.name for block in stage)}
+    return Rewrite(simplified, (check, structural(claim)), made=made)
 
 
 def layout_of(layout: LayoutGiven, shape: Sequence[int]) -> Layout:
@@ -213,7 +223,7 @@ def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
 
 def padding_stage(
     func: PrimFunc, new: Buffer, layout: Layout, pad_value: PadValue, written: bool
-) -> Body:
+) -> tuple[Block, ...]:
     """The stage that writes the padding of `new`, or assumes it where it is not `written`.
 
     Nothing where the layout has no padding.
@@ -224,8 +234,8 @@ def padding_stage(
     while any(stage.name == name for stage in padding_stages(func, new)):
         number += 1
         name = f"{new.name}_padding_of{number}"
-    names = tuple(Var(f"{name}_{axis}") for axis in range(len(new.shape)))
-    require_fresh(func, name, *(str(v) for v in names))
+    name, *loops = stage_names(func, name, len(new.shape))
+    names = tuple(map(Var, loops))
     logical = layout.is_logical(names)
     pad, kind = _pad_expression(new, names, pad_value)
     stmt: Body
@@ -298,6 +308,9 @@ def sequential_buffer_access(
     the buffer's box, its padding included.  The new loops are serial.  Refused where the old loop
     variables cannot be found again from the indices, where the nest is not perfect, and where
     iterations depend on each other, because then the order is part of the meaning.
+
+    Makes the new loops in the role `axes`, in the order of `names`.  A loop that runs once is
+    simplified away; its handle is that of a place that is gone.
     """
     stmt, domain = find(func, place)
     outermost = stmt.body[0] if isinstance(stmt, Block) and len(stmt.body) == 1 else stmt
@@ -332,7 +345,8 @@ def sequential_buffer_access(
     inside = (replace(stmt, body=new),) if isinstance(stmt, Block) else new
     done = rewrite_at(func, place, lambda _s, _d: inside)
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
-    return Rewrite(simplify_kernel(done).func, proofs, places)
+    made = {"axes": tuple(names)}
+    return Rewrite(simplify_kernel(done).func, proofs, places, made)
 
 
 def _output_nest(outer: For, buffer: Buffer, domain: Domain) -> tuple[tuple[For, ...], Body]:

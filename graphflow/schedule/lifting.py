@@ -337,6 +337,8 @@ def lift_stages(
     written to the padding of an output by a stage at the end.  With `place` the buffer lies in
     another box, which has a place for all that the cache has one for.  Refused where no marked
     stage copies the buffer, or where one does more than that.
+
+    Makes the stage that states or writes the padding, if there is one, in the role `padding`.
     """
     found = marked_stage(func, buffer)
     if found is None:
@@ -359,13 +361,17 @@ def lift_stages(
     body = _exchanged(kept, found.cache, new, layout, target)
     params = tuple(replace(p, buffer=new) if p.buffer == param else p for p in func.params)
     bare = replace(func, params=params, body=body)
+    stage: tuple[Block, ...] = ()
     if reading:
-        body = (*padding_stage(bare, new, target, _pad_value(found.pad), False), *body)
+        stage = padding_stage(bare, new, target, _pad_value(found.pad), False)
+        body = (*stage, *body)
     elif isinstance(pad_value, int | float):
-        body = (*body, *padding_stage(bare, new, target, pad_value, True))
+        stage = padding_stage(bare, new, target, pad_value, True)
+        body = (*body, *stage)
     done = simplify_kernel(replace(bare, body=body)).func
     claim = f"{buffer} is touched by its stages alone, which copy it to {layout.describe()}"
-    return Rewrite(done, (*proofs, structural(claim)))
+    made = {"padding": tuple(block.name for block in stage)}
+    return Rewrite(done, (*proofs, structural(claim)), made=made)
 
 
 def _pad_value(pad: Literal | Undef | None) -> PadValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import assert_never, cast
 
@@ -31,6 +31,8 @@ from graphflow.schedule.places import (
     constant_extent,
     find_loop,
     fresh_copy,
+    fresh_name,
+    place_names,
     require_fresh,
     require_names,
     rewrite_at,
@@ -58,6 +60,8 @@ def divide_loop(
     `cut` (a loop of n % f iterations behind, whose places end in `_tail`), or `cut_and_guard`
     (the same, its extent f and under the guard).  The iterations keep their order, so the only
     condition is that the bounds cover the same values.
+
+    Makes the two loops in the role `parts`, and the loop behind in the role `tail`.
     """
     stmt, _ = find_loop(func, loop)
     extent = constant_extent(stmt)
@@ -77,18 +81,22 @@ def divide_loop(
     inner_loop = For(inner, const(0), const(factor), kinds[1], body)
     divided: list[Stmt] = [For(outer, const(0), const(blocks), kinds[0], (inner_loop,))]
     places: dict[str, tuple[str, ...]] = {loop: names}
-    fresh = [*names]
+    require_names(*names)
+    others = _without(func, loop)
+    require_fresh(others, *names)
+    behind: tuple[str, ...] = ()
     if tail.startswith("cut") and rest:
-        piece, copies = _tail(stmt, blocks * factor, rest, factor, names[1], tail)
+        taken = {*place_names(others), *names}
+        var = Var(fresh_name(names[1] + "_tail", taken.__contains__))
+        taken.add(var.name)
+        piece, copies = _tail(stmt, var, blocks * factor, rest, factor, tail, taken)
         divided.append(piece)
         places |= {old: (old, new) for old, new in copies.items()}
-        places[loop] = (*names, names[1] + "_tail")
-        fresh += [names[1] + "_tail", *copies.values()]
-    require_names(*names)
-    require_fresh(_without(func, loop), *fresh)
+        behind = (var.name,)
+        places[loop] = (*names, *behind)
     new = rewrite_at(func, loop, lambda _s, _d: tuple(divided))
     claim = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
-    return Rewrite(new, (structural(claim),), places)
+    return Rewrite(new, (structural(claim),), places, {"parts": names, "tail": behind})
 
 
 def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
@@ -104,10 +112,9 @@ def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
 
 
 def _tail(
-    stmt: For, done: int, rest: int, factor: int, name: str, tail: str
+    stmt: For, var: Var, done: int, rest: int, factor: int, tail: str, taken: Collection[str]
 ) -> tuple[Stmt, dict[str, str]]:
-    var = Var(name + "_tail")
-    body, copies = fresh_copy(stmt.body, "_tail")
+    body, copies = fresh_copy(stmt.body, "_tail", taken)
     body = substitute_body(body, {stmt.var: stmt.start + done + var})
     extent = rest
     if tail == "cut_and_guard":
@@ -131,6 +138,8 @@ def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
 
     The inner loop must be the whole body of the outer one, with a constant extent c.  The new loop
     is of the outer one's kind; where that runs iterations at once, all of them must be independent.
+
+    Makes the new loop in the role `loop`.
     """
     stmt, domain = find_loop(func, outer)
     body = _only_loop(stmt, inner)
@@ -151,7 +160,7 @@ def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
     if stmt.kind in AT_ONCE and body.kind is not stmt.kind:
         proofs += independent(loop, domain)
     new = rewrite_at(func, outer, lambda _s, _d: (loop,))
-    return Rewrite(new, proofs, {outer: (name,), inner: (name,)})
+    return Rewrite(new, proofs, {outer: (name,), inner: (name,)}, {"loop": (name,)})
 
 
 def _only_loop(stmt: For, inner: str) -> For:
@@ -233,19 +242,21 @@ def cut_loop(func: PrimFunc, loop: str, point: int, suffix: str) -> Rewrite:
     """`for i in (a, b): S` → `for i in (a, p): S` and `for i' in (p, b): S'`.
 
     The places of the second piece end in `suffix`.  The point must lie between the bounds.
+
+    Makes the two loops in the role `pieces`, the first of which keeps its name.
     """
     stmt, domain = find_loop(func, loop)
     here = as_index(point)
     inside = conjunction((at_most(stmt.start, here), at_most(here, stmt.stop)))
     proof = require(prove(inside, domain), f"{point} lies between the bounds of {loop}")
-    body, copies = fresh_copy((stmt,), suffix)
+    require_names(loop + suffix)
+    body, copies = fresh_copy((stmt,), suffix, place_names(func))
     copied = body[0]
     assert isinstance(copied, For)
     pieces = (replace(stmt, stop=here), replace(copied, start=here))
-    require_names(loop + suffix)
-    require_fresh(func, *copies.values())
     new = rewrite_at(func, loop, lambda _s, _d: pieces)
-    return Rewrite(new, (proof,), {old: (old, copy) for old, copy in copies.items()})
+    places = {old: (old, copy) for old, copy in copies.items()}
+    return Rewrite(new, (proof,), places, {"pieces": (loop, copies[loop])})
 
 
 def shift_loop(func: PrimFunc, loop: str, start: int) -> Rewrite:

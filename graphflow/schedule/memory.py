@@ -35,10 +35,13 @@ from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.places import (
     find_buffer,
     find_loop,
+    fresh_names,
     has_name,
+    place_names,
     require_fresh,
     require_names,
     rewrite_at,
+    stage_names,
 )
 from graphflow.tir import (
     Access,
@@ -98,9 +101,18 @@ def stage_mem(
     only reads it, or where the buffer is allocated in the kernel, each iteration stores before it
     loads and nobody else reads it.  What is copied must lie inside the buffer, and away from
     padding that nobody may access.
+
+    Makes the small buffer in the role `buffer`, and the nests that copy, whose loops are called
+    after the dims, in the roles `load` and `store`.
     """
     require_names(name)
-    require_fresh(func, name, *(d + end for d in dims for end in ("_in", "_out")))
+    require_fresh(func, name)
+    taken = {name, *place_names(func)}
+    nests = {
+        role: fresh_names(taken, (d + suffix for d in dims))
+        for role, suffix in (("load", "_in"), ("store", "_out"))
+    }
+    made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
     stmt, domain = find_loop(func, loop)
     _not_in_lanes(func, stmt, domain)
     old = find_buffer(func, buffer)
@@ -121,19 +133,23 @@ def stage_mem(
             require(_in_bounds(old, window), f"what is staged of {buffer} lies inside it")
         )
         proofs.append(_touched_before(func, old, window, touched))
-        body = (*body, *_copy_nest(window, "_in", Store(new, index, Load(old, window.indices))))
+        made["load"] = tuple(nests["load"].values())
+        store = Store(new, index, Load(old, window.indices))
+        body = (*body, *_copy_nest(window, made["load"], store))
     body = (*body, *_redirected(stmt.body, old, new, index))
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
     elif any(access.kind != "read" for access in touched):
         proofs.append(_touched_before(func, old, window, touched))
-        body = (*body, *_copy_nest(window, "_out", Store(old, window.indices, Load(new, index))))
+        made["store"] = tuple(nests["store"].values())
+        store = Store(old, window.indices, Load(new, index))
+        body = (*body, *_copy_nest(window, made["store"], store))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread is not None and not _is_touched(staged, old):
         staged = replace(staged, body=_without_allocation(staged.body, old))
     proofs += still_independent(staged, loop)
-    return Rewrite(staged, tuple(proofs))
+    return Rewrite(staged, tuple(proofs), made=made)
 
 
 def _not_in_lanes(func: PrimFunc, stmt: For, domain: Domain) -> None:
@@ -253,8 +269,8 @@ def _touched_before(
     return require_away_from_forbidden(func, copied)
 
 
-def _copy_nest(window: _Window, suffix: str, store: Store) -> Body:
-    names = {d.var: Var(d.var.name + suffix) for d in window.dims}
+def _copy_nest(window: _Window, loops: tuple[str, ...], store: Store) -> Body:
+    names = {d.var: Var(name) for d, name in zip(window.dims, loops, strict=True)}
     values: dict[Var, IndexExpr] = dict(names.items())
     body = substitute_body((store,), values)
     guard = substitute_in(window.guard, values)
@@ -350,6 +366,8 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     All loads of `buffer` in the body must be the same expression, free of inner loop variables, and
     the body may not write the buffer.  In every iteration the element must exist, and must not be
     padding that nobody may access.
+
+    Makes the new buffer in the role `buffer`.
     """
     require_names(name)
     require_fresh(func, name)
@@ -375,23 +393,26 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     body = (*head, *_redirected(stmt.body, old, bound, ()))
     new = rewrite_at(func, place, lambda _s, _d: (replace(stmt, body=body),))
     claim = structural(f"{place} reads one element of {buffer} and writes none")
-    return Rewrite(new, (claim, inside, allowed))
+    return Rewrite(new, (claim, inside, allowed), made={"buffer": (name,)})
 
 
 def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
     """Copies the input `buffer` into `name` before everything, and reads the copy instead.
 
-    The copying stage is a block `name` marked `preproc: copy`; a graph may lift it out.
+    The copying stage is a block `name_copy` marked `preproc: copy`; a graph may lift it out.
+
+    Makes the copy in the role `buffer`, the stage in the role `block`.
     """
     old = find_buffer(func, buffer)
     if old not in func.inputs:
         raise ScheduleError(f"{buffer} is not an input of {func.name}")
-    _may_cache(func, old, name)
+    names = _may_cache(func, old, name)
     cache = replace(old, name=name)
     body = rename_buffers(func.body, {old: cache})
-    stage = _copy_stage(old, cache, name + "_copy", "preproc")
+    stage = _copy_stage(old, cache, names, "preproc")
     new = replace(func, body=(Allocate(cache), stage, *body))
-    return Rewrite(new, (structural(f"{buffer} is never written"),))
+    made = {"buffer": (name,), "block": (stage.name,)}
+    return Rewrite(new, (structural(f"{buffer} is never written"),), made=made)
 
 
 def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
@@ -399,32 +420,37 @@ def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
 
     The copying stage is a block marked `postproc: copy`; a graph may lift it out.  The kernel must
     not read the buffer before it wrote it, which the verifier ensures for outputs.
+
+    Makes the copy in the role `buffer`, the stage in the role `block`.
     """
     old = find_buffer(func, buffer)
     if old not in func.outputs:
         raise ScheduleError(f"{buffer} is not an output of {func.name}")
-    _may_cache(func, old, name)
+    names = _may_cache(func, old, name)
     cache = replace(old, name=name)
     body = rename_buffers(func.body, {old: cache})
-    stage = _copy_stage(cache, old, name + "_copy", "postproc")
+    stage = _copy_stage(cache, old, names, "postproc")
     new = replace(func, body=(Allocate(cache), *body, stage))
-    return Rewrite(new, (structural(f"{buffer} starts undefined"),))
+    made = {"buffer": (name,), "block": (stage.name,)}
+    return Rewrite(new, (structural(f"{buffer} starts undefined"),), made=made)
 
 
-def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> None:
-    block = name + "_copy"
+def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
+    """The names of the copying stage and of its loops, if `name` can be a cache of the buffer."""
     require_names(name)
-    require_fresh(func, name, block, *(f"{block}_{axis}" for axis in range(len(buffer.shape))))
+    require_fresh(func, name)
     for stmt in walk(func.body):
         if isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations:
             raise ScheduleError(
                 f"{buffer.name} has padding, which the copy would touch; cache it first, and "
                 "transform the cache"
             )
+    return stage_names(func, f"{name}_copy", len(buffer.shape), name)
 
 
-def _copy_stage(source: Buffer, target: Buffer, block: str, mark: str) -> Block:
-    names = tuple(Var(f"{block}_{k}") for k in range(len(source.shape)))
+def _copy_stage(source: Buffer, target: Buffer, fresh: tuple[str, ...], mark: str) -> Block:
+    block, *loops = fresh
+    names = tuple(map(Var, loops))
     body: Body = (Store(target, names, Load(source, names)),)
     for var, extent in zip(reversed(names), reversed(source.shape), strict=True):
         body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)

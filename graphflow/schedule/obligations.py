@@ -6,12 +6,23 @@ from graphflow.arith import Proof, Verdict
 from graphflow.errors import ScheduleError
 
 
+class Unproven(ScheduleError):
+    """A condition of a rewrite is refuted or not decided; `proof` says by what, and where."""
+
+    def __init__(self, reason: str, proof: Proof) -> None:
+        super().__init__(reason, proof)
+        self.reason, self.proof = reason, proof
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.proof.claim} ({self.proof.method}: {self.proof.reason})"
+
+
 def require(proof: Proof, condition: str) -> Proof:
-    """`proof` if it is proven; else a `ScheduleError` that names the condition and the reason."""
+    """`proof` if it is proven; else an `Unproven` that names the condition and the reason."""
     if proof.verdict is Verdict.PROVEN:
         return proof
     word = "does not hold" if proof.verdict is Verdict.REFUTED else "is not proven"
-    raise ScheduleError(f"{condition} {word}: {proof.claim} ({proof.method}: {proof.reason})")
+    raise Unproven(f"{condition} {word}", proof)
 
 
 def structural(claim: str) -> Proof:

@@ -19,7 +19,8 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     find_loop,
-    require_fresh,
+    fresh_name,
+    has_place,
     require_names,
     rewrite_around,
     rewrite_at,
@@ -45,11 +46,12 @@ def fission(func: PrimFunc, loop: str, position: int, suffix: str, lifts: int = 
     `position` counts the statements of S1.  S2 may not use a buffer that S1 allocates, and no
     later iteration of S1 may conflict with an earlier one of S2.  The places of the second nest
     end in `suffix`.
+
+    Makes the loops of the two nests, from the outermost in, in the roles `first` and `second`.
     """
     proofs: list[Proof] = []
-    name = loop + suffix
-    require_names(name)
-    require_fresh(func, name)
+    require_names(loop + suffix)
+    name = fresh_name(loop + suffix, lambda wanted: has_place(func, wanted))
 
     def change(body: Body, place: int, domain: Domain) -> Body:
         stmt = body[place]
@@ -67,12 +69,16 @@ def fission(func: PrimFunc, loop: str, position: int, suffix: str, lifts: int = 
     new = rewrite_around(func, loop, change)
     places: dict[str, tuple[str, ...]] = {loop: (loop, name)}
     if lifts == 1:
-        return Rewrite(new, tuple(proofs), places)
+        return Rewrite(new, tuple(proofs), places, {"first": (loop,), "second": (name,)})
     parent = _parent_loop(new, loop)
     new, split, gone = _split_conditions(new, parent, name)
     places |= dict.fromkeys(gone, ())
     above = fission(new, parent, split, suffix, lifts - 1)
-    return Rewrite(above.func, (*proofs, *above.proofs), {**places, **above.places})
+    made = {
+        "first": (*above.made["first"], loop),
+        "second": (*above.made["second"], name),
+    }
+    return Rewrite(above.func, (*proofs, *above.proofs), {**places, **above.places}, made)
 
 
 def _spread(body: Body) -> Body:
@@ -169,6 +175,8 @@ def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
 
     The two must be neighbours (allocations may stand between, and move ahead), the loops must have
     equal bounds, and no iteration of S2 may conflict with a later one of S1.
+
+    Makes the joined loop or block in the role `joined`; it keeps the name of the first.
     """
     proofs: list[Proof] = []
 
@@ -184,7 +192,7 @@ def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
         return (*body[:position], *allocations, joined, *body[following + 1 :])
 
     new = rewrite_around(func, first, change)
-    return Rewrite(new, tuple(proofs), {second: (first,)})
+    return Rewrite(new, tuple(proofs), {second: (first,)}, {"joined": (first,)})
 
 
 def _fused(a: Stmt, b: Stmt | None, second: str, domain: Domain) -> tuple[Stmt, tuple[Proof, ...]]:

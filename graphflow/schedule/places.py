@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, negation
@@ -112,7 +112,7 @@ def _path(func: PrimFunc, place: str) -> Path:
     """The way to the loop or block called `place`."""
     path = _way(func.body, place)
     if path is None:
-        raise ScheduleError(_unknown(func, place))
+        raise ScheduleError(unknown_place(func, place))
     return path
 
 
@@ -159,7 +159,8 @@ def find_buffer(func: PrimFunc, name: str) -> Buffer:
     raise ScheduleError(f"{func.name} has no buffer {name}; it has {names}")
 
 
-def _unknown(func: PrimFunc, place: str) -> str:
+def unknown_place(func: PrimFunc, place: str) -> str:
+    """The message that a kernel has no such loop or block, with those that it has."""
     names = [name for name in (name_of(stmt) for stmt in walk(func.body)) if name]
     return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
 
@@ -227,9 +228,43 @@ def require_names(*names: str) -> None:
         raise ScheduleError(f"{odd[0]!r} is no name: it takes identifiers, with dots between them")
 
 
-def fresh_copy(body: Body, suffix: str) -> tuple[Body, dict[str, str]]:
-    """A copy of `body` whose loops, blocks and allocated buffers end in `suffix`, and the map."""
-    names = {name: name + suffix for name in names_in(body)}
+def fresh_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
+    """`wanted`, or where that is taken, `wanted_2`, `wanted_3` and so on."""
+    name, number = wanted, 1
+    while is_taken(name):
+        number += 1
+        name = f"{wanted}_{number}"
+    return name
+
+
+def fresh_names(taken: Collection[str], wanted: Iterable[str]) -> dict[str, str]:
+    """For each of the wanted names one that is neither taken nor among the others."""
+    used = set(taken)
+    found: dict[str, str] = {}
+    for name in wanted:
+        found[name] = fresh_name(name, used.__contains__)
+        used.add(found[name])
+    return found
+
+
+def stage_names(func: PrimFunc, block: str, rank: int, *taken: str) -> tuple[str, ...]:
+    """Fresh names of a new block and of its `rank` loops, which are called after it.
+
+    Names that are `taken` besides those of the kernel are avoided too.
+    """
+    wanted = (block, *(f"{block}_{axis}" for axis in range(rank)))
+    return tuple(fresh_names({*taken, *place_names(func)}, wanted).values())
+
+
+def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, dict[str, str]]:
+    """A copy of `body` under names that are not taken, and from each old name to the new one.
+
+    The names of loops, blocks and allocated buffers get the suffix, and a number where the name
+    with the suffix is taken.
+    """
+    old = names_in(body)
+    fresh = fresh_names(taken, (name + suffix for name in old))
+    names = {name: fresh[name + suffix] for name in old}
     buffers = {
         stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
         for stmt in walk(body)

@@ -1,4 +1,4 @@
-"""Whether the types in a statement agree; each rule says in one sentence what is wrong."""
+"""Type checking of statements: each violated rule gives one sentence that says what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hash of what is large or slow to hash, found once: caches ask for it again and again."""
+"""Caches the hash of large immutable objects, which are keys of many dictionaries."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""Findings about an immutable object, kept with it and gone with it.
+"""Caches the results of analyses on the immutable object that was analysed.
 
-A kernel of many stages is changed one stage at a time.  What was found out about a stage stays
-true as long as the stage is the same object, so that a step costs what it changes, not what the
-kernel holds.  Identity decides, not equality: what a rewrite returns unchanged must stay the same
-object, and no table has to be bounded or cleared.
+In: a function of one immutable object.  Out: the same function, which computes its result once per
+object and stores it in the object, so that it is freed together with it.  A kernel of many stages
+is rewritten one stage at a time; results about the other stages stay valid, so that a rewrite costs
+as much as what it changes and not as much as the kernel is large.
+
+What always holds: objects are told apart by identity, not by equality.  A rewrite must therefore
+return the same object for what it does not change.
 """
 
 from __future__ import annotations

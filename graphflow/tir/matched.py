@@ -1,22 +1,22 @@
-"""Matched loops: the iteration over all candidate positions that takes the one that data names.
+"""Matched loops: a loop over all positions whose body runs only at a position read from data.
 
     for row in serial(start, stop):
         if data(index(row, i64) == value):
             body
 
-Such a loop is how a definition indexes by data without an index expression that depends on data:
-every analysis sees `row` as a variable in `[start, stop)` and the body as one that may run.
-Whoever runs the loop (the interpreter, the emitter) may evaluate `value` once, and run `body` once
-with `row` bound to it if it lies in `[start, stop)`.  Why that is exact:
+This is how a definition gathers or scatters without index expressions that depend on data: to every
+analysis `row` is a variable in `[start, stop)`, and `body` may or may not run.  The interpreter and
+the emitter do not iterate: they evaluate `value` once, and run `body` once with `row` bound to it
+if it lies in `[start, stop)`.  This is exact because:
 
-- `value` does not depend on `row`, reads no buffer that `body` writes, and holds no `undef`, so all
-  iterations compare with the same number;
-- the comparison is one of int64, in which each iteration has another `row`, so at most one of them
-  satisfies it; a value outside the range satisfies none, and memory stays untouched;
-- expressions have no effects, so that the other iterations do nothing at all.
+- `value` does not depend on `row`, reads no buffer that `body` writes, and contains no `undef`, so
+  every iteration compares `row` with the same number;
+- the comparison is in int64, where iterations have distinct values of `row`, so at most one
+  iteration satisfies it; if `value` is out of range none does, and no memory is accessed;
+- expressions have no side effects, so the other iterations do nothing.
 
-A loop without iterations evaluates nothing: its `value` may then read outside of a buffer.  So
-whoever runs it must look at the bounds first.
+A loop with `start >= stop` evaluates nothing, and `value` may then be a load out of bounds.  An
+implementation must therefore test the bounds before it evaluates `value`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What each scalar operator means, on numpy scalars of one dtype.
+"""The semantics of each scalar operator, as a function of numpy scalars.
 
-The meaning stated in `expr` is made precise here and nowhere else; the interpreter calls these
-functions, and tests of native code compare with them.  Each takes and returns numpy scalars of the
-operands' dtype.  Callers suppress numpy's floating-point warnings.
+This is the one precise definition of what `expr` states in prose: the interpreter calls these
+functions, and tests compare native code with them.  In: numpy scalars of one dtype.  Out: a numpy
+scalar, of that dtype unless the operator says otherwise.  Callers suppress numpy's floating-point
+warnings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Index expressions and predicates from their text, and where in the text an error is.
+"""Parses index expressions and predicates, and locates errors in the text.
 
-In: nodes of Python's own syntax tree.  Out: expressions of `graphflow.arith` in normal form.  What
-is not in the grammar raises `ParseError` with line, column and the line itself.
+In: nodes of Python's own syntax tree.  Out: expressions of `graphflow.arith` in normal form.
+Anything outside the grammar raises `ParseError` with the line, the column and the text of the line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Kernels from their text form; the grammar is that of `printer`.
+"""Parses the text form of kernels, whose grammar `printer` describes.
 
-In: text in Python's syntax.  Out: a `PrimFunc`, not yet verified.  Whatever is not in the grammar
-raises `ParseError` with line and column and the line itself; nothing is skipped, nothing guessed.
-Index expressions and predicates are built by the smart constructors of `graphflow.arith`, so they
-come back in their normal form.
+In: text in Python's syntax.  Out: a `PrimFunc`, which has not been verified.  Anything outside the
+grammar raises `ParseError` with the line, the column and the text of the line; nothing is skipped
+or guessed.  Index expressions and predicates are built with the smart constructors of
+`graphflow.arith`, hence are in normal form.
 """
 
 from __future__ import annotations

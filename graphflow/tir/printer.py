@@ -1,9 +1,9 @@
-"""The text form of kernels: Python's syntax, so that `parser` reads it with Python's own grammar.
+"""Prints kernels in their text form, which is Python's syntax, so that `ast` can parse it.
 
-In: a `PrimFunc`, a statement or a scalar expression.  Out: text.  `parse(to_text(func)) == func`
-for every kernel that `verify` accepts; literals keep their bits.  Index expressions and predicates
-print as `graphflow.arith` prints them; a condition on data is wrapped in `data(…)`, so that the two
-kinds of condition are told apart by sight.
+In: a `PrimFunc`, a statement or a scalar expression.  Out: text.  What always holds:
+`parse(to_text(func)) == func` for every kernel that `verify` accepts, to the last bit of each
+literal.  Index expressions and predicates print as in `graphflow.arith`; a condition that depends
+on data is wrapped in `data(…)`, which tells it from an index predicate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Statements and kernels.
+"""Statements, and the kernel (`PrimFunc`) that they form.
 
-A body is a tuple of statements.  Loop variables, block names and buffer names are unique within a
-kernel: they are the names by which scheduling primitives find their places.
+A body is a tuple of statements.  Names of loop variables, blocks and buffers are unique within a
+kernel: scheduling primitives refer to loops, blocks and buffers by them.
 """
 
 from __future__ import annotations

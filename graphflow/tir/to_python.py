@@ -1,9 +1,10 @@
-"""Kernels as Python source, which is how the reference interpreter runs them.
+"""Translates kernels to Python source, which is how the reference interpreter runs them.
 
-In: a `PrimFunc` that `verify` accepts.  Out: a Python function over flat lists of numpy scalars,
-one list a parameter; numpy's scalar arithmetic is exact in each dtype, and lists are the fastest
-memory Python has.  Every access is checked against its buffer's shape, unless each index is a
-constant or a loop variable whose constant bounds show it.
+In: a `PrimFunc` that `verify` accepts.  Out: a Python function with one argument per parameter, a
+flat list of numpy scalars.  numpy's scalar arithmetic is exact in each dtype, and element access is
+faster in lists than in arrays.  What always holds: every access is checked against its buffer's
+shape, except where an index is a constant, or a loop variable with constant bounds, that is in
+range.
 """
 
 from __future__ import annotations

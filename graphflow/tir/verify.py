@@ -1,9 +1,9 @@
-"""What every kernel must keep to, and what is legal at which stage of its life.
+"""Well-formedness of kernels, and what is legal at each stage of lowering.
 
-In: a `PrimFunc` and the name of a stage in `STAGES`.  Out: nothing, or a `VerifyError` that shows
-the offending statement inside the printed kernel.  Verified here is what can be seen without
-proving anything: names, scopes of buffers and variables, ranks and types.  That accesses stay in
-bounds and that parallel iterations are independent is proven elsewhere.
+In: a `PrimFunc` and the name of a stage in `STAGES`.  Out: nothing, or a `VerifyError` that marks
+the offending statement in the printed kernel.  Checked is what needs no proof: names, scopes of
+buffers and variables, ranks and types.  That accesses are in bounds and that iterations of parallel
+loops are independent is proven in `graphflow.lower` and `graphflow.schedule`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Walking and rewriting kernels.  A rewrite that changes nothing returns the same object."""
+"""Traversal and rewriting of kernels.
+
+What always holds: a rewrite that changes nothing returns the same object, so that results cached
+for it (`kept`) stay valid.
+"""
 
 from __future__ import annotations
 

@@ -7,12 +7,13 @@ from graphflow.kernels.recipes.alternative import (
     Link,
     Padding,
     Recipe,
+    RefusedVariant,
     Scheduled,
     Staged,
     Tiled,
     View,
 )
-from graphflow.kernels.recipes.alternatives import alternatives
+from graphflow.kernels.recipes.alternatives import alternatives, refused_variants
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.given import given_forms, placed_form
 from graphflow.kernels.recipes.halo import asked_of
@@ -45,6 +46,7 @@ __all__ = [
     "Padding",
     "Placements",
     "Recipe",
+    "RefusedVariant",
     "Run",
     "Scheduled",
     "Staged",
@@ -66,6 +68,7 @@ __all__ = [
     "moved_bytes",
     "moves_of",
     "placed_form",
+    "refused_variants",
     "rewriting_of",
     "run_of",
 ]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from graphflow.cost import Tiling, Work
 from graphflow.layout import Demand, Layout
+from graphflow.schedule import Refusal
 from graphflow.tir import PrimFunc
 
 
@@ -101,6 +102,14 @@ class View:
 
 
 Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedVariant:
+    """A form that a kernel does not have: what it would have been, and why it cannot be made."""
+
+    form: str
+    reason: Refusal
 
 
 @dataclass(frozen=True)

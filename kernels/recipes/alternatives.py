@@ -7,7 +7,7 @@ the claims against what analysis finds in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -22,6 +22,7 @@ from graphflow.kernels.recipes.alternative import (
     Alternative,
     Foreign,
     Padding,
+    RefusedVariant,
     Staged,
     View,
 )
@@ -36,7 +37,14 @@ from graphflow.kernels.recipes.placing import (
     Offers,
     channel_order,
 )
-from graphflow.kernels.recipes.roles import Roles, iterations, multiply_adds, operations, roles_of
+from graphflow.kernels.recipes.roles import (
+    Roles,
+    iterations,
+    multiply_adds,
+    operations,
+    refused_roles,
+    roles_of,
+)
 from graphflow.kernels.recipes.rows import along_rows
 from graphflow.kernels.recipes.tiled import tiled_form, touched
 from graphflow.layout import (
@@ -52,7 +60,6 @@ from graphflow.target import Target
 from graphflow.tir import Load, PrimFunc, Store
 
 
-@lru_cache(maxsize=4096)
 def alternatives(
     definition: PrimFunc,
     constants: frozenset[str],
@@ -65,17 +72,46 @@ def alternatives(
 
     Besides the layouts of families, inputs are read in those that are `offered`.
     """
+    return _variants(definition, constants, target, known, offered)[0]
+
+
+def refused_variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: Known = NOTHING,
+    offered: Offers = (),
+) -> tuple[RefusedVariant, ...]:
+    """The forms that `alternatives` does not give for the same arguments, as a step refused them.
+
+    Forms that do not apply to such a kernel, as tiles of one that moves elements, are not listed.
+    """
+    return _variants(definition, constants, target, known, offered)[1]
+
+
+@lru_cache(maxsize=4096)
+def _variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: Known,
+    offered: Offers,
+) -> tuple[tuple[Alternative, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
-        return (foreign_form(definition),)
+        return (foreign_form(definition),), ()
     roles = _tileable(definition)
+    reason = refused_roles(definition)
+    refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # With the very arguments of whoever asks for these alone, or they are made once more.
         forms = [*alternatives(definition, constants, target, known, ())]
-        forms += offered_views(definition, target, dict(offered))
+        refused += refused_variants(definition, constants, target, known, ())
+        _sort_out(offered_views(definition, target, dict(offered)), forms, refused)
         if roles is not None:
             forms += _as_offered(definition, roles, constants, target, offered)
     else:
-        forms = [*view_forms(definition, target)]
+        forms = []
+        _sort_out(view_forms(definition, target), forms, refused)
         if roles is None:
             forms.append(plain_form(definition))
             forms += _moved(definition, target)
@@ -86,7 +122,20 @@ def alternatives(
         kind = isinstance(form.recipe, View) and form.recipe.outward
         claims = (type(form.recipe), kind, tuple(form.layouts.items()), tuple(form.demands.items()))
         distinct.setdefault(claims, form)
-    return tuple(distinct.values())
+    return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _sort_out(
+    found: Iterable[Alternative | RefusedVariant],
+    forms: list[Alternative],
+    refused: list[RefusedVariant],
+) -> None:
+    """Appends each of what was found to the list of its kind."""
+    for item in found:
+        if isinstance(item, RefusedVariant):
+            refused.append(item)
+        else:
+            forms.append(item)
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from itertools import pairwise
 from graphflow.arith import FloorMod, IndexExpr, Var, constant_value, terms_of, variables
 from graphflow.errors import ScheduleError
 from graphflow.schedule import (
+    Handle,
     Schedule,
     cut_loop,
     divide_loop,
@@ -37,10 +38,6 @@ class _Copy:
     store: Store
     load: Load
 
-    @property
-    def inner(self) -> str:
-        return self.loops[-1].var.name
-
     def source(self) -> dict[IndexExpr, int]:
         """How far each loop, or a digit of it, moves in the source."""
         return dict(terms_of(self.load.buffer.flat_index(self.load.indices))[0])
@@ -59,22 +56,24 @@ class _Copy:
         return None
 
 
-def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, frozenset[str]]:
+def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
     """Nests that copy across the order of their source, in blocks of up to `lanes` by `lanes`.
 
-    With the names of the innermost loops that are lanes.  A nest that a step is refused for keeps
-    the form it had before that step: it copies the same without blocks.
+    With the innermost loops that are lanes.  A nest that a step is refused for keeps the form it
+    had before that step, with the reason: it copies the same without blocks.
     """
     for step in (_alone, _digit_apart, partial(_blocked, lanes=lanes)):
-        for name in [copy.inner for copy in _copies(s.func.body)]:
-            found = next((copy for copy in _copies(s.func.body) if copy.inner == name), None)
-            try:
-                s = s if found is None else step(s, found)
-            except ScheduleError:
-                continue
+        for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
+            found = _innermost(s, inner)
+            s = s if found is None else s.attempt_all(step, found)
     s = s.apply(simplify_kernel)
-    in_lanes = (loop for loop in loops_of(s.func.body) if loop.kind is LoopKind.VECTORIZED)
-    return s, frozenset(loop.var.name for loop in in_lanes)
+    return s, s.handles(x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED)
+
+
+def _innermost(s: Schedule, inner: Handle) -> _Copy | None:
+    """The copy in the innermost loop `inner`, or in the first part that steps made of it."""
+    names = [place.name for place in s.forward(inner)[:1]]
+    return next((c for c in _copies(s.func.body) if c.loops[-1].var.name in names), None)
 
 
 def _copies(
@@ -104,15 +103,15 @@ def _alone(s: Schedule, copy: _Copy) -> Schedule:
     first = copy.around.index(found[0])
     if first == 0:
         return s
-    nest = copy.around[first:]
-    for outer, child in reversed([*pairwise(nest)]):
-        name = outer.var.name
-        body = _loop(s, name).body
+    for outer, child in reversed([*pairwise(copy.around[first:])]):
+        (around,) = s.handles((outer,))
+        body = s.loop(around).body
         place = next(k for k, x in enumerate(body) if isinstance(x, For) and x.var is child.var)
         if place + 1 < len(body):
-            s = s.apply(fission, name, place + 1, "_after")
+            s = s.apply(fission, s[around], place + 1, "_after")
+            (around,) = s.made["first"]
         if place:
-            s = s.apply(fission, name, place, "_then")
+            s = s.apply(fission, s[around], place, "_then")
     return s
 
 
@@ -124,9 +123,9 @@ def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
     loop, base = found
     if not base or loop.extent is None or loop.extent <= base:
         return s
-    name = loop.var.name
-    s = s.apply(divide_loop, name, base, (name + "q", name + "r"), "cut")
-    return s.apply(simplify_kernel)
+    (place,) = s.handles((loop,))
+    parts = (s.fresh("{}q", place), s.fresh("{}r", place))
+    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
 
 
 def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
@@ -141,18 +140,20 @@ def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
         return s
     # The innermost loop of blocks uses up the lines that lie far apart before others are begun.
     rows_first = source.get(inner, 0) > target.get(along, 0)
-    first, second = (inner.name, along.name) if rows_first else (along.name, inner.name)
-    names = [loop.var.name for loop in copy.loops]
-    order = [name for name in names if name not in (first, second)]
-    if names != [*order, first, second]:
-        s = s.apply(reorder_loops, (*order, first, second))
+    loops = dict(zip((loop.var for loop in copy.loops), s.handles(copy.loops), strict=True))
+    first, second = (loops[v] for v in ((inner, along) if rows_first else (along, inner)))
+    order = (*(p for p in loops.values() if p is not first and p is not second), first, second)
+    if (*loops.values(),) != order:
+        s = s.apply(reorder_loops, s.names(order))
     s, pieces = _in_pieces(s, first, lanes, "_short")
     for _, outer in pieces:
         below = _below(s, outer)
-        s = s.apply(reorder_loops, (below, outer))
+        assert below is not None, "the second loop is inside the first"
+        s = s.apply(reorder_loops, s.names((below, outer)))
         s, blocks = _in_pieces(s, below, lanes, "_last")
         for place, upper in blocks:
             lower = _below(s, upper)
+            assert lower is not None, "the first loop was moved inside the second"
             row, column = (lower, upper) if rows_first else (upper, lower)
             s = _through_registers(s, copy.load.buffer.name, place, row, column)
     return s
@@ -171,37 +172,44 @@ def _span_a_box(loops: tuple[For, ...], *moved: Var) -> bool:
     return True
 
 
-def _through_registers(s: Schedule, source: str, place: str, row: str, column: str) -> Schedule:
+def _through_registers(
+    s: Schedule, source: str, place: Handle, row: Handle, column: Handle
+) -> Schedule:
     """The block that one iteration of `place` copies: read by rows, written by columns."""
-    s = s.apply(stage_mem, place, source, f"rows_{place}", (row, column))
-    s = s.apply(unroll_loop, row + "_in").apply(vectorize_loop, column + "_in")
-    if _below(s, row) == column:
-        s = s.apply(reorder_loops, (column, row))
-    return s.apply(unroll_loop, column).apply(vectorize_loop, row)
+    rows = s.fresh("rows_{}", place)
+    s = s.apply(stage_mem, s[place], source, rows, s.names((row, column)))
+    row_in, column_in = s.made["load"]
+    s = s.apply(unroll_loop, s[row_in]).apply(vectorize_loop, s[column_in])
+    below = _below(s, row)
+    if below is not None and s[below] == s[column]:
+        s = s.apply(reorder_loops, s.names((column, row)))
+    return s.apply(unroll_loop, s[column]).apply(vectorize_loop, s[row])
 
 
 def _in_pieces(
-    s: Schedule, name: str, lanes: int, suffix: str
-) -> tuple[Schedule, list[tuple[str, str]]]:
+    s: Schedule, place: Handle, lanes: int, suffix: str
+) -> tuple[Schedule, list[tuple[Handle, Handle]]]:
     """A loop over as many vectors as are whole, and one for the rest: each as two loops."""
-    loop = _loop(s, name)
+    loop = s.loop(place)
     start, extent = constant_value(loop.start), loop.extent
     if start is None or extent is None:
-        raise ScheduleError(f"the loop {name} has no constant bounds, so it is not cut to blocks")
+        raise ScheduleError(
+            f"the loop {loop.var} has no constant bounds, so it is not cut to blocks"
+        )
     whole = extent // lanes * lanes
-    parts = [(name, min(extent, lanes))]
+    pieces = [(place, min(extent, lanes))]
     if 0 < whole < extent:
-        s = s.apply(cut_loop, name, start + whole, suffix)
-        parts = [(name, lanes), (name + suffix, extent - whole)]
-    for part, size in parts:
-        s = s.apply(divide_loop, part, size, (part + "o", part + "i"), "perfect")
-    return s, [(part + "o", part + "i") for part, _ in parts]
+        s = s.apply(cut_loop, s[place], start + whole, suffix)
+        pieces = [*zip(s.made["pieces"], (lanes, extent - whole), strict=True)]
+    blocks: list[tuple[Handle, Handle]] = []
+    for piece, size in pieces:
+        parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
+        s = s.apply(divide_loop, s[piece], size, parts, "perfect")
+        outer, inner = s.made["parts"]
+        blocks.append((outer, inner))
+    return s, blocks
 
 
-def _loop(s: Schedule, name: str) -> For:
-    return next(loop for loop in loops_of(s.func.body) if loop.var.name == name)
-
-
-def _below(s: Schedule, name: str) -> str:
-    """The loop right inside another one of a nest; empty where that is innermost."""
-    return next((loop.var.name for loop in loops_of(_loop(s, name).body)), "")
+def _below(s: Schedule, place: Handle) -> Handle | None:
+    """The loop right inside another one of a nest; None where that is innermost."""
+    return next(iter(s.handles(loops_of(s.loop(place).body))), None)

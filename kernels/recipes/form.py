@@ -14,9 +14,10 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.alternative import Tiled
-from graphflow.kernels.recipes.tile import find_loop, register_tile, restrictable
+from graphflow.kernels.recipes.tile import register_tile, restrictable
 from graphflow.layout import Layout
 from graphflow.schedule import (
+    Handle,
     PadValue,
     Schedule,
     absorb_padding,
@@ -34,7 +35,7 @@ from graphflow.schedule import (
     stride_loop,
     transform_layout,
 )
-from graphflow.tir import Block, If, PrimFunc, Reduce, accesses, is_predicate, loops_of, walk
+from graphflow.tir import Block, For, If, PrimFunc, Reduce, accesses, is_predicate, loops_of, walk
 
 KNOWN = "looking at the constant, or what follows from what the user says of the inputs"
 
@@ -55,20 +56,29 @@ def join_axes(s: Schedule) -> Schedule:
 
     A grouped reduction counts outputs within groups; its output axis is one axis nevertheless.
     """
-    for access in accesses(s.func.body):
+    pair = _two_of_one_axis(s.func)
+    if pair is None:
+        return s
+    outer, inner = s.handles(pair)
+    return join_axes(s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner)))
+
+
+def _two_of_one_axis(func: PrimFunc) -> tuple[For, For] | None:
+    """The first two loops, one the body of the other, that run along one axis of what is stored."""
+    for access in accesses(func.body):
         if access.kind != "write":
             continue
         for index in access.indices:
             terms, offset = terms_of(index)
             if len(terms) != 2 or offset or terms[1][1] != 1:
                 continue
-            outer, inner = (find_loop(s.func, str(atom)) for atom, _ in terms)
+            loops = {stmt.var: stmt for stmt in loops_of(func.body)}
+            outer, inner = (loops.get(atom) for atom, _ in terms)  # type: ignore[call-overload]
             if outer is None or inner is None or inner.extent != terms[0][1]:
                 continue
             if outer.body == (inner,):
-                name = f"{outer.var.name}_{inner.var.name}"
-                return join_axes(s.apply(mult_loops, outer.var.name, inner.var.name, name))
-    return s
+                return outer, inner
+    return None
 
 
 def tiled(
@@ -86,7 +96,7 @@ def tiled(
     if writes_constant and recipe.group:
         raise ScheduleError(f"tiles within groups of {recipe.group} do not write padding")
     if writes_constant and _is_reduced(definition, output):
-        s = s.apply(cache_write, output, f"{output}_sum")
+        s = s.apply(cache_write, output, s.fresh("{}_sum", s.handle(output)))
     s = merge_stages(s)
     for name in recipe.finite:
         s = s.apply(assume_finite, name, KNOWN)
@@ -97,10 +107,11 @@ def tiled(
         s = s.apply(transform_layout, name, layout, None if kept else pad)
     block = next(b.name for b in s.func.body if isinstance(b, Block) and _is_compute(b))
     rank = len(s.func.param(output).shape)
-    axes = tuple(f"o{k}" for k in range(rank))
+    names = tuple(s.fresh("o{}", axis) for axis in range(rank))
     whole_box = placements[output][0].is_padded and placements[output][1] is not None
     whole_box = whole_box and not recipe.group
-    s = s.apply(sequential_buffer_access, block, output, axes, whole_box)
+    s = s.apply(sequential_buffer_access, block, output, names, whole_box)
+    axes = s.made["axes"]
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
     s, axes = _joined_lanes(s, placements[output][0], axes)
@@ -115,37 +126,45 @@ def tiled(
     return register_tile(s, axes, recipe.tiling, reduction, held is not None)
 
 
-def _held(s: Schedule, axes: tuple[str, ...], held: str) -> tuple[Schedule, tuple[str, ...]]:
+Axes = tuple[Handle, ...]
+"""The loops over the axes of the output, innermost last; those that run once may be gone."""
+
+
+def _held(s: Schedule, axes: Axes, held: Handle) -> tuple[Schedule, Axes]:
     """The axis that a tile holds in registers next to the lanes."""
-    axes = (*(name for name in axes[:-1] if name != held), held, axes[-1])
-    present = tuple(name for name in axes if find_loop(s.func, name) is not None)
-    return (s.apply(reorder_loops, present) if len(present) > 1 else s), axes
+    axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
+    return _in_order(s, axes), axes
 
 
-def _grouped(
-    s: Schedule, axes: tuple[str, ...], group: int, rows: int
-) -> tuple[Schedule, tuple[str, ...]]:
+def _in_order(s: Schedule, order: Axes) -> Schedule:
+    """The nest in that order, without the loops that are gone."""
+    present = s.present(order)
+    return s.apply(reorder_loops, s.names(present)) if len(present) > 1 else s
+
+
+def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, Axes]:
     """The lane axis as groups and what is within one; groups run outside everything else, or
     outside so many rows of an image."""
-    lane = next(name for name in reversed(axes) if find_loop(s.func, name) is not None)
-    if restrictable(s.func, lane):
-        s = s.apply(restrict_loop, lane)
-    if group % (find_loop(s.func, lane).extent or group + 1) == 0:  # type: ignore[union-attr]
+    *others, lane = s.present(axes)
+    if restrictable(s.loop(lane)):
+        s = s.apply(restrict_loop, s[lane])
+    if group % (s.loop(lane).extent or group + 1) == 0:
         return s, axes  # a block that was not joined lies within one group
-    s = s.apply(divide_loop, lane, group, ("group", "within"), "perfect")
+    parts = (s.fresh("group"), s.fresh("within"))
+    s = s.apply(divide_loop, s[lane], group, parts, "perfect")
+    groups, within = s.made["parts"]
     s = s.apply(simplify_kernel)
-    others = [name for name in axes if name != lane and find_loop(s.func, name) is not None]
+    others = list(s.present(others))
     outside, inside = [], others
     if rows:
         *outside, row, pixel = others
-        s = s.apply(divide_loop, row, rows, (f"{row}b", f"{row}r"), "perfect")
+        blocks = (s.fresh("{}b", row), s.fresh("{}r", row))
+        s = s.apply(divide_loop, s[row], rows, blocks, "perfect")
+        block, rest = s.made["parts"]
         s = s.apply(simplify_kernel)
-        outside, inside = [*outside, f"{row}b"], [f"{row}r", pixel]
-    order = (*outside, "group", *inside, "within")
-    present = [name for name in order if find_loop(s.func, name) is not None]
-    if len(present) > 1:
-        s = s.apply(reorder_loops, tuple(present))
-    return s, order
+        outside, inside = [*outside, block], [rest, pixel]
+    order = (*outside, groups, *inside, within)
+    return _in_order(s, order), order
 
 
 def _is_reduced(definition: PrimFunc, output: str) -> bool:
@@ -154,11 +173,11 @@ def _is_reduced(definition: PrimFunc, output: str) -> bool:
     )
 
 
-def _absorbed(s: Schedule, block: str, output: str, axes: tuple[str, ...]) -> Schedule:
-    present = [name for name in axes if find_loop(s.func, name) is not None]
-    body = find_loop(s.func, present[-1]).body  # type: ignore[union-attr]
+def _absorbed(s: Schedule, block: str, output: str, axes: Axes) -> Schedule:
+    innermost = s.present(axes)[-1]
+    body = s.loop(innermost).body
     if isinstance(body[0], If) and len(body[0].then) > 1:
-        s = s.apply(split_condition, present[-1])
+        s = s.apply(split_condition, s[innermost])
     return s.apply(absorb_padding, block, output)
 
 
@@ -166,9 +185,7 @@ def _is_compute(block: Block) -> bool:
     return not any(key in ("padding_of", "states") for key, _ in block.annotations)
 
 
-def _joined_lanes(
-    s: Schedule, layout: Layout, axes: tuple[str, ...]
-) -> tuple[Schedule, tuple[str, ...]]:
+def _joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
     """A blocked axis `c // b … c % b` → one loop over c, innermost."""
     last = layout.index_map.outputs[-1]
     if not isinstance(last, FloorMod):
@@ -176,85 +193,87 @@ def _joined_lanes(
     # In a window of a larger storage the block number has an offset.
     blocked = set(variables(last))
     whole = next(k for k, e in enumerate(layout.index_map.outputs) if blocked & set(variables(e)))
-    order = [*axes[:whole], *axes[whole + 1 : -1], axes[whole], axes[-1]]
-    present = [name for name in order if find_loop(s.func, name) is not None]
-    if axes[whole] not in present:
-        return s, tuple(order[:-2] + order[-1:])
-    s = s.apply(reorder_loops, tuple(present))
-    s = s.apply(mult_loops, axes[whole], axes[-1], "oc_joined")
-    return s, (*order[:-2], "oc_joined")
+    others = (*axes[:whole], *axes[whole + 1 : -1])
+    if not s.present((axes[whole],)):
+        return s, (*others, axes[-1])
+    s = s.apply(reorder_loops, s.names(s.present((*others, axes[whole], axes[-1]))))
+    s = s.apply(mult_loops, s[axes[whole]], s[axes[-1]], s.fresh("oc_joined"))
+    return s, (*others, *s.made["loop"])
 
 
-def _phases_apart(s: Schedule, axes: tuple[str, ...]) -> tuple[Schedule, tuple[str, ...]]:
+def _phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
     """The pixels that meet the same taps next to each other, in a loop of their own for each phase.
 
     Pixels in one row meet every so many taps, beginning with another one from each to the next.
     """
-    present = [name for name in axes if find_loop(s.func, name) is not None]
-    pixel = present[-2] if len(present) > 1 else None
-    phases = {n for about, n in _congruences(s.func, axes).values() if Var(str(pixel)) in about}
-    loop = find_loop(s.func, str(pixel))
-    if pixel is None or len(phases) != 1 or loop is None or (loop.extent or 1) % min(phases):
+    present = s.present(axes)
+    if len(present) < 2:
         return s, axes
-    s = s.apply(divide_loop, pixel, min(phases), (pixel + "q", pixel + "r"), "perfect")
+    pixel = present[-2]
+    loop = s.loop(pixel)
+    phases = {n for about, n in _congruences(s, axes).values() if loop.var in about}
+    if len(phases) != 1 or (loop.extent or 1) % min(phases):
+        return s, axes
+    parts = (s.fresh("{}q", pixel), s.fresh("{}r", pixel))
+    s = s.apply(divide_loop, s[pixel], min(phases), parts, "perfect")
     place = axes.index(pixel)
-    axes = (*axes[:place], pixel + "r", pixel + "q", *axes[place + 1 :])
-    s = s.apply(reorder_loops, tuple(name for name in axes if find_loop(s.func, name) is not None))
-    return s.apply(simplify_kernel), axes
+    axes = (*axes[:place], *reversed(s.made["parts"]), *axes[place + 1 :])
+    return _in_order(s, axes).apply(simplify_kernel), axes
 
 
-def _taps_met(s: Schedule, axes: tuple[str, ...]) -> Schedule:
+def _taps_met(s: Schedule, axes: Axes) -> Schedule:
     """Reduction loops over every so many taps, where axes outside the tiles say which."""
-    inside = {Var(name) for name in [a for a in axes if find_loop(s.func, a) is not None][-2:]}
-    for name, (about, _) in _congruences(s.func, axes).items():
+    inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
+    for place, (about, _) in _congruences(s, axes).items():
         if not about & inside:
-            s = s.apply(stride_loop, name).apply(simplify_kernel)
+            s = s.apply(stride_loop, s[place]).apply(simplify_kernel)
     return s
 
 
-def _congruences(func: PrimFunc, axes: tuple[str, ...]) -> dict[str, tuple[set[Var], int]]:
+def _congruences(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
     """By reduction loop the only condition `… % n == 0` on it: what else it is about, and n."""
-    found: dict[str, tuple[set[Var], int]] = {}
-    for name in _reduction_loops(func, axes):
+    found: dict[Handle, tuple[set[Var], int]] = {}
+    for loop in _reduction_loops(s, axes):
         conditions = [
-            (set(variables(member.expr)) - {Var(name)}, member.expr.divisor)
-            for stmt in walk((find_loop(func, name),))  # type: ignore[arg-type]
+            (set(variables(member.expr)) - {loop.var}, member.expr.divisor)
+            for stmt in walk((loop,))
             if isinstance(stmt, If) and is_predicate(stmt.condition)
             for member in conjuncts(stmt.condition)  # type: ignore[arg-type]
             if isinstance(member, IsZero)
             and isinstance(member.expr, FloorMod)
-            and Var(name) in variables(member.expr)
+            and loop.var in variables(member.expr)
         ]
         if len(conditions) == 1:
-            found[name] = conditions[0]
+            found[s.handle(loop.var.name)] = conditions[0]
     return found
 
 
-def _reduction_order(
-    s: Schedule, axes: tuple[str, ...], channel: str
-) -> tuple[Schedule, tuple[str, ...]]:
+def _reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule, Axes]:
     """The reduction loops, those that stride furthest through the data operand outermost.
 
     `channel` is the axis that the other operand, the weights, follows.
     """
     s = _split_blocked(s, axes)
-    loops = _reduction_loops(s.func, axes)
-    pixels = {Var(axis) for axis in axes if axis != channel}
-    strides = {name: _stride(s.func, name, pixels) for name in loops}
-    return s, tuple(sorted(loops, key=lambda name: (-strides[name], loops.index(name))))
+    pixels = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
+    loops = _reduction_loops(s, axes)
+    # Sorting is stable: loops of equal strides stay in the order of the kernel.
+    return s, s.handles(sorted(loops, key=lambda loop: -_stride(s.func, loop.var, pixels)))
 
 
-def _reduction_loops(func: PrimFunc, axes: tuple[str, ...]) -> list[str]:
-    compute = [b for b in func.body if isinstance(b, Block) and _is_compute(b)]
-    return [s.var.name for s in loops_of(tuple(compute)) if s.var.name not in axes]
+def _reduction_loops(s: Schedule, axes: Axes) -> list[For]:
+    output = {s.loop(axis).var for axis in s.present(axes)}
+    compute = [b for b in s.func.body if isinstance(b, Block) and _is_compute(b)]
+    return [loop for loop in loops_of(tuple(compute)) if loop.var not in output]
 
 
-def _split_blocked(s: Schedule, axes: tuple[str, ...]) -> Schedule:
+def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
     """A reduction loop of which an operand sees digits becomes a loop for each."""
-    for name in _reduction_loops(s.func, axes):
-        factor = _digit_base(s.func, Var(name))
+    for loop in _reduction_loops(s, axes):
+        factor = _digit_base(s.func, loop.var)
         if factor is not None:
-            s = s.apply(divide_loop, name, factor, (name + "o", name + "i"), "guard")
+            place = s.handle(loop.var.name)
+            parts = (s.fresh("{}o", place), s.fresh("{}i", place))
+            s = s.apply(divide_loop, s[place], factor, parts, "guard")
             return _split_blocked(s.apply(simplify_kernel), axes)
     return s
 
@@ -272,13 +291,12 @@ def _digit_base(func: PrimFunc, var: Var) -> int | None:
     return min(found, default=None)
 
 
-def _stride(func: PrimFunc, name: str, pixels: set[Var]) -> int:
+def _stride(func: PrimFunc, var: Var, pixels: set[Var]) -> int:
     """Elements that one step of a reduction loop moves in the data operand.
 
     That is the largest buffer it runs through, before all one that follows most axes
     of the output's pixels.
     """
-    var = Var(name)
     reads = [
         access
         for access in accesses(func.body)

@@ -14,13 +14,13 @@ from functools import lru_cache
 
 from graphflow.arith import TRUE
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Alternative, Padding
+from graphflow.kernels.recipes.alternative import Alternative, Padding, RefusedVariant
 from graphflow.kernels.recipes.alternatives import forms_in, plain_form
 from graphflow.kernels.recipes.build import Placements, build
 from graphflow.kernels.recipes.movement import offered_views
 from graphflow.kernels.recipes.placing import Given, Offered, Offers
 from graphflow.layout import Equal, Family, Layout, families
-from graphflow.schedule import PadValue
+from graphflow.schedule import PadValue, Refusal
 from graphflow.target import Target
 from graphflow.tir import PrimFunc, Store, Undef, sites
 
@@ -28,23 +28,23 @@ from graphflow.tir import PrimFunc, Store, Undef, sites
 @lru_cache(maxsize=4096)
 def given_forms(
     definition: PrimFunc, constants: frozenset[str], target: Target, given: Offers
-) -> tuple[Alternative, ...]:
-    """The forms of a kernel of one output that have a parameter in a layout `given` for it."""
+) -> tuple[Alternative | RefusedVariant, ...]:
+    """The forms of a kernel of one output that have a parameter in a layout `given` for it, and
+    those that would have, but that a step refused."""
     layouts = dict(given)
     if len(definition.outputs) != 1:
         return ()
     output = definition.outputs[0]
     inputs = {b.name: layouts[b.name] for b in definition.inputs if b.name in layouts}
-    found = [*offered_views(definition, target, inputs)]
+    found: list[Alternative | RefusedVariant] = [*offered_views(definition, target, inputs)]
     for out, read in _combinations(definition, constants, target, layouts):
         data = out if read is None else read
         tiled = [
-            usable
+            _usable(definition, form, target)
             for form in forms_in(definition, constants, target, out, data)
-            if (usable := _usable(definition, form, target)) is not None
         ]
         found += tiled
-        if not tiled:
+        if not any(isinstance(form, Alternative) for form in tiled):
             placed: dict[str, Layout] = {}
             if isinstance(out, Given):
                 same = (b for b in definition.inputs if b.shape == output.shape)
@@ -52,16 +52,18 @@ def given_forms(
                 placed[output.name] = out.layout
             if isinstance(read, Offered):
                 placed[read.name] = read.layout
-            plain = _usable(definition, plain_form(definition, placed), target)
-            found += [] if plain is None else [plain]
+            found.append(_usable(definition, plain_form(definition, placed), target))
     return tuple(found)
 
 
 @lru_cache(maxsize=4096)
 def placed_form(
     definition: PrimFunc, placed: tuple[tuple[str, Layout], ...], target: Target
-) -> Alternative | None:
-    """The form made stage by stage with these parameters placed so, if it can be made."""
+) -> Alternative | RefusedVariant | None:
+    """The form made stage by stage with these parameters placed so, or why it cannot be made.
+
+    None for what another program computes.
+    """
     if definition.callee is not None:
         return None
     return _usable(definition, plain_form(definition, dict(placed)), target)
@@ -88,16 +90,18 @@ def _combinations(
                 yield out, Offered(buffer.name, layout)
 
 
-def _usable(definition: PrimFunc, form: Alternative, target: Target) -> Alternative | None:
-    """The form, with no more claims than it keeps; None where its recipe cannot make it."""
+def _usable(
+    definition: PrimFunc, form: Alternative, target: Target
+) -> Alternative | RefusedVariant:
+    """The form, with no more claims than it keeps; refused where its recipe cannot make it."""
     output = definition.outputs[0].name
     written = len(definition.outputs) == 1 and form.layouts[output].is_padded
     try:
         made = build(definition, _placements(definition, form, "undef"), form.recipe, target)
         if written:
             build(definition, _placements(definition, form, 0), form.recipe, target)
-    except ScheduleError:
-        return None
+    except ScheduleError as error:
+        return RefusedVariant(form.name, Refusal.of(error))
     whole = all(
         site.domain.where == TRUE
         for site in sites(made.func.body)

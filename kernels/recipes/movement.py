@@ -27,7 +27,13 @@ from graphflow.arith import (
 )
 from graphflow.cost import NO_WORK, Rewriting
 from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Alternative, Link, Padding, View
+from graphflow.kernels.recipes.alternative import (
+    Alternative,
+    Link,
+    Padding,
+    RefusedVariant,
+    View,
+)
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.layout import (
     Family,
@@ -38,6 +44,7 @@ from graphflow.layout import (
     logical_vars,
     row_major,
 )
+from graphflow.schedule import Refusal
 from graphflow.target import Target
 from graphflow.tir import DTYPES, Buffer, Load, PrimFunc, Store, sites
 
@@ -189,7 +196,7 @@ def moves_of(definition: PrimFunc) -> tuple[Move, ...] | None:
     return tuple(found)
 
 
-def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
+def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative | RefusedVariant]:
     """The forms in which nothing moves: inputs lie inside the output, or the output in its input.
 
     Both are in layouts of one family, or the output is the memory of the only input under another
@@ -205,7 +212,7 @@ def view_forms(definition: PrimFunc, target: Target) -> Iterator[Alternative]:
 
 def offered_views(
     definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
-) -> Iterator[Alternative]:
+) -> Iterator[Alternative | RefusedVariant]:
     """The forms in which the output is the memory of the only input, as that is `offered`."""
     moves = _views_of(definition)
     if len(moves) == 1:
@@ -286,7 +293,7 @@ def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Itera
 
 def _renamed(
     store: Store, load: Load, domain: Domain, layouts: Iterable[Layout], target: Target
-) -> Iterator[Alternative]:
+) -> Iterator[Alternative | RefusedVariant]:
     """The output as what it is in the memory of the input; a part of that is no whole for it."""
     source, output = load.buffer, store.buffer
     if domain.where != TRUE or iterations(domain.axes) != output.size:
@@ -294,6 +301,9 @@ def _renamed(
     for given in layouts:
         read = None if given.is_padded else _read_as(given, store, load)
         if read is None:
+            continue
+        if isinstance(read, Refusal):
+            yield RefusedVariant(f"view of {given.describe()}", read)
             continue
         if source.size == output.size:
             part = _common(_joined(read), output.dtype, target)
@@ -322,9 +332,11 @@ def _view(layouts: dict[str, Layout], name: str, view: View) -> Alternative:
     return Alternative(name, layouts, frozenset(), {}, Padding.NONE, view, NO_WORK, True)
 
 
-def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
-    """The layout of the stored buffer in the memory of the loaded one; None where it has no name
-    for each of its places."""
+def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
+    """The layout of the stored buffer in the memory of the loaded one.
+
+    None where it has no name for each of its places, the reason where no such map has an inverse.
+    """
     axes = dict(zip(store.indices, logical_vars(len(store.indices)), strict=True))
     if len(axes) != len(store.indices) or not all(isinstance(e, Var) for e in store.indices):
         return None
@@ -339,8 +351,8 @@ def _read_as(part: Layout, store: Store, load: Load) -> Layout | None:
     try:
         index_map = IndexMap.from_function(len(shape), place, shape)
         return Layout.of(index_map, shape, part.physical_shape)
-    except ScheduleError:
-        return None
+    except ScheduleError as error:
+        return Refusal.of(error)
 
 
 def _joined(layout: Layout) -> Layout:

@@ -10,7 +10,7 @@ from math import prod
 from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.form import join_axes, merge_stages
-from graphflow.schedule import Schedule
+from graphflow.schedule import Refusal, Schedule
 from graphflow.tir import (
     Access,
     Allocate,
@@ -91,9 +91,20 @@ class Roles:
         return any(var in variables(e) for a in self.reads[name] for e in a.indices)
 
 
-@lru_cache(maxsize=4096)
 def roles_of(definition: PrimFunc) -> Roles | None:
     """The roles, or None where the kernel is not one nest over the axes of one output."""
+    found = _roles_or_refusal(definition)
+    return found if isinstance(found, Roles) else None
+
+
+def refused_roles(definition: PrimFunc) -> Refusal | None:
+    """Why the stages of a kernel of one output are not joined to one nest, if a step refused to."""
+    found = _roles_or_refusal(definition)
+    return found if isinstance(found, Refusal) else None
+
+
+@lru_cache(maxsize=4096)
+def _roles_or_refusal(definition: PrimFunc) -> Roles | Refusal | None:
     if len(definition.outputs) != 1 or definition.callee is not None:
         return None
     if matched_variables(definition.body):
@@ -103,8 +114,8 @@ def roles_of(definition: PrimFunc) -> Roles | None:
         return None  # merging keeps the loops of the first stage
     try:
         merged = merge_stages(schedule).func
-    except ScheduleError:
-        return None
+    except ScheduleError as error:
+        return Refusal.of(error)
     work = [stmt for stmt in merged.body if not isinstance(stmt, Allocate)]
     if len(work) != 1 or not isinstance(work[0], Block) or len(work[0].body) != 1:
         return None

@@ -9,7 +9,7 @@ run all their iterations instead of one.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 
 from graphflow.arith import (
     FloorDiv,
@@ -23,8 +23,10 @@ from graphflow.arith import (
 )
 from graphflow.errors import ScheduleError
 from graphflow.kernels.recipes.blocks import in_blocks
+from graphflow.kernels.recipes.tile import restrictable
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
+    Handle,
     PadValue,
     Schedule,
     cut_loop,
@@ -92,28 +94,33 @@ def _conditions_apart(s: Schedule) -> Schedule:
 
 def _fills_apart(s: Schedule) -> Schedule:
     """Innermost loops cut where what they copy ends and what they write instead begins."""
-    for stmt in [loop for loop in _divisible(s.func) if _is_innermost(loop)]:
+    for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
         if any(_mention(p, stmt, False) for p in _conditions(stmt)):
-            try:
-                s = _cut_at(s, stmt, interior(s.func, stmt.var.name), ("_copied", "_filled"))
-            except ScheduleError:
-                continue
+            s = s.attempt_all(_fill_apart, place)
     return s.apply(simplify_kernel)
 
 
-def _cut_at(s: Schedule, stmt: For, bounds: tuple[int, int], suffixes: tuple[str, str]) -> Schedule:
+def _fill_apart(s: Schedule, place: Handle) -> Schedule:
+    return _cut_at(s, place, interior(s.func, s[place]), ("_copied", "_filled"))
+
+
+def _cut_at(
+    s: Schedule, place: Handle, bounds: tuple[int, int], suffixes: tuple[str, str]
+) -> Schedule:
     """A loop in up to three pieces, the middle one within the bounds, unless they hold nothing.
 
-    The middle piece has the first suffix, the last piece the second.
+    The names in the middle piece get the first suffix, those in the last piece the second.
     """
     low, high = bounds
-    start, name = constant_value(stmt.start), stmt.var.name
-    if start is None or stmt.extent is None or low >= high:
+    loop = s.loop(place)
+    start = constant_value(loop.start)
+    if start is None or loop.extent is None or low >= high:
         return s
-    if high < start + stmt.extent:
-        s = s.apply(cut_loop, name, high, suffixes[1])
+    if high < start + loop.extent:
+        s = s.apply(cut_loop, s[place], high, suffixes[1])
+        place, _ = s.made["pieces"]
     if low > start:
-        s = s.apply(cut_loop, name, low, suffixes[0])
+        s = s.apply(cut_loop, s[place], low, suffixes[0])
     return s
 
 
@@ -121,15 +128,20 @@ def _lanes(s: Schedule, target: Target) -> int:
     return min(target.lanes(p.buffer.dtype) for p in s.func.params)
 
 
-def _innermost_in_lanes(
-    s: Schedule, target: Target, done: Container[str] = frozenset()
-) -> Schedule:
+def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = ()) -> Schedule:
     """The innermost loops in lanes, except for those that are `done`."""
-    lanes = _lanes(s, target)
-    for loop in [stmt for stmt in _divisible(s.func) if _is_innermost(stmt)]:
-        if loop.var.name not in done and any(writes_in(loop.body)):  # others only state something
-            s = _in_lanes(s, loop, lanes)
+    lanes, excluded = _lanes(s, target), s.names(done)
+    for place, loop in _followed(s, filter(_is_innermost, _divisible(s.func))):
+        # A loop that writes nothing only states something.
+        if loop.var.name not in excluded and any(writes_in(loop.body)):
+            s = _in_lanes(s, place, loop, lanes)
     return s
+
+
+def _followed(s: Schedule, loops: Iterable[For]) -> list[tuple[Handle, For]]:
+    """Loops of the kernel as it is now, each with a handle that follows it through later steps."""
+    found = [*loops]
+    return [*zip(s.handles(found), found, strict=True)]
 
 
 def _in_memory_order(s: Schedule) -> Schedule:
@@ -146,10 +158,8 @@ def _in_memory_order(s: Schedule) -> Schedule:
         steps.update({atom: abs(k) for atom, k in terms_of(flat)[0] if isinstance(atom, Var)})
         names = sorted((loop.var for loop in loops), key=lambda var: -steps[var])
         if names != [loop.var for loop in loops]:
-            try:
-                s = s.apply(reorder_loops, tuple(var.name for var in names))
-            except ScheduleError:
-                continue  # the iterations depend on each other, or bounds of one loop on another
+            # Refused where iterations depend on each other, or bounds of one loop on another.
+            s = s.attempt(reorder_loops, tuple(var.name for var in names))
     return s
 
 
@@ -158,18 +168,18 @@ def _nests_joined(s: Schedule) -> Schedule:
     blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
     if len(blocks) < 2 or len(blocks) != len(s.func.body):
         return s
-    first = blocks[0].name
+    first = s.handle(blocks[0].name)
     try:
         for block in blocks[1:]:
-            s = s.apply(fuse, first, block.name)
-        stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == first)
+            s = s.apply(fuse, s[first], block.name)
+        stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
         while isinstance(stmt, Block | For) and all(isinstance(x, For) for x in stmt.body):
-            names = [loop.var.name for loop in stmt.body if isinstance(loop, For)]
-            for name in names[1:]:
-                s = s.apply(fuse, names[0], name)
-            stmt = next(loop for loop in loops_of(s.func.body) if loop.var.name == names[0])
-    except ScheduleError:
-        return s
+            joined, *others = s.handles(loop for loop in stmt.body if isinstance(loop, For))
+            for other in others:
+                s = s.apply(fuse, s[joined], s[other])
+            stmt = s.loop(joined)
+    except ScheduleError as error:
+        return s.refusing(error)
     return s
 
 
@@ -178,29 +188,32 @@ def _guards_apart(s: Schedule) -> Schedule:
 
     A loop that is cut is not left outermost, where one nest is to be shared by threads.
     """
-    for stmt in _divisible(s.func):
-        name = stmt.var.name
+    for place, stmt in _followed(s, _divisible(s.func)):
         if stmt.extent is None or not any(_mention(p, stmt, True) for p in _conditions(stmt)):
             continue
         inner = stmt.body[0] if len(stmt.body) == 1 else None
+        here = _first(s, place)
         try:
-            low, high = interior(s.func, name)
+            low, high = interior(s.func, s[here])
             start = constant_value(stmt.start)
             if start is None or low >= high or (low, high) == (start, start + stmt.extent):
                 continue
-            if _is_outermost(s.func, stmt) and isinstance(inner, For) and not _is_innermost(inner):
-                s = s.apply(reorder_loops, (inner.var.name, name))
-            s = _cut_at(s, stmt, (low, high), ("_most", "_rest"))
-        except ScheduleError:
-            continue
+            outermost = _is_outermost(s.func, s.loop(here))
+            if outermost and isinstance(inner, For) and not _is_innermost(inner):
+                s = s.apply(reorder_loops, (inner.var.name, s[here]))
+            s = _cut_at(s, here, (low, high), ("_most", "_rest"))
+        except ScheduleError as error:
+            s = s.refusing(error)
     s = s.apply(simplify_kernel)
-    for stmt in _divisible(s.func):
-        if any(_mention(p, stmt, False) for p in _conditions(stmt)):
-            try:
-                s = s.apply(restrict_loop, stmt.var.name)
-            except ScheduleError:
-                continue
+    for place, stmt in _followed(s, _divisible(s.func)):
+        if restrictable(stmt):
+            s = s.attempt(restrict_loop, s[place])
     return s.apply(simplify_kernel)
+
+
+def _first(s: Schedule, place: Handle) -> Handle:
+    """The loop as it is now; of one that stands in a loop that was cut, that in the first piece."""
+    return next(iter(s.forward(place)), place)
 
 
 def _conditions(stmt: For) -> list[Predicate]:
@@ -230,15 +243,16 @@ def _is_outermost(func: PrimFunc, stmt: For) -> bool:
 
 def _digits_apart(s: Schedule) -> Schedule:
     """Innermost loops of which an access sees quotient and remainder become a loop for each."""
-    for stmt in [loop for loop in _divisible(s.func) if _is_innermost(loop)]:
-        base, name = _digit_base(stmt), stmt.var.name
+    for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
+        base = _digit_base(stmt)
         if base is not None and stmt.extent is not None and base < stmt.extent:
-            try:
-                s = s.apply(divide_loop, name, base, (name + "q", name + "r"), "cut")
-            except ScheduleError:
-                continue  # another loop has one of these names
-            s = s.apply(simplify_kernel)
+            s = s.attempt_all(_divided, place, base)
     return s
+
+
+def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
+    parts = (s.fresh("{}q", place), s.fresh("{}r", place))
+    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
 
 
 def _digit_base(stmt: For) -> int | None:
@@ -264,21 +278,22 @@ def _is_innermost(stmt: For) -> bool:
     return not any(True for _ in loops_of(stmt.body))
 
 
-def _in_lanes(s: Schedule, loop: For, lanes: int) -> Schedule:
+def _in_lanes(s: Schedule, place: Handle, loop: For, lanes: int) -> Schedule:
     """The loop in vectors where its accesses run along them; scalar otherwise."""
-    extent, name = loop.extent, loop.var.name
-    if extent is None or extent < 2 or not _contiguous(loop):
+    if loop.extent is None or loop.extent < 2 or not _contiguous(loop):
         return s
-    try:
-        if extent <= lanes:
-            return s.apply(vectorize_loop, name)
-        divided = s.apply(divide_loop, name, lanes, (name + "o", name + "v"), "cut")
-        divided = divided.apply(vectorize_loop, name + "v")
-        if extent % lanes:
-            divided = divided.apply(vectorize_loop, name + "v_tail")
-    except ScheduleError:
-        return s  # a carried value: it stays scalar
-    return divided
+    return s.attempt_all(_in_vectors, place, loop.extent, lanes)  # not where a value is carried
+
+
+def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule:
+    if extent <= lanes:
+        return s.apply(vectorize_loop, s[place])
+    parts = (s.fresh("{}o", place), s.fresh("{}v", place))
+    s = s.apply(divide_loop, s[place], lanes, parts, "cut")
+    (_, inner), tail = s.made["parts"], s.made["tail"]
+    for part in (inner, *tail):
+        s = s.apply(vectorize_loop, s[part])
+    return s
 
 
 def _is_row(loop: For) -> bool:
@@ -328,11 +343,11 @@ def _threaded(s: Schedule, target: Target) -> Schedule:
                 break
             if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, For)):
                 break
-            name = f"{outer.var.name}_{inner.var.name}"
-            s = s.apply(mult_loops, outer.var.name, inner.var.name, name)
-            outer = next(stmt for stmt in loops_of(s.func.body) if stmt.var.name == name)
+            pair = s.handles((outer, inner))
+            s = s.apply(mult_loops, outer.var.name, inner.var.name, s.fresh("{}_{}", *pair))
+            outer = s.loop(*s.made["loop"])
         if outer.kind is LoopKind.SERIAL:
             s = s.apply(parallelize_loop, outer.var.name)
-    except ScheduleError:
-        return s
+    except ScheduleError as error:
+        return s.refusing(error)
     return s

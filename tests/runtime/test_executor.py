@@ -554,6 +554,7 @@ def test_workers_may_run_where_they_might_before(processors: int | None) -> None
     """Threads that meet on one processor are moved apart, if they may run on another at all."""
     done = run_script(f"""
         import ctypes
+        from graphflow.runtime.driver import POOL, WORKER
         from graphflow.runtime.pool import POOLS
         program = Program(increments(64, 9), 2)
         x = np.zeros(64, np.float32)
@@ -566,8 +567,11 @@ def test_workers_may_run_where_they_might_before(processors: int | None) -> None
         wanted = set(sorted(allowed)[:{processors}])
         for thread in threads: os.sched_setaffinity(thread, wanted)
         # As if the caller had been seen where the worker is, which still looks around.
-        workers = POOLS.address(2) + 640  # %Pool and %Worker in graphflow/runtime/driver_text.py
-        caller, worker = (ctypes.c_int32.from_address(workers + 24 * k + 16) for k in range(2))
+        workers = POOLS.address(2) + POOL.members["workers"].offset
+        at = WORKER.members["processor"].offset
+        caller, worker = (
+            ctypes.c_int32.from_address(workers + k * WORKER.size + at) for k in range(2)
+        )
         for _ in range(2000):
             assert (program.run({{"x": x}})["y"] == 9).all()
             caller.value = worker.value

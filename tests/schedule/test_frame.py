@@ -48,30 +48,29 @@ def scheduled() -> Schedule:
     return s.apply(vectorize_loop, "all")
 
 
-def test_places_are_followed_over_several_steps() -> None:
-    s = scheduled()
-    assert s.forward("i") == ("io", "all", "ii", "all", "ii_tail")
-    assert s.forward("io", since=1) == ("io", "all")
-    assert s.forward("j") == ("j",)
-    assert s.forward("first") == ("first",)
-    assert all(f"for {name} in" in to_text(s.func) for name in s.forward("i"))
-
-
 def test_places_that_simplification_takes_away_are_gone() -> None:
     body = "for i in serial(3, 4):\n    for j in serial(0, 16):\n        y[j] = x[i]"
     s = Schedule.of(kernel(body))
+    i, j = s.handle("i"), s.handle("j")
     s = s.apply(simplify_kernel)
-    assert s.forward("i") == ()
-    assert s.forward("j") == ("j",)
+    assert s.forward(i) == ()
+    assert s[j] == "j"
+    with pytest.raises(ScheduleError, match=r"i is gone: simplify_kernel\(\) took it away"):
+        s.loop(i)
     row = kernel(
         'with block("b"):\n    for n in serial(0, 1):\n        for c in serial(0, 4):\n'
         "            y[n, c] = x[n, c]",
         "x: i32[1, 4], y: out[i32[1, 4]]",
     )
-    s = Schedule.of(row).apply(transform_layout, "y", blocked((1, 4), 1, 4), None)
+    s = Schedule.of(row)
+    n, c = s.handle("n"), s.handle("c")
+    s = s.apply(transform_layout, "y", blocked((1, 4), 1, 4), None)
     s = s.apply(sequential_buffer_access, "b", "y", ("p0", "p1", "p2"))
-    assert s.forward("c") == ("p2",)
-    assert s.forward("n") == ()
+    first, second, third = s.made["axes"]
+    assert s[c] == s[third] == "p2"
+    assert s.present((n, first, second)) == ()
+    with pytest.raises(ScheduleError, match=r"p0 is gone: sequential_buffer_access.* made it and"):
+        s.loop(first)
 
 
 def test_replay_makes_the_same_kernel() -> None:

@@ -96,10 +96,12 @@ for i in serial(0, 16):
     assert done.places["d"] == ("d", "d_tail")
 
 
-def test_divide_loop_refuses_names_in_use_also_those_of_the_tail() -> None:
+def test_divide_loop_refuses_names_in_use_and_finds_others_for_the_tail() -> None:
     func = kernel(DOUBLE.replace("for j", "for ii_tail").replace("[j]", "[ii_tail]"))
-    with pytest.raises(ScheduleError, match="uses the name ii_tail already"):
-        divide_loop(func, "i", 4, ("io", "ii"), "cut")
+    done = divide_loop(func, "i", 4, ("io", "ii"), "cut")
+    assert done.made["tail"] == ("ii_tail_2",)
+    assert done.places["i"] == ("io", "ii", "ii_tail_2")
+    same(func, done)
     with pytest.raises(ScheduleError, match="uses the name ii_tail already"):
         divide_loop(func, "i", 4, ("ii_tail", "ii"))
 

@@ -222,13 +222,21 @@ for i in parallel(0, 2):
         stage_mem(unguarded, "i", "y", "t", ("d",))
 
 
-def test_stage_mem_needs_fresh_names_and_no_lanes() -> None:
+def test_stage_mem_calls_its_loops_otherwise_where_their_names_are_taken() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] += x[4*i + j]"
+    )
+    once = stage_mem(func, "i", "y", "t", ("j",))
+    assert once.made == {"buffer": ("t",), "load": ("j_in",), "store": ("j_out",)}
+    twice = stage_mem(once.func, "i", "x", "s", ("j",))
+    assert twice.made == {"buffer": ("s",), "load": ("j_in_2",), "store": ()}
+    same(func, twice)
+
+
+def test_stage_mem_needs_a_fresh_name_and_no_lanes() -> None:
     func = kernel(SUMS)
     with pytest.raises(ScheduleError, match="uses the name x already"):
         stage_mem(func, "i", "y", "x", ("j",))
-    once = stage_mem(func, "i", "y", "t", ("j",)).func
-    with pytest.raises(ScheduleError, match="uses the name j_out already"):
-        stage_mem(once, "i", "x", "s", ("j",))
     lanes = kernel("for i in vectorized(0, 16):\n    y[i] = x[i]")
     with pytest.raises(ScheduleError, match="the iterations of i are lanes"):
         stage_mem(lanes, "i", "y", "t", ())
@@ -349,5 +357,6 @@ def test_cache_names_of_the_copy_are_fresh() -> None:
         'with block("c_copy"):\n    for c_copy_0 in serial(0, 16):\n'
         "        y[c_copy_0] = x[c_copy_0]"
     )
-    with pytest.raises(ScheduleError, match="uses the name c_copy already"):
-        cache_read(func, "x", "c")
+    done = cache_read(func, "x", "c")
+    assert done.made == {"buffer": ("c",), "block": ("c_copy_2",)}
+    same(func, done)

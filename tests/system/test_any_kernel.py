@@ -27,10 +27,10 @@ from graphflow.graph import (
     read_through,
 )
 from graphflow.kernels import definitions as d
-from graphflow.kernels.recipes import View, alternatives, lifted, memory_key
-from graphflow.layout import IndexMap, Layout, Undefined, channels_last, row_major
+from graphflow.kernels.recipes import Tiled, View, alternatives, lifted, memory_key
+from graphflow.layout import IndexMap, Layout, Undefined, blocked, channels_last, row_major
 from graphflow.lower import assemble, lower
-from graphflow.lower.kernels import instead_of_tile, lower_kernels
+from graphflow.lower.kernels import KernelTask, instead_of_tile, lower_kernels, make_kernel
 from graphflow.options import Options
 from graphflow.runtime import Program
 from graphflow.schedule import (
@@ -41,7 +41,7 @@ from graphflow.schedule import (
     sequential_buffer_access,
     transform_layout,
 )
-from graphflow.tir import LoopKind, PrimFunc, interpret, loops_of, parse
+from graphflow.tir import LoopKind, PrimFunc, interpret, loops_of, parse, to_text
 from graphflow.trace import Trace
 from support.irregular import Case, graphs
 from support.random_layouts import random_layout
@@ -494,18 +494,50 @@ def test_channels_are_traced_where_whole_channels_move(rest: str, through: bool)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_names_that_a_recipe_would_use_cost_no_tile() -> None:
+    """The same loops as of the same kernel under other names, none of them a refused tile's."""
+    clashing = kernel("names that a recipe would use")
+    text = to_text(clashing).replace("o0", "k").replace('"o1"', '"b"')
+    loops = []
+    for func in (clashing, parse(f"\n{text}")):
+        graph = alone(func)
+        kernels, _ = lower_kernels(apply_plan(graph, plan_layouts(graph, TARGET, 2)), TARGET)
+        (made,) = kernels.values()
+        assert not any(step.primitive is instead_of_tile for step in made.schedule.steps)
+        loops.append([(x.kind, x.start, x.extent) for x in loops_of(made.func.body)])
+    assert loops[0] == loops[1]
+    assert any(kind is LoopKind.VECTORIZED for kind, *_ in loops[0])
+
+
 def test_a_refused_tile_is_made_stage_by_stage_and_says_why() -> None:
-    graph = alone(kernel("names that a recipe would use"))
-    kernels, _ = lower_kernels(apply_plan(graph, plan_layouts(graph, TARGET, 2)), TARGET)
-    (made,) = kernels.values()
-    first = made.schedule.steps[0]
-    assert first.primitive is instead_of_tile
-    assert "uses the name o0 already" in str(first.proofs[0])
-    other = alone(d.matmul((7, 40), (40, 24)))
-    kernels, _ = lower_kernels(apply_plan(other, plan_layouts(other, TARGET, 2)), TARGET)
-    assert not any(
-        s.primitive is instead_of_tile for k in kernels.values() for s in k.schedule.steps
+    definition = d.convolution((1, 8, 6, 6), (20, 4, 3, 3), groups=2, pads=(1, 1, 1, 1))
+    form = next(
+        form
+        for form in alternatives(definition, frozenset({"w"}), TARGET)
+        if isinstance(form.recipe, Tiled) and form.recipe.group and form.layouts["y"].is_padded
     )
+    layouts = [(p.buffer.name, form.layouts[p.buffer.name]) for p in definition.params]
+    for pad, refused in (("undef", False), (0.0, True)):
+        placements = tuple((name, x, pad if x.is_padded else None) for name, x in layouts)
+        task = KernelTask("k", definition, placements, form.recipe, TARGET)
+        schedule = make_kernel(task, Trace(Options())).schedule
+        first = schedule.steps[0]
+        assert (first.primitive is instead_of_tile) is refused
+        if refused:
+            assert "tiles within groups of 10 do not write padding" in str(first.proofs[0])
+            assert "tiles within groups of 10" in schedule.refusals[0].reason
+
+
+def test_a_buffer_beside_a_pin_may_be_called_like_its_padding() -> None:
+    """A layout with padding for x, where another parameter is called x_padding."""
+    text = """
+    @primfunc
+    def k(x: f32[14], x_padding: f32[14], x_padding_0: f32[14], y: out[f32[14]]):
+        for i in serial(0, 14):
+            y[i] = x[i] + x_padding[i] * x_padding_0[i]
+"""
+    graph = alone(parse(text))
+    assert_as_meant(graph, arrays_for(graph), {"x": blocked((14,), 0, 4)})
 
 
 def test_constants_with_two_outputs() -> None:

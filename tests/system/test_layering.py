@@ -14,7 +14,7 @@ from support.source import MODULES, TREES, imports, own_imports, part_of
 RANKS = {
     "errors": 0, "version": 0, "foreign": 0.1, "options": 0.2, "decisions": 0.1, "assumed": 0.1,
     "trace": 0.3, "once": 0.3, "workers": 0.4, "digest": 0.1, "store": 0.1, "plain": 0.1,
-    "arguments": 1.1,
+    "shared_scope": 0.3, "arguments": 1.1,
     "arith": 1, "target": 1, "cost": 1.5,
     "tir": 2, "layout": 3, "schedule": 4, "kernels": 4.5,
     "graph": 5, "frontends": 5.5,

@@ -1,8 +1,8 @@
 """The native driver, compiled once per process, and the measured duration of a pause instruction.
 
-`driver()` gives the three native entry points of `driver_text`; no C compiler is involved.  Calls
-through them release the interpreter lock.  What always holds: the machine code is never unloaded,
-because detached workers sleep inside it until the process ends.
+Out: `driver()`, the native entry points as Python callables; calls release the interpreter lock.
+What always holds: the machine code is never unloaded, because detached workers sleep inside it
+until the process ends.
 """
 
 from __future__ import annotations
@@ -19,31 +19,14 @@ from typing import Any
 from llvmlite import binding as llvm
 
 from graphflow.errors import CodegenError
-from graphflow.runtime.driver_text import DRIVER
+from graphflow.runtime.driver.function_builder import module_text
+from graphflow.runtime.driver.records import STRUCTS
+from graphflow.runtime.driver.runs import graphflow_run
+from graphflow.runtime.driver.threads import graphflow_pool, graphflow_spin
 
+_TRIPLE = "x86_64-unknown-linux-gnu"
 _CALIBRATION_PAUSES = 1000
 _LOADED: list[Any] = []
-
-
-class Job(ctypes.Structure):
-    """The native record of one run; field for field the type %Job of the driver's code."""
-
-    _fields_ = (
-        ("in_use", ctypes.c_int32),
-        ("parallel", ctypes.c_int32),
-        ("steps", ctypes.c_void_p),
-        ("step_count", ctypes.c_int64),
-        ("pointers", ctypes.c_void_p),
-        ("patches", ctypes.c_void_p),
-        ("patch_count", ctypes.c_int64),
-        ("addresses", ctypes.c_void_p),
-        ("control_bits", ctypes.c_int32),
-        ("unused", ctypes.c_int32),
-        ("first", ctypes.c_int64),
-        ("stop", ctypes.c_int64),
-        ("patience_ns", ctypes.c_int64),
-        ("deadline", ctypes.c_int64),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +55,7 @@ def driver() -> Driver:
             f"the runtime's driver is built for x86-64 Linux only, this is {platform.machine()} "
             f"{sys.platform}; compile for inspection only, or run on such a machine"
         )
-    engine = new_engine(DRIVER)
+    engine = new_engine(driver_text())
     _LOADED.append(engine)  # also where two threads compile at once: both may have started workers
 
     def entry(name: str, result: Any, *arguments: Any) -> Any:
@@ -86,8 +69,14 @@ def driver() -> Driver:
     )
 
 
+def driver_text() -> str:
+    """The driver in LLVM IR, before any pass."""
+    return module_text((graphflow_run, graphflow_pool, graphflow_spin), STRUCTS, _TRIPLE)
+
+
 def new_engine(text: str = "") -> Any:
-    """A JIT engine of this process that holds the given LLVM IR."""
+    """A JIT engine of this process that holds the given LLVM IR, with its stack slots promoted to
+    registers."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
@@ -95,9 +84,19 @@ def new_engine(text: str = "") -> Any:
     machine = llvm.Target.from_default_triple().create_target_machine(
         opt=2, codemodel="jitdefault", jit=True
     )
+    if text:
+        _promote_slots(module, machine)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine
+
+
+def _promote_slots(module: Any, machine: Any) -> None:
+    """Local variables → SSA values; nothing else is changed."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.run(module, builder)
 
 
 def _pause_ns(spin: Callable[[int], None]) -> float:

@@ -1,0 +1,51 @@
+"""The native driver: executes a job, a table of kernel calls, with a pool of threads.
+
+In: a pool (threads and the words at which they wait for each other) and a job (what one run needs),
+both plain memory described in `records`.  Out: `driver()`, the native entry points, compiled once
+per process from LLVM IR; no C compiler is involved.  What always holds is said where it is made
+true: no lost wake-up in `waiting`, each iteration executed once in `execution`, one caller per job
+in `runs`.
+"""
+
+from graphflow.runtime.driver.loading import Driver, driver, driver_text, new_engine
+from graphflow.runtime.driver.records import (
+    JOB,
+    JOB_FREE,
+    JOB_PAUSED,
+    PATCH,
+    POOL,
+    STEP,
+    STRUCTS,
+    WORKER,
+)
+from graphflow.runtime.driver.structs import (
+    INT32,
+    INT64,
+    POINTER,
+    ArrayType,
+    ScalarType,
+    StructField,
+    StructType,
+)
+
+__all__ = [
+    "INT32",
+    "INT64",
+    "JOB",
+    "JOB_FREE",
+    "JOB_PAUSED",
+    "PATCH",
+    "POINTER",
+    "POOL",
+    "STEP",
+    "STRUCTS",
+    "WORKER",
+    "ArrayType",
+    "Driver",
+    "ScalarType",
+    "StructField",
+    "StructType",
+    "driver",
+    "driver_text",
+    "new_engine",
+]

@@ -1,0 +1,131 @@
+"""One thread's way through the steps of a job: its share of each, barriers, and pauses.
+
+All threads of a pool walk the same table of steps.  What always holds: every iteration of a step is
+executed by exactly one thread; a thread that has passed the barrier behind a step sees all that
+any thread wrote before it; and all threads pause before the same step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
+from graphflow.runtime.driver.records import JOB, POOL, STEP
+from graphflow.runtime.driver.structs import INT64, POINTER
+from graphflow.runtime.driver.system import nanoseconds
+from graphflow.runtime.driver.waiting import meet
+
+_CHUNKS = 16
+"""Parts of a share that are taken one by one, so that others can take from the rest of it."""
+
+_CLAIM_BITS = 8
+"""Bits of a claim for the number of chunks taken, which is at most `_CHUNKS`."""
+
+
+@function(job=AddressOf(JOB), me=INT64, following=INT64)
+def consider_pause(
+    f: NativeBody, job: NativePlace, me: NativeValue, following: NativeValue
+) -> None:
+    """Have the job pause before step `following` if its time is over.
+
+    Only the caller decides, ahead of the barrier that all threads pass; behind it they all see the
+    decision.
+    """
+    with f.when(me.equals(0)):
+        now = f.call(nanoseconds)
+        with f.when(now.signed_at_least(job.at("deadline").load())):
+            job.at("stop").store(following, "monotonic")
+
+
+@function(pool=AddressOf(POOL), job=AddressOf(JOB), me=INT64)
+def execute(f: NativeBody, pool: NativePlace, job: NativePlace, me: NativeValue) -> None:
+    """Take part in the steps of a job as thread `me`, from its first step on, until it pauses.
+
+    Without a pool (null) the caller is alone, and any step may be followed by a pause; otherwise
+    only steps that all threads finish.
+    """
+    steps = f.array(job.at("steps").load(), STEP)
+    count = job.at("step_count").load()
+    pointers = f.array(job.at("pointers").load(), POINTER)
+    number = f.local(INT64, job.at("first").load())
+    stop = job.at("stop")
+    lonely = pool.address.equals(None)
+    with f.loop() as walk:
+        with f.when(number.load().at_least(count)):
+            walk.leave()
+        step = steps.at(number.load())
+        threads = step.at("threads").load()
+        with f.when(me.below(threads)):
+            kernel = step.at("kernel").load()
+            parameters = pointers.at(step.at("first_pointer").load())
+            call = _KernelCall(kernel, parameters, step.at("extent").load(), threads)
+            with f.either(threads.equals(1)) as otherwise:
+                call.run(f, 0, call.extent)
+                otherwise()
+                _share(f, pool, call, number.load(), me)
+        number.store(number.load() + 1)
+        together = step.at("barrier").load().differs(0)
+        with f.when(~(together | lonely)):
+            walk.again()
+        f.run(consider_pause, job, me, number.load())
+        with f.when(together):
+            f.run(meet, pool, me, 1)
+        with f.when(stop.load("monotonic").equals(number.load())):
+            walk.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelCall:
+    """What a step calls, as values of the function that walks the steps."""
+
+    kernel: NativeValue
+    parameters: NativePlace
+    extent: NativeValue
+    threads: NativeValue
+
+    def run(self, f: NativeBody, begin: NativeValue | int, end: NativeValue) -> None:
+        """The call for the iterations from `begin` to `end`."""
+        f.run_pointer(self.kernel, (POINTER, self.parameters), (INT64, begin), (INT64, end))
+
+
+def _share(
+    f: NativeBody, pool: NativePlace, call: _KernelCall, number: NativeValue, me: NativeValue
+) -> None:
+    """Instructions that execute the share of thread `me` of step `number`, then what others left.
+
+    Thread t of n has the iterations [extent * t / n, extent * (t + 1) / n).  It takes them in up to
+    16 chunks, and then chunks of the others' shares that nobody has taken yet: a processor may be
+    slower than another one, or away for a while.
+
+    A claim is 256 times the step's number, counted from 1, plus the number of chunks taken.  A
+    smaller one is of an earlier step; a larger one there cannot be, for all threads meet behind a
+    step that they share.
+    """
+    extent, threads = call.extent, call.threads
+    none_taken = (number + 1) << _CLAIM_BITS
+    with f.counted(0, threads) as k:
+        turn = me + k
+        owner = f.select(turn.at_least(threads), turn - threads, turn, INT64)
+        begin = extent * owner // threads
+        length = extent * (owner + 1) // threads - begin
+        chunks = f.select(length.below(_CHUNKS), length, _CHUNKS, INT64)
+        claim = pool.at("workers", owner, "claim")
+        seen = f.local(INT64, claim.load("monotonic"))
+        with f.loop() as taking:
+            begun = seen.load().at_least(none_taken)
+            chunk = f.select(begun, seen.load() - none_taken, 0, INT64)
+            with f.when(chunk.at_least(chunks)):
+                taking.leave()
+            following = chunk + 1
+            claimed = none_taken + following
+            # Release and acquire: see the module's text; monotonic would do for a failure, which
+            # only tells that another thread was faster.
+            found, won = claim.compare_exchange(seen.load(), claimed, "acq_rel", "monotonic")
+            with f.either(won) as otherwise:
+                first = begin + length * chunk // chunks
+                end = begin + length * following // chunks
+                call.run(f, first, end)
+                seen.store(claimed)
+                otherwise()
+                seen.store(found)

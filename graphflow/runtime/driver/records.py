@@ -1,0 +1,122 @@
+"""The structs of the driver: the pool of threads, and the job that describes one run.
+
+A pool is native memory that only native code touches, apart from its address.  A job and its tables
+of steps and patches are written by `graphflow.runtime.table` and read by native code.
+"""
+
+from __future__ import annotations
+
+from graphflow.runtime.driver.structs import (
+    INT8,
+    INT32,
+    INT64,
+    POINTER,
+    ArrayType,
+    StructField,
+    StructType,
+)
+
+CONTENDED_BYTES = 128
+"""Two cache lines of 64 bytes: x86 prefetches the neighbour of a line along with it, so what one
+thread writes and another one polls is kept this far from anything else."""
+
+MUTEX_BYTES = 128
+"""Room for a `pthread_mutex_t`, which has 40 bytes in glibc."""
+
+WORKER = StructType(
+    "Worker",
+    (
+        (
+            StructField("pool", POINTER),
+            StructField("index", INT64),  # the caller of a run is thread 0
+            StructField("processor", INT32),  # where the thread was last seen, -1 while it sleeps
+            StructField("thread_id", INT32),  # the kernel's; of the caller unknown, hence 0
+        ),
+        # Which step the thread's share belongs to, and how many chunks of the share are taken.
+        (StructField("claim", INT64),),
+    ),
+    CONTENDED_BYTES,
+)
+"""One thread of a pool."""
+
+POOL = StructType(
+    "Pool",
+    (
+        (
+            StructField("epoch", INT32),  # runs begun so far; idle workers wait for a change
+            StructField("idle_sleepers", INT32),  # workers asleep until then
+            StructField("job", POINTER),  # of the current run
+            StructField("control_word", INT32),  # the floating-point control word of its caller
+        ),
+        (StructField("arrived", INT32),),  # threads that have reached the current barrier
+        (
+            StructField("generation", INT32),  # the number of barriers passed
+            StructField("barrier_sleepers", INT32),  # threads asleep in the current one
+        ),
+        (
+            StructField("threads", INT64),  # with the caller
+            StructField("barrier_spins", INT32),  # pauses before a thread sleeps in a barrier
+            StructField("idle_spins", INT32),  # pauses before a worker sleeps between runs
+            StructField("moved_at", INT64),  # when a worker was last moved to another processor, ns
+        ),
+        (StructField("mutex", ArrayType(INT8, MUTEX_BYTES)),),  # held during a run: one at a time
+        (StructField("workers", ArrayType(WORKER, 0)),),  # `threads` of them
+    ),
+    CONTENDED_BYTES,
+)
+"""The threads that execute runs together, and the words at which they wait for each other."""
+
+JOB = StructType(
+    "Job",
+    (
+        (
+            StructField("state", INT32),  # JOB_FREE, JOB_RUNNING or JOB_PAUSED
+            StructField("parallel", INT32),  # whether any step has more than one thread
+            StructField("steps", POINTER),
+            StructField("step_count", INT64),
+            StructField("pointers", POINTER),  # the parameters of all steps, one step after another
+            StructField("patches", POINTER),
+            StructField("patch_count", INT64),
+            StructField("addresses", POINTER),  # of the graph's inputs, then of its outputs
+            StructField("control_bits", INT32),  # to be set in the floating-point control word
+            StructField("first", INT64),  # the step that this call begins with
+            StructField("stop", INT64),  # the step before which this call pauses; 0: none
+            StructField("patience_ns", INT64),  # how long a call may take before it pauses
+            StructField("deadline", INT64),  # when that time is over
+        ),
+    ),
+)
+"""What one run executes."""
+
+JOB_FREE, JOB_RUNNING, JOB_PAUSED = 0, 1, 2
+
+STEP = StructType(
+    "Step",
+    (
+        (
+            StructField("kernel", POINTER),
+            StructField("first_pointer", INT64),  # where its parameters begin in the job's pointers
+            StructField("extent", INT64),  # iterations of the kernel's parallel loop
+            StructField("threads", INT64),  # threads that share them
+            StructField("barrier", INT64),  # 1 if all threads of the pool meet behind the step
+        ),
+    ),
+)
+"""One kernel call."""
+
+PATCH = StructType(
+    "Patch",
+    (
+        (
+            StructField("slot", INT64),  # pointers[slot] becomes addresses[source] + offset
+            StructField("source", INT64),
+            StructField("offset", INT64),
+        ),
+    ),
+)
+"""A parameter that is a graph input or output, whose address each run brings along."""
+
+TIME = StructType("Time", ((StructField("seconds", INT64), StructField("nanoseconds", INT64)),))
+"""`struct timespec` of the operating system."""
+
+STRUCTS = (WORKER, POOL, JOB, STEP, PATCH, TIME)

@@ -1,0 +1,140 @@
+"""A run: its beginning, the workers' part in it, and its end.
+
+`graphflow_run` is what Python calls.  What always holds: a job is executed by one caller at a time;
+a worker touches neither a job nor a kernel after it has arrived at the barrier that ends the run,
+so whoever called may free both; every thread runs kernels under the caller's floating-point control
+word, hence rounds as the caller would.
+"""
+
+from __future__ import annotations
+
+from graphflow.runtime.driver.execution import execute
+from graphflow.runtime.driver.function_builder import NativeBody, function
+from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
+from graphflow.runtime.driver.records import (
+    JOB,
+    JOB_FREE,
+    JOB_PAUSED,
+    JOB_RUNNING,
+    PATCH,
+    POOL,
+    WORKER,
+)
+from graphflow.runtime.driver.structs import INT32, INT64, POINTER
+from graphflow.runtime.driver.system import (
+    GETTID,
+    STICKY_FLAGS,
+    load_control_word,
+    nanoseconds,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    store_control_word,
+    syscall,
+)
+from graphflow.runtime.driver.waiting import change, meet, publish, wait_for_change
+
+BUSY = -1
+"""What `graphflow_run` gives if the job is being executed by another caller."""
+
+
+@function(POINTER, worker=AddressOf(WORKER))
+def work(f: NativeBody, worker: NativePlace) -> None:
+    """The life of a worker: wait for a run, take part in it, again; it never returns."""
+    word = f.local(INT32)
+    pool = f.place(worker.at("pool").load(), POOL)
+    me = worker.at("index").load()
+    spins = pool.at("idle_spins").load()
+    thread = f.call(syscall, GETTID).truncated(INT32)
+    worker.at("thread_id").store(thread, "monotonic")
+    seen = f.local(INT32, 0)
+    with f.loop():
+        f.run(
+            wait_for_change,
+            pool,
+            me,
+            pool.at("epoch"),
+            seen.load(),
+            pool.at("idle_sleepers"),
+            spins,
+        )
+        # A run starts only after every worker has finished the last one, so the epoch has moved by
+        # one, and what follows is not written while it is read.
+        seen.store(seen.load() + 1)
+        job = f.place(pool.at("job").load(), JOB)
+        word.store(pool.at("control_word").load())
+        f.run(load_control_word, word)
+        f.run(publish, pool, me)
+        f.run(execute, pool, job, me)
+        f.run(meet, pool, me, 0)
+
+
+@function(pool=AddressOf(POOL))
+def forget_claims(f: NativeBody, pool: NativePlace) -> None:
+    """Clear the claims of the last run, whose steps had the same numbers.
+
+    To be called while all workers wait for the next one.
+    """
+    with f.counted(0, pool.at("threads").load()) as i:
+        pool.at("workers", i, "claim").store(0, "monotonic")
+
+
+@function(pool=AddressOf(POOL), job=AddressOf(JOB), word=INT32)
+def execute_together(f: NativeBody, pool: NativePlace, job: NativePlace, word: NativeValue) -> None:
+    """Execute a job with all threads of the pool, under the control word `word`."""
+    mutex, epoch = pool.at("mutex"), pool.at("epoch")
+    f.run(pthread_mutex_lock, mutex)
+    f.run(publish, pool, 0)
+    pool.at("job").store(job)
+    pool.at("control_word").store(word)
+    f.run(forget_claims, pool)
+    # Sequentially consistent, so workers that see the epoch see all of the above.
+    f.run(change, epoch, epoch.load("monotonic") + 1, pool.at("idle_sleepers"))
+    f.run(execute, pool, job, 0)
+    f.run(meet, pool, 0, 1)
+    f.run(pthread_mutex_unlock, mutex)
+
+
+@function(job=AddressOf(JOB))
+def apply_patches(f: NativeBody, job: NativePlace) -> None:
+    """Write the addresses of this run's inputs and outputs where steps read their parameters."""
+    pointers = f.array(job.at("pointers").load(), INT64)  # addresses are added to, hence integers
+    patches = f.array(job.at("patches").load(), PATCH)
+    addresses = f.array(job.at("addresses").load(), INT64)
+    with f.counted(0, job.at("patch_count").load()) as i:
+        patch = patches.at(i)
+        address = addresses.at(patch.at("source").load()).load() + patch.at("offset").load()
+        pointers.at(patch.at("slot").load()).store(address)
+
+
+@function(INT64, exported=True, pool=AddressOf(POOL), job=AddressOf(JOB), first=INT64)
+def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: NativeValue) -> None:
+    """Execute a job from step `first` on, with the pool's threads and the caller.
+
+    Gives 0 when the job is done, BUSY if another caller executes it; otherwise the job has paused,
+    and is to be called again with the step that is given.  It pauses between steps when a call has
+    taken `patience_ns`: Python handles no signals while in native code.  The pool may be null for a
+    job without parallel steps.
+    """
+    word, old_word = f.local(INT32), f.local(INT32)
+    state, stop = job.at("state"), job.at("stop")
+    expected = f.select(first.equals(0), JOB_FREE, JOB_PAUSED, INT32)
+    _, claimed = state.compare_exchange(expected, JOB_RUNNING, "acquire", "monotonic")
+    with f.when(~claimed):
+        f.give(BUSY)
+    f.run(apply_patches, job)
+    job.at("first").store(first)
+    stop.store(0)
+    patience = job.at("patience_ns").load()
+    job.at("deadline").store(f.call(nanoseconds) + patience)
+    f.run(store_control_word, old_word)
+    wanted = (old_word.load() | job.at("control_bits").load()) & ~STICKY_FLAGS
+    word.store(wanted)
+    f.run(load_control_word, word)
+    with f.either(job.at("parallel").load().differs(0)) as otherwise:
+        f.run(execute_together, pool, job, wanted)
+        otherwise()
+        f.run(execute, None, job, 0)
+    f.run(load_control_word, old_word)
+    following = stop.load()
+    state.store(f.select(following.equals(0), JOB_FREE, JOB_PAUSED, INT32), "release")
+    f.give(following)
