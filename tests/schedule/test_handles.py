@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from schedule_checks import kernel, same
 
 from graphflow.errors import ScheduleError
 from graphflow.layout import blocked
@@ -52,8 +51,10 @@ from graphflow.schedule import (
 )
 from graphflow.schedule.places import place_names
 from graphflow.tir import loops_of, to_text
+from support.paths import ROOT
+from support.schedule_checks import kernel, same
 
-RECIPES = Path(__file__).resolve().parent.parent / "kernels" / "recipes"
+RECIPES = ROOT / "kernels" / "recipes"
 
 NEST = """
 with block("b"):

@@ -1,6 +1,6 @@
 """The driver's structs as each side sees them, its function builder, and its atomic accesses.
 
-What the driver does with threads is in test_runtime.py and test_concurrency.py.
+What the driver does with threads is in tests/runtime/test_executor.py and test_concurrency.py.
 """
 
 from __future__ import annotations
