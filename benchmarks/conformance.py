@@ -35,10 +35,10 @@ from onnx.backend.test import BackendTest
 from rich.console import Console
 from rich.table import Table
 
-from graphflow.backend import GraphflowBackend, GraphflowRep
-from graphflow.compilation import compile
-from graphflow.errors import UnsupportedOp
-from graphflow.options import Options
+from graphflow.api.backend import GraphflowBackend, GraphflowRep
+from graphflow.api.compilation import compile
+from graphflow.base.errors import UnsupportedOp
+from graphflow.base.options import Options
 
 TIME_LIMIT = 20.0
 """Seconds that one test may take, the compile included."""

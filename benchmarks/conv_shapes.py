@@ -2,11 +2,10 @@
 
     python benchmarks/conv_shapes.py [--avx2] [--all] [--rounds N]
 
-Each shape is compiled from the one compute definition in its cheapest form, timed warm on physical
-buffers, and compared with a float64 reference.  The peak is measured in the same round, next to
-each kernel, because a shared machine drifts: the table gives the median of the rounds' ratios.
-GFLOP/s count logical work, taps in the padding included.  Times are in milliseconds.
-"""
+Each shape is compiled from the one compute definition in its cheapest variant, timed warm on
+physical buffers, and compared with a float64 reference.  The peak is measured in the same round,
+next to each kernel, because a shared machine drifts: the table gives the median of the rounds'
+ratios.  GFLOP/s count logical work, taps in the padding included.  Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -21,16 +20,18 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from graphflow.bench.machine import measure_machine
+from graphflow.base.target import Target
+from graphflow.bench.machine_limits import measure_machine
 from graphflow.codegen import avx2_target, compile_object, host_target
-from graphflow.convert import Call, Placement
 from graphflow.kernels.definitions import convolution
-from graphflow.kernels.recipes import Alternative, View, alternatives
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.kernels.recipes import KernelVariant, View, kernel_variants
 from graphflow.layout import Layout, channels_last, families
-from graphflow.lower import LoweredKernel, lower_call
-from graphflow.models import Builder
-from graphflow.runtime import BufferRef, Program, ProgramSpec, Step, TensorSpec
-from graphflow.target import Target
+from graphflow.lower import lower_call
+from graphflow.models import ModelBuilder
+from graphflow.physical import PhysicalCall, Placement
+from graphflow.program import BufferRef, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.runtime import Program
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ OTHERS = (
 
 @dataclass
 class Kernel:
-    """One form of one shape, bound to physical buffers."""
+    """One variant of one shape, bound to physical buffers."""
 
-    form: Alternative
+    variant: KernelVariant
     lowered: LoweredKernel
     seconds: float
     run: object
@@ -105,7 +106,7 @@ def physical(layout: Layout, array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]]) -> Kernel:
-    """The cheapest form with input and output in one family of layouts, compiled and bound."""
+    """The cheapest variant with input and output in one family of layouts, compiled and bound."""
     definition = convolution(
         arrays["x"].shape,
         arrays["w"].shape,
@@ -113,30 +114,32 @@ def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]
         pads=(shape.pad,) * 4,
         bias=True,
     )
-    forms = [
-        form
-        for form in alternatives(definition, frozenset(("w", "b")), target)
-        if not isinstance(form.recipe, View) and _one_family(form, target)
+    variants = [
+        variant
+        for variant in kernel_variants(definition, frozenset(("w", "b")), target)
+        if not isinstance(variant.recipe, View) and _one_family(variant, target)
     ]
-    form = min(forms, key=lambda f: f.work.cycles)
+    variant = min(variants, key=lambda f: f.work.cycles)
     start = time.perf_counter()
-    call = Call("conv", definition, {n: Placement(n, x) for n, x in form.layouts.items()}, form)
+    call = PhysicalCall(
+        "conv", definition, {n: Placement(n, x) for n, x in variant.layouts.items()}, variant
+    )
     lowered = lower_call(call, target, "conv")
     code = compile_object(lowered.func, "conv", target)
     seconds = time.perf_counter() - start
-    placed = {n: physical(form.layouts[n], a) for n, a in arrays.items()}
+    placed = {n: physical(variant.layouts[n], a) for n, a in arrays.items()}
     inputs = tuple(TensorSpec(n, "float32", placed[n].shape) for n in ("x", "w", "b"))
-    output = TensorSpec("y", "float32", form.layouts["y"].physical_shape)
+    output = TensorSpec("y", "float32", variant.layouts["y"].physical_shape)
     buffers = (*(BufferRef("input", k) for k in range(3)), BufferRef("output", 0))
-    steps = (Step("conv", buffers, lowered.extent),)
+    steps = (ProgramStep("conv", buffers, lowered.extent),)
     spec = ProgramSpec((("conv", code),), (), steps, (), 0, 0, inputs, (output,))
-    return Kernel(form, lowered, seconds, Program(spec, 1).bind(placed))
+    return Kernel(variant, lowered, seconds, Program(spec, 1).bind(placed))
 
 
-def _one_family(form: Alternative, target: Target) -> bool:
+def _one_family(variant: KernelVariant, target: Target) -> bool:
     """Input and output in one family with channels in lanes; few channels stay row-major."""
     plain, *rest = families(4, target.lanes("float32"))
-    x, y = form.layouts["x"], form.layouts["y"]
+    x, y = variant.layouts["x"], variant.layouts["y"]
     if x.logical_shape[1] < target.lanes("float32") // 2:
         return x == plain.instantiate(x.logical_shape) and y == channels_last(y.logical_shape)
     return any(
@@ -159,7 +162,7 @@ def reference(shape: Shape, arrays: dict[str, NDArray[np.float32]]) -> NDArray[n
 
 def peer(shape: Shape, arrays: dict[str, NDArray[np.float32]]) -> object:
     """onnxruntime's session for a model of this node alone, one thread."""
-    b = Builder()
+    b = ModelBuilder()
     x = b.input("x", arrays["x"].shape)
     names = [b.constant(arrays["w"]), b.constant(arrays["b"])]
     attributes = {"strides": [shape.stride] * 2, "pads": [shape.pad] * 4}
@@ -187,7 +190,7 @@ def median_seconds(run: object, least: float = 0.03) -> float:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--avx2", action="store_true", help="force the AVX2 form of the target")
+    parser.add_argument("--avx2", action="store_true", help="force the AVX2 variant of the target")
     parser.add_argument("--all", action="store_true", help="more shapes than the judged ones")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
@@ -195,7 +198,7 @@ def main() -> None:
     table = Table(title=f"{target.name}, one core")
     for name in (
         "shape",
-        "form",
+        "variant",
         "tiling",
         "GFLOP/s",
         "of peak",
@@ -204,7 +207,9 @@ def main() -> None:
         "error",
         "made s",
     ):
-        table.add_column(name, justify="left" if name in ("shape", "form", "tiling") else "right")
+        table.add_column(
+            name, justify="left" if name in ("shape", "variant", "tiling") else "right"
+        )
     for shape in JUDGED + (OTHERS if given.all else ()):
         table.add_row(*_row(shape, target, given.rounds))
     Console(width=140).print(table)
@@ -228,17 +233,17 @@ def _row(shape: Shape, target: Target, rounds: int) -> list[str]:
         ratios.append(shape.gflop / times[-1] / peak)
         theirs.append(median_seconds(other))
     out = next(iter(kernel.run.outputs.values()))  # type: ignore[attr-defined]
-    layout = kernel.form.layouts["y"]
+    layout = kernel.variant.layouts["y"]
     got = out[tuple(_places(layout))]
     wanted = reference(shape, arrays)
     error = float(np.abs(got.reshape(wanted.shape) - wanted).max() / np.abs(wanted).max())
     seconds = statistics.median(times)
-    tiling = kernel.form.recipe.tiling  # type: ignore[union-attr]
+    tiling = kernel.variant.recipe.tiling  # type: ignore[union-attr]
     panels = ", ".join(f"{p.count}·{p.pixels}×{p.vectors}×{p.lanes}" for p in tiling.panels)
     panels += " outermost" if tiling.panel_outermost else ""
     return [
         str(shape),
-        kernel.form.name,
+        kernel.variant.name,
         panels,
         f"{shape.gflop / seconds:.1f}",
         f"{statistics.median(ratios):.0%}",

@@ -28,12 +28,12 @@ from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
 
+from graphflow.base.target import Target
+from graphflow.baselines import plan_groups
 from graphflow.convert import apply_plan
-from graphflow.flow import plan_groups
 from graphflow.frontends import import_model
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
-from graphflow.target import Target
 
 TARGET = Target("eight lanes", "", "", 32, 16, clock_ghz=6.25)
 THREADS = 2

@@ -2,13 +2,13 @@
 
     python benchmarks/greedy.py [MODEL ...] [--threads N] [--blocks N] [--json]
 
-Without a model it is the head of `graphflow.models.zoo.frames`.  Plans are those of
-`graphflow.bench.greedy`, each compiled with its layouts pinned; all programs take turns in blocks
-on bound inputs, and a time is the median of the blocks' medians.  Ratios are to the chosen plan: of
-times, the median of the blocks' ratios.  Where a greedy plan is not slower by 5 %, all are measured
-twice more, and the median of the three counts.  `greedy cost` is that of the greedy plan itself,
-`cost` that of the plan which was compiled: what is converted cannot be pinned, so the solver may
-have found something better there.
+Without a model it is the head of `graphflow.models.zoo.frames`. Plans are those of
+`graphflow.baselines.greedy`, each compiled with its layouts pinned; all programs take turns in
+blocks on bound inputs, and a time is the median of the blocks' medians. Ratios are to the chosen
+plan: of times, the median of the blocks' ratios. Where a greedy plan is not slower by 5 %, all are
+measured twice more, and the median of the three counts. `greedy cost` is that of the greedy plan
+itself, `cost` that of the plan which was compiled: what is converted cannot be pinned, so the
+solver may have found something better there.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
-from graphflow.bench import Protocol, Timing, largest_error, measure
-from graphflow.bench.greedy import PLANNERS, greedy_pins, plan_seconds
+from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
+from graphflow.bench import BlockTimes, Protocol, largest_error, measure
+from graphflow.bench.samples import random_inputs
 from graphflow.cost import CostModel
 from graphflow.flow import enumerate_candidates
 from graphflow.graph import canonicalize, fuse
 from graphflow.models import named
 from graphflow.models.zoo.frames import frames
 from graphflow.runtime import default_threads
-from graphflow.samples import random_inputs
 
 CHOSEN = "chosen"
 CLEAR = 1.05
@@ -70,7 +70,7 @@ def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any
     }
 
 
-def _rounds(runs: Mapping[str, Callable[[], object]], blocks: int) -> list[dict[str, Timing]]:
+def _rounds(runs: Mapping[str, Callable[[], object]], blocks: int) -> list[dict[str, BlockTimes]]:
     """One measurement where all is clear, else three."""
     rounds = [measure(runs, Protocol(blocks=blocks))]
     if min(_ratio(rounds[0], name) for name in runs if name != CHOSEN) < CLEAR:
@@ -78,7 +78,7 @@ def _rounds(runs: Mapping[str, Callable[[], object]], blocks: int) -> list[dict[
     return rounds
 
 
-def _ratio(timings: Mapping[str, Timing], name: str) -> float:
+def _ratio(timings: Mapping[str, BlockTimes], name: str) -> float:
     """A plan's time to the chosen plan's, block by block: a disturbance meets both."""
     pairs = zip(timings[name].blocks, timings[CHOSEN].blocks, strict=True)
     return statistics.median(taken / chosen for taken, chosen in pairs)

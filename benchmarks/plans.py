@@ -27,15 +27,15 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
+from graphflow.base.options import default_timings
+from graphflow.baselines import inner_values, uniform_pins
 from graphflow.bench import Protocol, largest_error, measure
-from graphflow.flow import inner_values, uniform_pins
+from graphflow.bench.samples import random_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.layout import families
 from graphflow.models import LIGHT, ZOO, ZOO_PREFIX, light_names, named
-from graphflow.models.zoo.probes import PATTERNS
-from graphflow.options import default_timings
-from graphflow.runtime import ProgramSpec
-from graphflow.samples import random_inputs
+from graphflow.models.zoo.single_patterns import PATTERNS
+from graphflow.program import ProgramSpec
 
 SUSPICIOUS = 1.05
 """The ratio above which a measurement is repeated."""

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 import graphflow as gf
-from graphflow.compiler import Compiled
-from graphflow.convert import Call
+from graphflow.bench.samples import random_inputs
 from graphflow.models import named
+from graphflow.physical import PhysicalCall
+from graphflow.pipeline.compiler import Compiled
 from graphflow.runtime import Program, default_threads
-from graphflow.samples import random_inputs
 
 RUNS = 30
 """How often each length of the program is timed."""
@@ -35,7 +35,7 @@ RUNS = 30
 class StepTime:
     """One executed call: measured and estimated microseconds."""
 
-    call: Call
+    call: PhysicalCall
     measured: float
     estimated: float
 
@@ -67,7 +67,7 @@ def _shortest(program: Program, inputs: Mapping[str, NDArray[Any]]) -> float:
     return 1e6 * best
 
 
-def _estimate(compiled: Compiled, call: Call) -> float:
+def _estimate(compiled: Compiled, call: PhysicalCall) -> float:
     """Microseconds that the plan expected."""
     choice = compiled.plan.choices.get(call.name)
     if choice is not None:
@@ -84,16 +84,16 @@ def steps_table(times: list[StepTime], top: int) -> Table:
         header_style="bold",
         caption=f"{len(times)} steps take {total:.0f} µs, {expected:.0f} expected",
     )
-    for column in ("step", "form"):
+    for column in ("step", "variant"):
         table.add_column(column, overflow="fold")
     for column in ("µs", "expected", "ratio", "share"):
         table.add_column(column, justify="right")
     for step in sorted(times, key=lambda step: -step.measured)[:top]:
-        form = "moves elements" if step.call.form is None else step.call.form.name
+        variant = "moves elements" if step.call.variant is None else step.call.variant.name
         ratio = step.measured / step.estimated if step.estimated else 0.0
         table.add_row(
             step.call.name,
-            form,
+            variant,
             f"{step.measured:.1f}",
             f"{step.estimated:.1f}",
             f"{ratio:.2f}",

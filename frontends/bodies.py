@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import onnx
 
-from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.context import Context
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.context import ImportContext
 from graphflow.frontends.protos import known_array
-from graphflow.frontends.steps import Step, derived, names_in, names_read
+from graphflow.frontends.steps import ImportStep, derived, names_in, names_read
 
 DEEPEST = 100
 """The deepest nesting of bodies that is expanded; a function that calls itself exceeds it."""
@@ -24,7 +24,7 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class BodyGraph:
     """A subgraph whose constants are already in the graph, so that all copies of its nodes share
     them."""
 
@@ -33,11 +33,11 @@ class Body:
     """The nodes of the subgraph that are not constants."""
     constants: Mapping[str, str]
     """The tensor of the outer graph for each constant of the body."""
-    steps: tuple[Step, ...]
+    steps: tuple[ImportStep, ...]
     """The Constant nodes of the subgraph, as steps."""
 
 
-def body_of(step: Step, attribute: str, context: Context) -> Body:
+def body_of(step: ImportStep, attribute: str, context: ImportContext) -> BodyGraph:
     """The subgraph `attribute` of `step`; its initializers are added to the graph.
 
     Raises `InvalidModel` where the node has no such attribute.
@@ -59,7 +59,7 @@ def body_of(step: Step, attribute: str, context: Context) -> Body:
     constants = [node for node in graph.node if _is_constant(node)]
     steps = _renamed_steps(constants, names, {}, step, step.opsets, context)
     nodes = tuple(node for node in graph.node if not _is_constant(node))
-    return Body(graph, nodes, names, tuple(steps))
+    return BodyGraph(graph, nodes, names, tuple(steps))
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
@@ -67,13 +67,13 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def inlined(
-    body: Body,
-    step: Step,
+    body: BodyGraph,
+    step: ImportStep,
     inputs: Sequence[str],
-    context: Context,
+    context: ImportContext,
     part: str = "",
     outputs: Sequence[str] = (),
-) -> tuple[list[Step], tuple[str, ...]]:
+) -> tuple[list[ImportStep], tuple[str, ...]]:
     """The steps of `body` applied to the tensors `inputs`, and the names of the results.
 
     The results are named `outputs` if these are given, except that a body that returns an input, a
@@ -91,14 +91,19 @@ def inlined(
     return steps, tuple(names.get(info.name, info.name) for info in body.graph.output)
 
 
-def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[Step]:
+def called(
+    function: onnx.FunctionProto, step: ImportStep, context: ImportContext
+) -> list[ImportStep]:
     """The steps of the body of `function`, which replace its caller `step`.
 
     Attributes that the caller does not give have the function's defaults.  If such an attribute has
     no default either, nodes of the body that refer to it go without, as ONNX defines.
     """
     if step.depth > DEEPEST:
-        raise InvalidModel(f"{step} is the body of itself, or of {DEEPEST} bodies around it")
+        raise InvalidModel(
+            f"{step} is inside of {DEEPEST} bodies; the functions of the model call themselves, or "
+            "are nested too deep"
+        )
     context.taken |= names_in(function.node)
     attributes = {attribute.name: attribute for attribute in function.attribute_proto}
     attributes.update((attribute.name, attribute) for attribute in step.node.attribute)
@@ -120,12 +125,12 @@ def called(function: onnx.FunctionProto, step: Step, context: Context) -> list[S
     )
 
 
-def feed(names: Iterable[str], step: Step, context: Context) -> list[Step]:
+def feed(names: Iterable[str], step: ImportStep, context: ImportContext) -> list[ImportStep]:
     """Steps that build the sequences and optionals among `names` at run time.
 
     Import has resolved these to their tensors; a foreign node needs them as objects.
     """
-    steps: list[Step] = []
+    steps: list[ImportStep] = []
     for name in names:
         if name in context.objects:
             continue
@@ -142,7 +147,7 @@ def feed(names: Iterable[str], step: Step, context: Context) -> list[Step]:
     return steps
 
 
-def copies(step: Step, sources: Mapping[str, str]) -> list[Step]:
+def copies(step: ImportStep, sources: Mapping[str, str]) -> list[ImportStep]:
     """Identity steps: each tensor that is a key of `sources` becomes a copy of its value."""
     return [
         derived(step, "Identity", [source], [result], f"Identity_{number}")
@@ -154,11 +159,11 @@ def _renamed_steps(
     nodes: Sequence[onnx.NodeProto],
     names: dict[str, str],
     attributes: Attributes,
-    step: Step,
+    step: ImportStep,
     opsets: Mapping[str, int],
-    context: Context,
+    context: ImportContext,
     part: str = "",
-) -> list[Step]:
+) -> list[ImportStep]:
     """Steps for `nodes` with the tensor names of the outer graph.
 
     `names` maps names of the body to outer ones; the results of the nodes are added to it.
@@ -169,7 +174,7 @@ def _renamed_steps(
             if name and name not in names:
                 names[name] = context.unique_tensor_name(f"{label}/{name}")
     steps = [
-        Step(
+        ImportStep(
             _renamed(node, names, attributes),
             f"{label}/{node.name or f'{node.op_type}_{index}'}",
             opsets,

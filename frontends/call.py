@@ -14,22 +14,22 @@ from typing import Any, NoReturn
 
 import onnx
 
-from graphflow.dtypes import DTYPES, HALVES
-from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.context import Context
+from graphflow.base.dtypes import DTYPES, HALVES
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.context import ImportContext
 from graphflow.frontends.halves import WIDE, moved_as_stored
 from graphflow.frontends.protos import check_dtype
-from graphflow.frontends.steps import Step, existing_axis
+from graphflow.frontends.steps import ImportStep, existing_axis
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array, Node, Removed, Value
 from graphflow.kernels.definitions import cast
 from graphflow.tir import PrimFunc
 
 
-class Call:
+class NodeCall:
     """An ONNX node during import: attributes, inputs by position, and `emit` to add its kernels."""
 
-    def __init__(self, step: Step, context: Context) -> None:
+    def __init__(self, step: ImportStep, context: ImportContext) -> None:
         proto = step.node
         self.context = context
         self.op = proto.op_type
@@ -90,7 +90,7 @@ class Call:
         if value is not None:
             return value
         if name not in self.context.known:
-            self.refuse(f"input {name} is no tensor", "take the tensors out of it in the model")
+            self.refuse(f"input {name} is not a tensor", "use the tensors in it one by one")
         # Only constants of element types that kernels do not have are no values of the graph.
         dtype = self.context.known[name].dtype.name
         return self.refuse(f"input {name} has dtype {dtype}", f"use one of {', '.join(DTYPES)}")
@@ -146,7 +146,9 @@ class Call:
         they do not exist."""
         for name in self.outputs[first:]:
             if name in self.context.read:
-                self.refuse(f"its output {name} is used", "cut the model before the nodes that do")
+                self.refuse(
+                    f"its output {name} is used", "cut the model before the nodes that use it"
+                )
             if name:
                 self.context.graph.removed[name] = Removed(
                     f"optional output of {self.op} {self.name} that nobody reads"

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.payload import check_tensor, require_extents, text_of
 
 DEEPEST = 24
@@ -52,9 +52,6 @@ RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("output_padding", "output_shape", "split"), (0, _LARGEST)),
 }
 """Integer attributes of the standard domain that count or select, and their valid range."""
-
-Graph = onnx.GraphProto | onnx.FunctionProto
-
 
 _TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _EQUATION = re.compile(rb"%s(?:,%s)*(?:->%s)?" % (_TERM, _TERM, _TERM))
@@ -194,8 +191,8 @@ def _check_equation(equation: bytes, what: str) -> None:
     """Refuse malformed Einsum equations: on some of them ONNX's inference does not terminate."""
     if not _EQUATION.fullmatch(equation):
         raise InvalidModel(
-            f"{what}: {equation!r} is no equation; it has letters for axes, once `...` for others, "
-            "commas between operands, and perhaps `->` before the result"
+            f"{what}: {equation!r} is no equation; an equation has letters for axes, at most one "
+            "`...` in each operand, commas between operands, and at most one `->` before the result"
         )
 
 

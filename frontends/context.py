@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphflow.dtypes import DTYPES
-from graphflow.errors import UnsupportedOp
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends.folding import Folding
 from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.protos import declared_type
-from graphflow.frontends.steps import Step, names_read
+from graphflow.frontends.steps import ImportStep, names_read
 from graphflow.graph import Array, OperatorGraph, Removed
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
+class TensorSequence:
     """A sequence of known length: its element type and the names of its tensors."""
 
     elem_type: int
@@ -33,7 +33,7 @@ class Tensors:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The state of a `Context` at some time, as the length of each of its lists and tables."""
+    """The state of an import at some time, as the length of each list and table of its context."""
 
     values: int
     nodes: int
@@ -48,7 +48,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Context:
+class ImportContext:
     """The operator graph under construction, and what is known of the model's tensors."""
 
     graph: OperatorGraph
@@ -63,7 +63,7 @@ class Context:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     """The model's own functions by domain, name and overload."""
     folding: Folding = field(default_factory=Folding)
-    sequences: dict[str, Tensors] = field(default_factory=dict)
+    sequences: dict[str, TensorSequence] = field(default_factory=dict)
     optionals: dict[str, str | None] = field(default_factory=dict)
     """For each optional the name of the tensor or sequence in it; None if it is empty."""
     unrolled: int = 0
@@ -103,7 +103,7 @@ class Context:
             self.graph.removed[name] = Removed(f"a constant of dtype {array.dtype}")
         self.known[name] = array
 
-    def add_sequence(self, name: str, sequence: Tensors) -> None:
+    def add_sequence(self, name: str, sequence: TensorSequence) -> None:
         """Record the tensors of a sequence; a sequence is no value of the graph."""
         self.sequences[name] = sequence
         self.graph.removed[name] = Removed(f"a sequence of {len(sequence.names)} tensors")
@@ -121,12 +121,12 @@ class Context:
             return array.dtype, array.shape
         if name not in self.graph.values:
             raise UnsupportedOp(
-                f"{name} is no tensor, which is not built here; take the tensors out of it"
+                f"{name} is not a tensor, which is not built here; use the tensors in it one by one"
             )
         value = self.graph.values[name]
         return DTYPES[value.dtype], value.shape
 
-    def declare(self, step: Step) -> None:
+    def declare(self, step: ImportStep) -> None:
         """Infer the types of the outputs of `step` by ONNX, and record them.
 
         Does nothing if the type of an input is not known.  Raises `InvalidModel` if ONNX refuses

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from graphflow.frontends.rewrites import Rewrite, layer_normalization
+from graphflow.frontends.rewrites import NodeRewrite, layer_normalization
 from graphflow.frontends.vendor import DOMAIN
 
 _ACTIVATIONS = {
@@ -23,18 +23,18 @@ _ACTIVATIONS = {
 """The attributes for which the parameters of a fused activation stand, in order."""
 
 
-def _gelu(body: Rewrite) -> None:
+def _gelu(body: NodeRewrite) -> None:
     body.require_attributes()
     body.add("Gelu", body.step.input(0), result=body.step.node.output[0])
 
 
-def _bias_gelu(body: Rewrite) -> None:
+def _bias_gelu(body: NodeRewrite) -> None:
     body.require_attributes()
     total = body.add("Add", body.step.input(0), body.step.input(1))
     body.add("Gelu", total, result=body.step.node.output[0])
 
 
-def _fast_gelu(body: Rewrite) -> None:
+def _fast_gelu(body: NodeRewrite) -> None:
     body.require_attributes()
     x = body.step.input(0)
     if body.step.input(1):
@@ -42,7 +42,7 @@ def _fast_gelu(body: Rewrite) -> None:
     body.add("Gelu", x, result=body.step.node.output[0], approximate="tanh")
 
 
-def _quick_gelu(body: Rewrite) -> None:
+def _quick_gelu(body: NodeRewrite) -> None:
     body.require_attributes("alpha")
     x = body.step.input(0)
     alpha = body.number(body.step.attribute("alpha", 1.702), x)
@@ -50,7 +50,7 @@ def _quick_gelu(body: Rewrite) -> None:
     body.add("Mul", x, gate, result=body.step.node.output[0])
 
 
-def _activation(body: Rewrite, x: str, kind: str, numbers: list[float]) -> None:
+def _activation(body: NodeRewrite, x: str, kind: str, numbers: list[float]) -> None:
     """Apply the activation at the end of a fused operator to `x`; its result is the node's
     output."""
     result = body.step.node.output[0]
@@ -66,7 +66,7 @@ def _activation(body: Rewrite, x: str, kind: str, numbers: list[float]) -> None:
         body.refuse(f"activation {kind} with parameters {numbers}")
 
 
-def _fused_conv(body: Rewrite) -> None:
+def _fused_conv(body: NodeRewrite) -> None:
     step = body.step
     window = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     body.require_attributes(*window, "activation", "activation_params")
@@ -80,7 +80,7 @@ def _fused_conv(body: Rewrite) -> None:
     )
 
 
-def _fused_gemm(body: Rewrite) -> None:
+def _fused_gemm(body: NodeRewrite) -> None:
     step = body.step
     numbers = ("activation_alpha", "activation_beta", "activation_gamma")
     body.require_attributes("alpha", "beta", "transA", "transB", "activation", *numbers)
@@ -93,7 +93,7 @@ def _fused_gemm(body: Rewrite) -> None:
     )
 
 
-def _fused_matmul(body: Rewrite) -> None:
+def _fused_matmul(body: NodeRewrite) -> None:
     step = body.step
     body.require_attributes("alpha", "transA", "transB", "transBatchA", "transBatchB")
     factors = []
@@ -116,7 +116,7 @@ def _fused_matmul(body: Rewrite) -> None:
 
 
 def _root_mean_square(
-    body: Rewrite, x: str, scale: str, axis: int, epsilon: float, result: str, inverse: str
+    body: NodeRewrite, x: str, scale: str, axis: int, epsilon: float, result: str, inverse: str
 ) -> None:
     """`scale · x / sqrt(mean(x²) + epsilon)`, with the mean over the axes from `axis` on."""
     rank = len(body.shape(body.step.input(0)))
@@ -126,7 +126,7 @@ def _root_mean_square(
     body.add("Mul", body.add("Mul", x, reciprocal), scale, result=result)
 
 
-def _simplified_layer_normalization(body: Rewrite) -> None:
+def _simplified_layer_normalization(body: NodeRewrite) -> None:
     step = body.step
     body.require_attributes("axis", "epsilon", "stash_type")
     if step.attribute("stash_type", 1) != 1:
@@ -137,7 +137,7 @@ def _simplified_layer_normalization(body: Rewrite) -> None:
     )
 
 
-def _skip_sum(body: Rewrite, bias: str) -> str:
+def _skip_sum(body: NodeRewrite, bias: str) -> str:
     """The sum of input, skip and bias, which is also the node's fourth output."""
     total = body.output(3)
     if not bias:
@@ -146,7 +146,7 @@ def _skip_sum(body: Rewrite, bias: str) -> str:
     return body.add("Add", partial, bias, result=total)
 
 
-def _skip_layer_normalization(body: Rewrite) -> None:
+def _skip_layer_normalization(body: NodeRewrite) -> None:
     step = body.step
     body.require_attributes("epsilon")
     body.refuse_outputs(1, 2)
@@ -156,7 +156,7 @@ def _skip_layer_normalization(body: Rewrite) -> None:
     body.add("LayerNormalization", *inputs, result=step.node.output[0], axis=-1, epsilon=epsilon)
 
 
-def _skip_simplified_layer_normalization(body: Rewrite) -> None:
+def _skip_simplified_layer_normalization(body: NodeRewrite) -> None:
     step = body.step
     body.require_attributes("epsilon")
     body.refuse_outputs(1, 2)
@@ -165,7 +165,7 @@ def _skip_simplified_layer_normalization(body: Rewrite) -> None:
     _root_mean_square(body, total, step.input(2), -1, epsilon, step.node.output[0], "")
 
 
-def _embed_layer_normalization(body: Rewrite) -> None:
+def _embed_layer_normalization(body: NodeRewrite) -> None:
     """The sum of word, position and segment embeddings, normalized."""
     step = body.step
     body.require_attributes("epsilon", "mask_index_type")
@@ -193,7 +193,7 @@ def _embed_layer_normalization(body: Rewrite) -> None:
     body.add("ReduceSum", counted, body.ints([1]), result=body.output(1), keepdims=0)
 
 
-CONTRIB: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+CONTRIB: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "Gelu"): _gelu,
     (DOMAIN, "BiasGelu"): _bias_gelu,
     (DOMAIN, "FastGelu"): _fast_gelu,

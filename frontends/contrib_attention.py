@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.rewrites import Rewrite
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.rewrites import NodeRewrite
 from graphflow.frontends.vendor import DOMAIN
 
 
-def _heads(body: Rewrite, name: str, shape: tuple[int, ...], heads: int) -> str:
+def _heads(body: NodeRewrite, name: str, shape: tuple[int, ...], heads: int) -> str:
     """A tensor of `shape` (batch, length, heads · size) as (batch, heads, length, size)."""
     batch, length, hidden = shape
     if hidden % heads:
@@ -25,7 +25,7 @@ def _heads(body: Rewrite, name: str, shape: tuple[int, ...], heads: int) -> str:
     return body.transpose(parts, (0, 2, 1, 3))
 
 
-def _lengths_mask(body: Rewrite, mask: str, batch: int, total: int) -> str:
+def _lengths_mask(body: NodeRewrite, mask: str, batch: int, total: int) -> str:
     """A bool mask (batch, 1, 1, total) from lengths: true from the start to the end of each
     sequence."""
     positions = body.constant(np.arange(total, dtype=np.int32))
@@ -38,7 +38,7 @@ def _lengths_mask(body: Rewrite, mask: str, batch: int, total: int) -> str:
     return body.add("And", kept, body.add("GreaterOrEqual", positions, columns[1]))
 
 
-def _mask_bias(body: Rewrite, mask: str, like: str, sizes: tuple[int, int, int]) -> str:
+def _mask_bias(body: NodeRewrite, mask: str, like: str, sizes: tuple[int, int, int]) -> str:
     """The summand for the scores that a mask stands for; `sizes` are batch, length and total
     length."""
     batch, length, total = sizes
@@ -55,7 +55,7 @@ def _mask_bias(body: Rewrite, mask: str, like: str, sizes: tuple[int, int, int])
     return body.add("Where", kept, body.number(0.0, like), body.number(low, like))
 
 
-def _causal(body: Rewrite, bias: str, like: str, length: int, total: int) -> str:
+def _causal(body: NodeRewrite, bias: str, like: str, length: int, total: int) -> str:
     """`bias` plus the lowest number wherever the key comes later than the query; '' is no bias."""
     dtype = body.dtype(like)
     allowed = np.tri(length, total, total - length, dtype=bool)
@@ -66,7 +66,7 @@ def _causal(body: Rewrite, bias: str, like: str, length: int, total: int) -> str
 
 
 def _attend(
-    body: Rewrite,
+    body: NodeRewrite,
     parts: Sequence[str],
     sizes: tuple[int, int, int, int, int],
     biases: list[str],
@@ -90,7 +90,9 @@ def _attend(
     body.reshape(joined, shape, result=body.step.node.output[0])
 
 
-def _biases(body: Rewrite, mask: str, bias: str, batch: int, length: int, total: int) -> list[str]:
+def _biases(
+    body: NodeRewrite, mask: str, bias: str, batch: int, length: int, total: int
+) -> list[str]:
     """The tensors that are added to the scores, in order."""
     like = body.step.input(0)
     masked = _mask_bias(body, mask, like, (batch, length, total)) if mask else ""
@@ -99,7 +101,7 @@ def _biases(body: Rewrite, mask: str, bias: str, batch: int, length: int, total:
     return [name for name in (masked, bias) if name]
 
 
-def _attention(body: Rewrite) -> None:
+def _attention(body: NodeRewrite) -> None:
     """Projects the input to queries, keys and values, and attends to itself."""
     step = body.step
     known: tuple[str, ...] = (
@@ -139,7 +141,7 @@ def _attention(body: Rewrite) -> None:
     _attend(body, parts, (batch, length, heads, sizes[0] // heads, sizes[2] // heads), biases)
 
 
-def _multi_head_attention(body: Rewrite) -> None:
+def _multi_head_attention(body: NodeRewrite) -> None:
     """Attention of projected queries to keys and values, which may be split into heads already."""
     step = body.step
     body.require_attributes("num_heads", "mask_filter_value", "scale", "unidirectional")
@@ -177,7 +179,7 @@ def _multi_head_attention(body: Rewrite) -> None:
     _attend(body, parts, (batch, length, heads, hidden // heads, value_size), biases)
 
 
-def _rotary_embedding(body: Rewrite) -> None:
+def _rotary_embedding(body: NodeRewrite) -> None:
     """Becomes ONNX's own RotaryEmbedding, on heads, with a position for every element of each
     sequence."""
     step = body.step
@@ -206,7 +208,7 @@ def _rotary_embedding(body: Rewrite) -> None:
         body.reshape(body.transpose(rotated, (0, 2, 1, 3)), shape, result=result)
 
 
-CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+CONTRIB_ATTENTION: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     (DOMAIN, "Attention"): _attention,
     (DOMAIN, "MultiHeadAttention"): _multi_head_attention,
     (DOMAIN, "RotaryEmbedding"): _rotary_embedding,

@@ -14,11 +14,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.frontends.bodies import Body, body_of, copies, inlined
-from graphflow.frontends.context import Context
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.frontends.bodies import BodyGraph, body_of, copies, inlined
+from graphflow.frontends.context import ImportContext
 from graphflow.frontends.protos import dtype_name
-from graphflow.frontends.steps import After, Item, Step, derived, only_element, require_only_element
+from graphflow.frontends.steps import (
+    After,
+    ImportStep,
+    Item,
+    derived,
+    only_element,
+    require_only_element,
+)
 from graphflow.frontends.values import contents_missing
 from graphflow.tir import FLOATS
 
@@ -49,7 +56,7 @@ _KNOWN_POSITIONS = {"Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "D
 """Operators that cannot fail if these inputs are constants, because import checks constants."""
 
 
-def check_guard(step: Step, context: Context) -> None:
+def check_guard(step: ImportStep, context: ImportContext) -> None:
     """Raise `UnsupportedOp` if `step` may fail and lies in a branch that a run may discard.
 
     Both branches of an undecided `If` are computed, so a failure in the discarded one would end a
@@ -69,7 +76,7 @@ def check_guard(step: Step, context: Context) -> None:
     )
 
 
-def expand_if(step: Step, context: Context) -> Sequence[Item]:
+def expand_if(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     """The steps of the taken branch if the condition is known; else of both branches and a
     selection."""
     condition = context.constant(step.input(0))
@@ -83,7 +90,7 @@ def expand_if(step: Step, context: Context) -> Sequence[Item]:
     return [*body.steps, *steps, *copies(step, _named(step.node.output, results))]
 
 
-def _require_outputs(step: Step, branch: str, results: Sequence[str]) -> None:
+def _require_outputs(step: ImportStep, branch: str, results: Sequence[str]) -> None:
     """Raise `InvalidModel` unless a branch of an `If` gives a tensor for each output."""
     if len(results) != len(step.node.output):
         raise InvalidModel(
@@ -97,7 +104,7 @@ def _named(names: Sequence[str], sources: Sequence[str]) -> dict[str, str]:
     return {name: source for name, source in pairs if name not in ("", source)}
 
 
-def _select(step: Step, context: Context) -> Sequence[Item]:
+def _select(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     """Both branches, guarded, and a selection between their results."""
     dtype, shape = context.type_of(step.input(0))
     require_only_element(step, dtype, shape, "its condition", "b")
@@ -125,7 +132,9 @@ def _select(step: Step, context: Context) -> Sequence[Item]:
     return [*items, After(step, reads, tuple(pairs), select)]
 
 
-def _check_alike(step: Step, name: str, then: str, other: str, context: Context) -> None:
+def _check_alike(
+    step: ImportStep, name: str, then: str, other: str, context: ImportContext
+) -> None:
     values = [context.graph.values.get(branch) for branch in (then, other)]
     types = [None if value is None else (value.dtype, value.shape) for value in values]
     if None in types or types[0] != types[1]:
@@ -142,9 +151,9 @@ class _Unrolled:
     """The state of unrolling a `Loop` or `Scan`: the body and the results of the iterations so
     far."""
 
-    step: Step
-    body: Body
-    context: Context
+    step: ImportStep
+    body: BodyGraph
+    context: ImportContext
     states: tuple[str, ...]
     """The loop-carried tensors or sequences that the next iteration starts from."""
     scanned: list[list[str]]
@@ -157,7 +166,9 @@ class _Unrolled:
                 f"{self.step}: it has {given} outputs, and its body makes {made}; remove the others"
             )
 
-    def iteration(self, number: int, inputs: Sequence[str]) -> tuple[list[Step], tuple[str, ...]]:
+    def iteration(
+        self, number: int, inputs: Sequence[str]
+    ) -> tuple[list[ImportStep], tuple[str, ...]]:
         """The steps of one iteration, and the names of its results."""
         self.context.unrolled += len(self.body.nodes)
         if self.context.unrolled > UNROLLED_NODES:
@@ -167,7 +178,7 @@ class _Unrolled:
             )
         return inlined(self.body, self.step, inputs, self.context, f".{number}")
 
-    def finish(self, axes: Sequence[int], reverse: Sequence[bool]) -> list[Step]:
+    def finish(self, axes: Sequence[int], reverse: Sequence[bool]) -> list[ImportStep]:
         """Steps that give the final states and the stacked scan outputs the names of the node's
         outputs."""
         names = list(self.step.node.output)
@@ -180,7 +191,7 @@ class _Unrolled:
                 steps += self._stacked(name, parts, axes[position], count + position)
         return steps
 
-    def _stacked(self, name: str, parts: list[str], axis: int, position: int) -> list[Step]:
+    def _stacked(self, name: str, parts: list[str], axis: int, position: int) -> list[ImportStep]:
         if not parts:
             self._add_empty(name, axis, position)
             return []
@@ -209,7 +220,7 @@ class _Unrolled:
         self.context.add_constant(name, np.zeros(shape, dtype_name(tensor.elem_type)))
 
 
-def expand_loop(step: Step, context: Context) -> Sequence[Item]:
+def expand_loop(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     """The steps of all iterations; the number of iterations must be known when the model is
     compiled."""
     trips: int | None = None
@@ -252,7 +263,7 @@ def expand_loop(step: Step, context: Context) -> Sequence[Item]:
     return [*body.steps, *first]
 
 
-def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) -> int:
+def _deciding(step: ImportStep, name: str, role: str, context: ImportContext, kinds: str) -> int:
     array = context.constant(name)
     if array is None:
         asked = f"{step}: {role} ({name})"
@@ -260,7 +271,7 @@ def _deciding(step: Step, name: str, role: str, context: Context, kinds: str) ->
     return int(only_element(step, array, role, kinds))
 
 
-def expand_scan(step: Step, context: Context) -> Sequence[Item]:
+def expand_scan(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     """The steps of a Scan of opset 9 or later, one iteration for each slice of the scanned
     inputs."""
     if step.opset < 9:
@@ -307,7 +318,7 @@ def expand_scan(step: Step, context: Context) -> Sequence[Item]:
     return [*items, *loop.finish(out_axes, [bool(way) for way in directions])]
 
 
-def _listed(step: Step, attribute: str, count: int) -> list[int]:
+def _listed(step: ImportStep, attribute: str, count: int) -> list[int]:
     """The attribute's list of `count` numbers; zeros if the node does not state it."""
     stated = list(step.attribute(attribute) or [0] * count)
     if len(stated) != count:
@@ -316,7 +327,12 @@ def _listed(step: Step, attribute: str, count: int) -> list[int]:
 
 
 def _taken(
-    step: Step, source: str, axis: int, position: int, items: list[Item], context: Context
+    step: ImportStep,
+    source: str,
+    axis: int,
+    position: int,
+    items: list[Item],
+    context: ImportContext,
 ) -> str:
     """The name of slice `position` of `source` along `axis`; the steps that take it are added to
     `items`."""
@@ -328,7 +344,7 @@ def _taken(
     return name
 
 
-CONTROL: dict[str, Callable[[Step, Context], Sequence[Item]]] = {
+CONTROL: dict[str, Callable[[ImportStep, ImportContext], Sequence[Item]]] = {
     "If": expand_if,
     "Loop": expand_loop,
     "Scan": expand_scan,

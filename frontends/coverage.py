@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, defs
 
-from graphflow.errors import GraphflowError
+from graphflow.base.errors import GraphflowError
 from graphflow.frontends.folding import RANDOM
 from graphflow.frontends.importer import OPERATORS, RESOLVED, REWRITTEN, import_model
 from graphflow.frontends.probes import (

@@ -19,9 +19,9 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import output_types, schema_of, tensor_type
-from graphflow.frontends.steps import Step, subgraphs
+from graphflow.frontends.steps import ImportStep, subgraphs
 from graphflow.graph import Array
 
 Types: TypeAlias = "Mapping[str, onnx.TypeProto]"
@@ -47,6 +47,7 @@ RANDOM = frozenset(
 """Operators whose results differ from run to run."""
 
 _NEVER = RANDOM | {"Dropout"}
+"""Operators that are not evaluated: random ones, among them Dropout in training mode."""
 
 _WHOLE_ARRAYS = frozenset(
     {
@@ -69,6 +70,7 @@ _RIGHT_SINCE = {"Hardmax": 13, "LogSoftmax": 13, "Resize": 11, "RoiAlign": 16, "
 asked for."""
 
 _NEVER_RIGHT = frozenset({"Scatter", "Upsample"})
+"""Operators for which the evaluator follows ONNX in no opset."""
 
 _WRITTEN_SINCE = {"DequantizeLinear": 19}
 """Operators that the evaluator has from this opset on; older definitions mean the same."""
@@ -80,21 +82,21 @@ class Folding:
 
     known: dict[str, Array] = field(default_factory=dict)
     """Contents by name."""
-    _deferred: dict[str, Step] = field(default_factory=dict)
+    _deferred: dict[str, ImportStep] = field(default_factory=dict)
     _seconds: float = 0.0
 
     def is_constant(self, name: str) -> bool:
         """Whether the contents are known, or could be computed."""
         return name in self.known or name in self._deferred
 
-    def has_constant_inputs(self, step: Step) -> bool:
+    def has_constant_inputs(self, step: ImportStep) -> bool:
         """Whether `step` gives the same results in every run."""
         for name in step.node.input:  # first what most nodes fail by
             if name and not self.is_constant(name):
                 return False
         return step.node.op_type not in _NEVER and not subgraphs(step.node)
 
-    def defer(self, step: Step) -> None:
+    def defer(self, step: ImportStep) -> None:
         """Record that `step` gives constants that are evaluated only if asked for; else a kernel
         does it."""
         self._deferred.update(dict.fromkeys(step.outputs, step))
@@ -118,7 +120,7 @@ class Folding:
             self.known.update(self.evaluate(step))
         return self.known.get(name)
 
-    def evaluate_small(self, step: Step) -> dict[str, Array] | None:
+    def evaluate_small(self, step: ImportStep) -> dict[str, Array] | None:
         """The outputs of a step with constant inputs if evaluating it is cheap, else None.
 
         Cheap means few elements and an operator of few numpy calls.  Raises `UnsupportedOp` if the
@@ -133,7 +135,7 @@ class Folding:
         elements = _elements(step, arrays, types)
         return None if elements > SMALL else self._evaluated(step, arrays, types, elements)
 
-    def evaluate(self, step: Step) -> dict[str, Array]:
+    def evaluate(self, step: ImportStep) -> dict[str, Array]:
         """The outputs of a step with constant inputs.
 
         Raises `UnsupportedOp` if the evaluator fails, or if a limit of this module is exceeded.
@@ -145,7 +147,7 @@ class Folding:
         return self._evaluated(step, arrays, types, _elements(step, arrays, types))
 
     def _evaluated(
-        self, step: Step, arrays: Mapping[str, Array], types: Types, elements: int
+        self, step: ImportStep, arrays: Mapping[str, Array], types: Types, elements: int
     ) -> dict[str, Array]:
         limit = LARGEST if step.node.op_type in _WHOLE_ARRAYS else LARGEST_IN_PYTHON
         if elements > limit:
@@ -161,18 +163,18 @@ class Folding:
         finally:
             self._seconds += time.perf_counter() - start
 
-    def _arrays(self, step: Step) -> dict[str, Array]:
+    def _arrays(self, step: ImportStep) -> dict[str, Array]:
         return {name: self.known[name] for name in step.inputs}
 
 
-def _refuse(step: Step, reason: str) -> NoReturn:
+def _refuse(step: ImportStep, reason: str) -> NoReturn:
     raise UnsupportedOp(
         f"{step}: the inputs are constants, but the result is not computed when the model is "
         f"compiled: {reason}. Store the result as an initializer"
     )
 
 
-def _inferred(step: Step, arrays: Mapping[str, Array]) -> Types:
+def _inferred(step: ImportStep, arrays: Mapping[str, Array]) -> Types:
     """The types of the outputs as ONNX infers them from the contents of the inputs."""
     types = {name: tensor_type(array.dtype, array.shape) for name, array in arrays.items()}
     try:
@@ -182,7 +184,7 @@ def _inferred(step: Step, arrays: Mapping[str, Array]) -> Types:
         _refuse(step, str(error))
 
 
-def _elements(step: Step, arrays: Mapping[str, Array], types: Types) -> int:
+def _elements(step: ImportStep, arrays: Mapping[str, Array], types: Types) -> int:
     """An upper estimate of the elements that evaluating `step` reads and writes."""
     if schema_of(step) is None:
         return LARGEST + 1
@@ -210,7 +212,7 @@ def _known_shape(type_proto: onnx.TypeProto) -> tuple[int, ...] | None:
     return tuple(dim.dim_value for dim in dims)
 
 
-def _is_older_than_evaluator(step: Step) -> bool:
+def _is_older_than_evaluator(step: ImportStep) -> bool:
     op = step.node.op_type
     return step.is_standard and (op in _NEVER_RIGHT or step.opset < _RIGHT_SINCE.get(op, 0))
 
@@ -219,14 +221,14 @@ def _is_count(array: Array) -> bool:
     return array.size == 1 and array.dtype.kind in "iu"
 
 
-def _check_division(step: Step, arrays: Mapping[str, Array]) -> None:
+def _check_division(step: ImportStep, arrays: Mapping[str, Array]) -> None:
     if step.is_standard and step.node.op_type in ("Div", "Mod"):
         divisor = arrays[step.input(1)]
         if divisor.dtype.kind in "iu" and not np.all(divisor):
             _refuse(step, "it divides integers by zero")
 
 
-def _results(step: Step, arrays: Mapping[str, Array], types: Types) -> dict[str, Array]:
+def _results(step: ImportStep, arrays: Mapping[str, Array], types: Types) -> dict[str, Array]:
     made = _written_down(step, arrays, types)
     if made is None:
         made = _computed(step, arrays)
@@ -236,7 +238,9 @@ def _results(step: Step, arrays: Mapping[str, Array], types: Types) -> dict[str,
     return made
 
 
-def _written_down(step: Step, arrays: Mapping[str, Array], types: Types) -> dict[str, Array] | None:
+def _written_down(
+    step: ImportStep, arrays: Mapping[str, Array], types: Types
+) -> dict[str, Array] | None:
     """The output of an operator that only reshapes or fills; None for other operators.
 
     The evaluator takes 0.3 ms for such a node, and exported networks have hundreds of them.
@@ -267,7 +271,7 @@ def _element(tensor: onnx.TensorProto) -> Array | None:
     return array.reshape(()) if array.size == 1 and array.dtype.kind != "O" else None
 
 
-def _computed(step: Step, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _computed(step: ImportStep, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The results of ONNX's reference evaluator."""
     function = onnx.FunctionProto(name="constant", domain="graphflow")
     function.input.extend(arrays)

@@ -12,14 +12,14 @@ from dataclasses import replace
 import onnx
 from onnx import defs
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 from graphflow.frontends.bodies import called
-from graphflow.frontends.context import Context
+from graphflow.frontends.context import ImportContext
 from graphflow.frontends.inference import defaults_of, schema_of, tensor_type
-from graphflow.frontends.steps import Step
+from graphflow.frontends.steps import ImportStep
 
 
-def has_function(step: Step, context: Context) -> bool:
+def has_function(step: ImportStep, context: ImportContext) -> bool:
     """Whether the operator of `step` is defined by a function, of the model or of ONNX."""
     if _key(step) in context.functions:
         return True
@@ -27,7 +27,7 @@ def has_function(step: Step, context: Context) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def expand_function(step: Step, context: Context) -> Sequence[Step] | None:
+def expand_function(step: ImportStep, context: ImportContext) -> Sequence[ImportStep] | None:
     """The steps of the function that defines the operator of `step`; None if there is none.
 
     Raises `UnsupportedOp` if ONNX's function depends on types or attributes, and there is none for
@@ -41,12 +41,12 @@ def expand_function(step: Step, context: Context) -> Sequence[Step] | None:
     return None if function is None else called(function, replace(step, trusted=True), context)
 
 
-def _key(step: Step) -> tuple[str, str, str]:
+def _key(step: ImportStep) -> tuple[str, str, str]:
     return (step.domain, step.node.op_type, step.node.overload)
 
 
 def _schema_function(
-    schema: defs.OpSchema, step: Step, context: Context
+    schema: defs.OpSchema, step: ImportStep, context: ImportContext
 ) -> onnx.FunctionProto | None:
     function = onnx.FunctionProto()
     if schema.has_function:
@@ -79,7 +79,7 @@ def _version(versions: Sequence[int], opset: int) -> int:
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
-def _type(name: str, context: Context) -> onnx.TypeProto:
+def _type(name: str, context: ImportContext) -> onnx.TypeProto:
     """The type of a tensor, or of a sequence by its first element; empty for no input."""
     if not name:
         return onnx.TypeProto()

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.foreign import ObjectSpec
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import Call
-from graphflow.frontends.context import Context
+from graphflow.frontends.call import NodeCall
+from graphflow.frontends.context import ImportContext
 from graphflow.frontends.contrib import CONTRIB
 from graphflow.frontends.contrib_attention import CONTRIB_ATTENTION
 from graphflow.frontends.control import CONTROL
@@ -41,17 +41,17 @@ from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.protos import check_dtype, declared_type, dtype_name, known_array
 from graphflow.frontends.read import Model, read_model
-from graphflow.frontends.rewrites import REWRITES, Rewrite
+from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
 from graphflow.frontends.signature import signature
-from graphflow.frontends.steps import Step, names_in, names_read
+from graphflow.frontends.steps import ImportStep, names_in, names_read
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
-OPERATORS: dict[str, Callable[[Call], None]] = {
+OPERATORS: dict[str, Callable[[NodeCall], None]] = {
     **COMPACTION,
     **EINSUM,
     **ELEMENTWISE,
@@ -76,7 +76,7 @@ OPERATORS: dict[str, Callable[[Call], None]] = {
 RESOLVED: dict[str, Resolver] = {**CONTROL, **SEQUENCES}
 """Operators that exist at import only: control flow, sequences, optionals."""
 
-REWRITTEN: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+REWRITTEN: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     **REWRITES,
     **CONTRIB,
     **CONTRIB_ATTENTION,
@@ -148,14 +148,14 @@ def check_supported(model: Model) -> None:
         check_dtype(f"graph input {name}", dtype)
     opsets = _opsets(proto)
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
-    context = Context(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
+    context = ImportContext(OperatorGraph(), opsets.get("", 1), {}, set(), functions=functions)
     walk = Walk(context, Operators(OPERATORS, RESOLVED, REWRITTEN), fallback=False)
     walk.refuse_unbuilt(_steps(proto.graph, opsets))
 
 
-def _steps(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> list[Step]:
+def _steps(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> list[ImportStep]:
     return [
-        Step(node, node.name or f"{node.op_type}_{index}", opsets)
+        ImportStep(node, node.name or f"{node.op_type}_{index}", opsets)
         for index, node in enumerate(graph.node)
     ]
 
@@ -164,14 +164,14 @@ def _opsets(header: onnx.ModelProto) -> dict[str, int]:
     return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in header.opset_import}
 
 
-def _context(loaded: LoadedModel) -> Context:
+def _context(loaded: LoadedModel) -> ImportContext:
     proto = loaded.graph
     consumed = {name for node in proto.node for name in names_read(node)}
     taken = names_in(proto.node).union(info.name for info in (*proto.input, *proto.output))
     for function in loaded.functions.values():
         taken |= names_in(function.node)
     infos = (*proto.input, *proto.value_info, *proto.output)
-    return Context(
+    return ImportContext(
         OperatorGraph(),
         loaded.opset,
         _declared(proto),
@@ -184,7 +184,7 @@ def _context(loaded: LoadedModel) -> Context:
     )
 
 
-def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[Step]) -> None:
+def _add_object_outputs(walk: Walk, proto: onnx.GraphProto, steps: Sequence[ImportStep]) -> None:
     """Let sections make the graph outputs that are sequences or optionals.
 
     Import resolves these to tensors, so no node is left that makes them.  Raises `UnsupportedOp`
@@ -246,7 +246,7 @@ def _declared(proto: onnx.GraphProto) -> dict[str, tuple[str, tuple[int | None, 
 
 
 def _add_sources(
-    loaded: LoadedModel, context: Context, fallback: bool, contents: dict[int, Array]
+    loaded: LoadedModel, context: ImportContext, fallback: bool, contents: dict[int, Array]
 ) -> None:
     """Add inputs and initializers as values; with `fallback`, unsupported inputs as objects."""
     names = {info.name for info in loaded.inputs}

@@ -13,15 +13,15 @@ import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.steps import Step
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.steps import ImportStep
 from graphflow.graph import Array
 
 CONTENTS = 1024
 """The most elements of a tensor whose contents are given to inference."""
 
 
-def schema_of(step: Step) -> defs.OpSchema | None:
+def schema_of(step: ImportStep) -> defs.OpSchema | None:
     """The schema of the operator in the node's opset; None if ONNX does not define it."""
     try:
         return defs.get_schema(step.node.op_type, step.opset, step.domain)
@@ -62,7 +62,7 @@ def write_defaults(schema: defs.OpSchema, node: onnx.NodeProto) -> None:
 
 
 def output_types(
-    step: Step, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, Array]
+    step: ImportStep, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, Array]
 ) -> dict[str, onnx.TypeProto]:
     """The types of the outputs of `step`, inferred by ONNX from input types and known contents.
 

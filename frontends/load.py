@@ -19,11 +19,11 @@ from typing import Any
 import onnx
 from onnx import checker, helper, shape_inference
 
-from graphflow.errors import SHAPES, InvalidModel, UnsupportedOp
+from graphflow.base.errors import SHAPES, InvalidModel, UnsupportedOp
 from graphflow.frontends.inference import schema_of, write_defaults
 from graphflow.frontends.payload import require_extents
 from graphflow.frontends.repair import STANDARD, repair
-from graphflow.frontends.steps import Step, subgraphs
+from graphflow.frontends.steps import ImportStep, subgraphs
 from graphflow.frontends.upgrade import upgraded
 from graphflow.frontends.vendor import move_added
 
@@ -65,6 +65,9 @@ def load_model(
 
     Initializers that are also graph inputs are constants, unless `overridable` names them.
     """
+    # The order matters: the checker knows neither what exporters get wrong nor vendors' operators,
+    # the converter of old opsets needs input shapes, and inference through the bodies of functions
+    # needs default attributes, which are those of the final opset.
     settable = settable_inputs(given, overridable)
     proto = _without_large_initializers(given, settable)
     repair(proto)
@@ -106,7 +109,7 @@ def load_model(
 
 def _write_defaults(proto: onnx.ModelProto, opset: int) -> None:
     for node in proto.graph.node:
-        schema = schema_of(Step(node, node.name, {"": opset}))
+        schema = schema_of(ImportStep(node, node.name, {"": opset}))
         if schema is not None:
             write_defaults(schema, node)
 

@@ -23,8 +23,8 @@ _NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 _HEAD = f"""# Operators
 
-Made by `graphflow operators`; `tests/test_operator_table.py` compares this file with what the code
-makes. To write it anew: `graphflow operators > docs/operators.md`.
+Made by `graphflow operators`; `tests/frontends/test_operator_table.py` compares this file with
+what the code makes. To write it anew: `graphflow operators > docs/operators.md`.
 
 One row for each operator of ONNX's standard domain up to opset {LATEST}. It says what happens to a
 node whose inputs a run gives:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.kernels.definitions import (
     count_of,
     first_alike,
@@ -27,12 +27,12 @@ from graphflow.kernels.definitions import (
 )
 
 
-def _axis_of(call: Call) -> int | None:
+def _axis_of(call: NodeCall) -> int | None:
     axis = call.attribute("axis")
     return None if axis is None else call.normalized_axis(int(axis))
 
 
-def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
+def _reshaped(call: NodeCall, name: str, shape: tuple[int, ...], part: str) -> str:
     """A kernel that reshapes the tensor `name`; returns the name of its result."""
     value = call.context.graph.values[name]
     if value.shape == shape:
@@ -40,7 +40,7 @@ def _reshaped(call: Call, name: str, shape: tuple[int, ...], part: str) -> str:
     return call.emit(reshape(value.shape, shape, value.dtype), (name,), call.part_name(part), part)
 
 
-def _compress(call: Call) -> None:
+def _compress(call: NodeCall) -> None:
     """Without an axis the input is flattened; conditions beyond the axis are ignored, as in
     ONNX."""
     axis, shape = _axis_of(call), call.shape(0)
@@ -62,7 +62,7 @@ def _compress(call: Call) -> None:
     call.emit_bounded(func, (x, keep), call.outputs[0], axis, count)
 
 
-def _non_zero(call: Call) -> None:
+def _non_zero(call: NodeCall) -> None:
     shape, dtype = call.shape(0), call.dtype()
     if not shape:
         call.refuse("a scalar", "reshape it to one element")
@@ -70,7 +70,7 @@ def _non_zero(call: Call) -> None:
     call.emit_bounded(non_zero(shape, dtype), call.inputs, call.outputs[0], 1, count)
 
 
-def _unique(call: Call) -> None:
+def _unique(call: NodeCall) -> None:
     """Unique slices along an axis, or unique elements; slices are compared pair by pair."""
     axis, ordered, dtype = _axis_of(call), bool(call.attribute("sorted", 1)), call.dtype()
     shape, x = call.shape(0), call.inputs[0]
@@ -98,7 +98,7 @@ def _unique(call: Call) -> None:
         _emit_back(call, found, ahead, axis or 0, count)
 
 
-def _emit_back(call: Call, rows: str, ahead: tuple[int, ...], axis: int, count: str) -> None:
+def _emit_back(call: NodeCall, rows: str, ahead: tuple[int, ...], axis: int, count: str) -> None:
     """The first output: `rows` reshaped to `ahead`, whose first axis is then moved to `axis`."""
     value = call.context.graph.values[rows]
     if not axis:
@@ -111,7 +111,7 @@ def _emit_back(call: Call, rows: str, ahead: tuple[int, ...], axis: int, count: 
     call.emit_bounded(func, (shaped,), call.outputs[0], axis, count)
 
 
-COMPACTION: dict[str, Callable[[Call], None]] = {
+COMPACTION: dict[str, Callable[[NodeCall], None]] = {
     "Compress": _compress,
     "NonZero": _non_zero,
     "Unique": _unique,

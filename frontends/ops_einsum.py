@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.kernels.definitions import (
     binary,
     copy,
@@ -27,7 +27,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class _LabeledOperand:
     """A tensor of the graph with one label for each axis."""
 
     name: str
@@ -38,14 +38,14 @@ class _Operand:
         return self.shape[self.labels.index(label)]
 
 
-def _einsum(call: Call) -> None:
+def _einsum(call: NodeCall) -> None:
     if not call.inputs or not all(map(call.has, range(len(call.inputs)))):
-        raise InvalidModel(f"{call.title} needs at least one operand, and no gaps")
+        raise InvalidModel(f"{call.title} needs at least one operand, and none may be left out")
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     terms, result = _parsed(call, [len(shape) for shape in shapes])
     extents = label_extents(shapes, terms)
     operands = [
-        _without_repeated(call, _Operand(*each), extents)
+        _without_repeated(call, _LabeledOperand(*each), extents)
         for each in zip(call.inputs, shapes, terms, strict=True)
     ]
     found = operands[0]
@@ -57,7 +57,7 @@ def _einsum(call: Call) -> None:
     call.emit(copy(found.shape, call.dtype()), (found.name,))
 
 
-def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
+def _parsed(call: NodeCall, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     """The labels of each operand and of the result; axes of an ellipsis are numbered from the
     last."""
     equation = str(call.required("equation")).replace(" ", "")
@@ -84,7 +84,7 @@ def _parsed(call: Call, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     return terms, (*_labels(call, "..." if most else "", most), *once)
 
 
-def _labels(call: Call, text: str, width: int) -> Labels:
+def _labels(call: NodeCall, text: str, width: int) -> Labels:
     before, dots, after = text.partition("...")
     if not all(c.isascii() and c.isalpha() for c in before + after):
         raise InvalidModel(
@@ -94,7 +94,9 @@ def _labels(call: Call, text: str, width: int) -> Labels:
     return (*before, *between, *after)
 
 
-def _without_repeated(call: Call, operand: _Operand, extents: dict[str, int]) -> _Operand:
+def _without_repeated(
+    call: NodeCall, operand: _LabeledOperand, extents: dict[str, int]
+) -> _LabeledOperand:
     """The operand with the diagonals of repeated labels, and without axes of extent 1 that are
     broadcast."""
     kept = [n == extents[label] for n, label in zip(operand.shape, operand.labels, strict=True)]
@@ -106,18 +108,22 @@ def _without_repeated(call: Call, operand: _Operand, extents: dict[str, int]) ->
     return operand if distinct == operand.labels else _reduced(call, operand, distinct, "diagonal")
 
 
-def _summed(call: Call, operand: _Operand, wanted: set[str]) -> _Operand:
+def _summed(call: NodeCall, operand: _LabeledOperand, wanted: set[str]) -> _LabeledOperand:
     kept = tuple(label for label in operand.labels if label in wanted)
     return operand if kept == operand.labels else _reduced(call, operand, kept, "sum")
 
 
-def _reduced(call: Call, operand: _Operand, labels: Labels, part: str) -> _Operand:
+def _reduced(
+    call: NodeCall, operand: _LabeledOperand, labels: Labels, part: str
+) -> _LabeledOperand:
     func = einsum([operand.shape], [operand.labels], labels, call.dtype())
     name = call.emit_part(func, (operand.name,), part)
-    return _Operand(name, func.outputs[0].shape, labels)
+    return _LabeledOperand(name, func.outputs[0].shape, labels)
 
 
-def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Operand:
+def _contracted(
+    call: NodeCall, a: _LabeledOperand, b: _LabeledOperand, wanted: set[str]
+) -> _LabeledOperand:
     """The product of two operands, summed over the shared labels that are not in `wanted`."""
     both = [label for label in a.labels if label in b.labels]
     batch = tuple(label for label in both if label in wanted)
@@ -138,12 +144,12 @@ def _contracted(call: Call, a: _Operand, b: _Operand, wanted: set[str]) -> _Oper
         a, b = _reshaped(call, a, (*lead, m, 1)), _reshaped(call, b, (*lead, 1, n))
         func = binary("mul", a.shape, b.shape, call.dtype())
     name = call.emit_part(func, (a.name, b.name), "product")
-    product = _Operand(name, func.outputs[0].shape, ())
+    product = _LabeledOperand(name, func.outputs[0].shape, ())
     labels = (*batch, *rows, *columns)
     return _reshaped(call, product, (*lead, *row_extents, *column_extents), labels)
 
 
-def _transposed(call: Call, operand: _Operand, labels: Labels) -> _Operand:
+def _transposed(call: NodeCall, operand: _LabeledOperand, labels: Labels) -> _LabeledOperand:
     if set(labels) != set(operand.labels) or len(labels) != len(operand.labels):
         raise InvalidModel(
             f"{call.title}: the result has labels {list(labels)}, the operands give "
@@ -154,16 +160,16 @@ def _transposed(call: Call, operand: _Operand, labels: Labels) -> _Operand:
     order = tuple(operand.labels.index(label) for label in labels)
     func = transpose(operand.shape, order, call.dtype())
     name = call.emit_part(func, (operand.name,), "transpose")
-    return _Operand(name, func.outputs[0].shape, labels)
+    return _LabeledOperand(name, func.outputs[0].shape, labels)
 
 
 def _reshaped(
-    call: Call, operand: _Operand, shape: tuple[int, ...], labels: Labels = ()
-) -> _Operand:
+    call: NodeCall, operand: _LabeledOperand, shape: tuple[int, ...], labels: Labels = ()
+) -> _LabeledOperand:
     if shape == operand.shape:
-        return _Operand(operand.name, shape, labels)
+        return _LabeledOperand(operand.name, shape, labels)
     func = reshape(operand.shape, shape, call.dtype())
-    return _Operand(call.emit_part(func, (operand.name,), "reshape"), shape, labels)
+    return _LabeledOperand(call.emit_part(func, (operand.name,), "reshape"), shape, labels)
 
 
-EINSUM: dict[str, Callable[[Call], None]] = {"Einsum": _einsum}
+EINSUM: dict[str, Callable[[NodeCall], None]] = {"Einsum": _einsum}

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel, TrainingOnly
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel, TrainingOnly
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
@@ -30,20 +30,20 @@ from graphflow.kernels.definitions import (
 from graphflow.tir import FLOATS, Expr
 
 
-def _unary(op: str, call: Call) -> None:
+def _unary(op: str, call: NodeCall) -> None:
     call.emit(unary(op, call.shape(0), call.dtype()))
 
 
-def _binary(op: str, call: Call) -> None:
+def _binary(op: str, call: NodeCall) -> None:
     call.emit(binary(op, call.shape(0), call.shape(1), call.dtype()))
 
 
-def _variadic(op: str, call: Call) -> None:
+def _variadic(op: str, call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     call.emit(variadic(op, shapes, call.dtype()))
 
 
-def _clip(call: Call) -> None:
+def _clip(call: NodeCall) -> None:
     """The bounds are attributes before opset 11, optional scalar inputs since."""
     if call.opset < 11:
         low, high = call.attribute("min"), call.attribute("max")
@@ -63,15 +63,15 @@ def _clip(call: Call) -> None:
     call.emit(clip(call.shape(0), bounds[0], bounds[1], call.dtype()), inputs)
 
 
-def _cast(call: Call) -> None:
+def _cast(call: NodeCall) -> None:
     _emit_cast(call, dtype_name(call.required("to")))
 
 
-def _cast_like(call: Call) -> None:
+def _cast_like(call: NodeCall) -> None:
     _emit_cast(call, call.stored_dtype(1))
 
 
-def _emit_cast(call: Call, target: str) -> None:
+def _emit_cast(call: NodeCall, target: str) -> None:
     # The rounding mode speaks of float8_e8m0 only, which `check_dtype` refuses.
     call.attribute("round_mode")
     check_dtype(f"{call.title}: target", target)
@@ -82,11 +82,11 @@ def _emit_cast(call: Call, target: str) -> None:
     call.emit(cast(call.shape(0), call.dtype(), target, saturate), call.inputs[:1])
 
 
-def _identity(call: Call) -> None:
+def _identity(call: NodeCall) -> None:
     call.emit(copy(call.shape(0), call.dtype()), call.inputs[:1])
 
 
-def _dropout(call: Call) -> None:
+def _dropout(call: NodeCall) -> None:
     """At inference a copy of the input, and a mask that is all true.
 
     The mask is bool since opset 10, and of the input's dtype before.  Training mode is the same if
@@ -108,13 +108,13 @@ def _dropout(call: Call) -> None:
     call.refuse_outputs_from(1)
 
 
-def _activation(op: str, defaults: dict[str, float], call: Call) -> None:
+def _activation(op: str, defaults: dict[str, float], call: NodeCall) -> None:
     # Attributes are float32, and so are their defaults: 0.2 left out is 0.2 stated.
     attributes = {name: float(np.float32(call.attribute(name, n))) for name, n in defaults.items()}
     call.emit(unary(op, call.shape(0), call.dtype(), attributes))
 
 
-def _gelu(call: Call) -> None:
+def _gelu(call: NodeCall) -> None:
     approximation = call.attribute("approximate", "none")
     if approximation not in ("none", "tanh"):
         raise InvalidModel(f"{call.title}: approximate {approximation} does not exist")
@@ -122,7 +122,7 @@ def _gelu(call: Call) -> None:
     call.emit(unary(op, call.shape(0), call.dtype()))
 
 
-def _pow(call: Call) -> None:
+def _pow(call: NodeCall) -> None:
     """Squares and cubes with a known exponent become products, which vectorize."""
     shape, dtype, exponent = call.shape(0), call.dtype(), call.known(1)
     if exponent is not None and exponent.size == 1 and exponent.ndim <= len(shape):
@@ -133,29 +133,29 @@ def _pow(call: Call) -> None:
     call.emit(power(shape, call.shape(1), dtype, call.dtype(1)))
 
 
-def _mod(call: Call) -> None:
+def _mod(call: NodeCall) -> None:
     truncated = bool(call.attribute("fmod", 0))
     call.emit(modulo(call.shape(0), call.shape(1), truncated, call.dtype()))
 
 
-def _bit_shift(call: Call) -> None:
+def _bit_shift(call: NodeCall) -> None:
     direction = call.required("direction")
     if direction not in ("LEFT", "RIGHT"):
         raise InvalidModel(f"{call.title}: direction {direction} does not exist")
     _binary("shl" if direction == "LEFT" else "shr", call)
 
 
-def _is_nan(call: Call) -> None:
+def _is_nan(call: NodeCall) -> None:
     _emit_predicate(call, "is_nan", is_nan)
 
 
-def _is_infinite(call: Call) -> None:
+def _is_infinite(call: NodeCall) -> None:
     negative, positive = (bool(call.attribute(f"detect_{s}", 1)) for s in ("negative", "positive"))
     holds = partial(is_infinite, negative=negative, positive=positive)
     _emit_predicate(call, "is_inf", holds)
 
 
-def _emit_predicate(call: Call, name: str, holds: Callable[[Expr], Expr]) -> None:
+def _emit_predicate(call: NodeCall, name: str, holds: Callable[[Expr], Expr]) -> None:
     """Nothing is computed in 8-bit floats, so they are first cast to float32, which is exact."""
     shape, dtype, source = call.shape(0), call.dtype(), call.inputs[0]
     if dtype not in FLOATS:
@@ -164,11 +164,11 @@ def _emit_predicate(call: Call, name: str, holds: Callable[[Expr], Expr]) -> Non
     call.emit(predicate(name, shape, dtype, holds), (source,))
 
 
-def _where(call: Call) -> None:
+def _where(call: NodeCall) -> None:
     call.emit(where(call.shape(0), call.shape(1), call.shape(2), call.dtype(1)))
 
 
-def _prelu(call: Call) -> None:
+def _prelu(call: NodeCall) -> None:
     call.emit(prelu(call.shape(0), call.shape(1), call.dtype()))
 
 
@@ -203,7 +203,7 @@ _ACTIVATIONS = {
     "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
 }
 
-ELEMENTWISE: dict[str, Callable[[Call], None]] = {
+ELEMENTWISE: dict[str, Callable[[NodeCall], None]] = {
     **{op_type: partial(_unary, op_type.lower()) for op_type in _PLAIN},
     **{op_type: partial(_activation, *rest) for op_type, rest in _ACTIVATIONS.items()},
     **{op_type: partial(_binary, op_type.lower()) for op_type in ("Add", "Sub", "Mul", "Div")},

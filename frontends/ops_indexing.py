@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     MOST_RUNS,
@@ -32,7 +32,7 @@ from graphflow.kernels.definitions import (
 )
 
 
-def require_indices(call: Call, position: int, extent: int) -> None:
+def require_indices(call: NodeCall, position: int, extent: int) -> None:
     """Ensure that each index in an input lies in `-extent <= index < extent`.
 
     Raises InvalidModel if known indices do not; otherwise adds a guard that is checked at each run.
@@ -40,7 +40,7 @@ def require_indices(call: Call, position: int, extent: int) -> None:
     require_from(call, position, -extent, extent - 1)
 
 
-def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None:
+def _require_tuples(call: NodeCall, position: int, extents: tuple[int, ...]) -> None:
     """The same for index tuples, where each number of a tuple indexes another axis."""
     name, shape = call.inputs[position], call.shape(position)
     known = call.known(position)
@@ -59,7 +59,7 @@ def _require_tuples(call: Call, position: int, extents: tuple[int, ...]) -> None
 
 
 def _require_within(
-    call: Call, source: str, name: str, interval: tuple[int, int], part: str
+    call: NodeCall, source: str, name: str, interval: tuple[int, int], part: str
 ) -> None:
     """`name` is the tensor of indices, which is the part `part` of the tensor `source`."""
     shape, dtype = call.context.graph.values[name].shape, call.context.graph.values[name].dtype
@@ -68,9 +68,7 @@ def _require_within(
     lo, hi = interval
     tensor = f"of tensor {source}"
     if lo > hi:
-        raise InvalidModel(
-            f"{call.title}: an axis without elements has no place for the indices {tensor}"
-        )
+        raise InvalidModel(f"{call.title}: the axis has no elements, so no index {tensor} is valid")
     known = call.context.known.get(name)
     if known is not None:
         outside = [n for n in known.reshape(-1).tolist() if not lo <= n <= hi]
@@ -88,18 +86,18 @@ def _require_within(
         call.context.graph.add_guard(limit, lo, hi, subject)
 
 
-def require_from(call: Call, position: int, lo: int, hi: int) -> None:
+def require_from(call: NodeCall, position: int, lo: int, hi: int) -> None:
     """Ensure, as `require_indices` does, that each number in an integer input is from `lo` to
     `hi`."""
     source = call.inputs[position]
     _require_within(call, source, source, (lo, hi), "")
 
 
-def _axis(call: Call, default: int = 0) -> int:
+def _axis(call: NodeCall, default: int = 0) -> int:
     return call.normalized_axis(int(call.attribute("axis", default)))
 
 
-def _gather(call: Call) -> None:
+def _gather(call: NodeCall) -> None:
     shape, axis = call.shape(0), _axis(call)
     require_indices(call, 1, shape[axis])
     known = call.known(1)
@@ -109,7 +107,7 @@ def _gather(call: Call) -> None:
     _gather_known(call, axis, known)
 
 
-def _gather_known(call: Call, axis: int, indices: Array) -> None:
+def _gather_known(call: NodeCall, axis: int, indices: Array) -> None:
     """Indices with several axes are gathered as a vector, and the result is reshaped."""
     shape = call.shape(0)
     if indices.ndim == 0:
@@ -125,21 +123,21 @@ def _gather_known(call: Call, axis: int, indices: Array) -> None:
     call.emit(reshape(func.outputs[0].shape, result, call.dtype()), (flat,))
 
 
-def _gather_elements(call: Call) -> None:
+def _gather_elements(call: NodeCall) -> None:
     axis = _axis(call)
     require_indices(call, 1, call.shape(0)[axis])
     func = gather_elements(call.shape(0), call.shape(1), axis, call.dtype(), call.dtype(1))
     call.emit(func)
 
 
-def _gather_nd(call: Call) -> None:
+def _gather_nd(call: NodeCall) -> None:
     batch, shape = int(call.attribute("batch_dims", 0)), call.shape(0)
     func = gather_nd(shape, call.shape(1), batch, call.dtype(), call.dtype(1))
     _require_tuples(call, 1, shape[batch : batch + call.shape(1)[-1]])
     call.emit(func)
 
 
-def _scatter_elements(call: Call) -> None:
+def _scatter_elements(call: NodeCall) -> None:
     axis, reduction = _axis(call), str(call.attribute("reduction", "none"))
     shape = call.shape(0)
     _check_updates(call, call.shape(1))
@@ -148,7 +146,7 @@ def _scatter_elements(call: Call) -> None:
     call.emit(func)
 
 
-def _scatter_nd(call: Call) -> None:
+def _scatter_nd(call: NodeCall) -> None:
     shape, indices = call.shape(0), call.shape(1)
     func = scatter_nd(
         shape, indices, str(call.attribute("reduction", "none")), call.dtype(), call.dtype(1)
@@ -158,7 +156,7 @@ def _scatter_nd(call: Call) -> None:
     call.emit(func)
 
 
-def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
+def _check_updates(call: NodeCall, wanted: tuple[int, ...]) -> None:
     if call.shape(2) != wanted:
         raise InvalidModel(
             f"{call.title}: the updates have shape {call.shape(2)}, data of shape "
@@ -166,18 +164,20 @@ def _check_updates(call: Call, wanted: tuple[int, ...]) -> None:
         )
 
 
-def _one_hot(call: Call) -> None:
+def _one_hot(call: NodeCall) -> None:
     depth = int(call.constant(1, "depth").reshape(-1)[0])
     if depth < 1:
         raise InvalidModel(f"{call.title}: depth {depth} is not positive")
     if call.shape(2) != (2,):
-        raise InvalidModel(f"{call.title}: values have shape {call.shape(2)}, and have to be two")
+        raise InvalidModel(
+            f"{call.title}: values have shape {call.shape(2)}, and have to be two numbers"
+        )
     axis = int(call.attribute("axis", -1))
     func = one_hot(call.shape(0), depth, axis, call.dtype(2), call.dtype())
     call.emit(func, (call.inputs[0], call.inputs[2]))
 
 
-def _reverse_sequence(call: Call) -> None:
+def _reverse_sequence(call: NodeCall) -> None:
     time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
     shape = call.shape(0)
     func = reverse_sequence(shape, time, batch, call.dtype(), call.dtype(1))
@@ -190,7 +190,7 @@ def _reverse_sequence(call: Call) -> None:
     call.emit(func)
 
 
-def _tensor_scatter(call: Call) -> None:
+def _tensor_scatter(call: NodeCall) -> None:
     """Writes updates into a cache, for each batch from its own start on, which is 0 if not
     given."""
     shape, updates = call.shape(0), call.shape(1)
@@ -208,7 +208,7 @@ def _tensor_scatter(call: Call) -> None:
     call.emit(func, inputs)
 
 
-INDEXING: dict[str, Callable[[Call], None]] = {
+INDEXING: dict[str, Callable[[NodeCall], None]] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,

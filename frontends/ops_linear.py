@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphflow.frontends.call import Call
+from graphflow.frontends.call import NodeCall
 from graphflow.kernels.definitions import determinant, gemm, matmul
 
 
-def _gemm(call: Call) -> None:
+def _gemm(call: NodeCall) -> None:
     func = gemm(
         call.shape(0),
         call.shape(1),
@@ -22,12 +22,12 @@ def _gemm(call: Call) -> None:
     call.emit(func, call.given_inputs)
 
 
-def _matmul(call: Call) -> None:
+def _matmul(call: NodeCall) -> None:
     call.emit(matmul(call.shape(0), call.shape(1), call.dtype()))
 
 
-def _det(call: Call) -> None:
+def _det(call: NodeCall) -> None:
     call.emit(determinant(call.shape(0), call.dtype()))
 
 
-LINEAR: dict[str, Callable[[Call], None]] = {"Det": _det, "Gemm": _gemm, "MatMul": _matmul}
+LINEAR: dict[str, Callable[[NodeCall], None]] = {"Det": _det, "Gemm": _gemm, "MatMul": _matmul}

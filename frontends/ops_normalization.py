@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from graphflow.errors import TrainingOnly
-from graphflow.frontends.call import Call
+from graphflow.base.errors import TrainingOnly
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.protos import dtype_name
 from graphflow.kernels.definitions import (
     binary,
@@ -28,7 +28,7 @@ from graphflow.kernels.definitions import (
 )
 
 
-def _batch_normalization(call: Call) -> None:
+def _batch_normalization(call: NodeCall) -> None:
     """One multiply-add for each channel; factor and summand are folded to constants."""
     call.attribute("momentum")
     if call.attribute("training_mode", 0):
@@ -54,7 +54,7 @@ def _batch_normalization(call: Call) -> None:
     call.emit(scale_and_shift(call.shape(0), dtype), (x, scale, shift))
 
 
-def _instance_normalization(call: Call) -> None:
+def _instance_normalization(call: NodeCall) -> None:
     shape = call.shape(0)
     func = group_normalization(
         shape,
@@ -67,7 +67,7 @@ def _instance_normalization(call: Call) -> None:
     call.emit(func)
 
 
-def _group_normalization(call: Call) -> None:
+def _group_normalization(call: NodeCall) -> None:
     # The dtype of the statistics: at least that of the input is what kernels compute in anyway.
     call.attribute("stash_type")
     func = group_normalization(
@@ -80,7 +80,7 @@ def _group_normalization(call: Call) -> None:
     call.emit(func)
 
 
-def _layer_normalization(call: Call) -> None:
+def _layer_normalization(call: NodeCall) -> None:
     stashed = dtype_name(call.attribute("stash_type", onnx.TensorProto.FLOAT))
     axis, epsilon = call.attribute("axis", -1), call.attribute("epsilon", 1e-5)
     func = layer_normalization(
@@ -98,7 +98,7 @@ def _layer_normalization(call: Call) -> None:
     call.refuse_outputs_from(1)
 
 
-def _emit_statistics(call: Call, axis: int, epsilon: float, stashed: str) -> None:
+def _emit_statistics(call: NodeCall, axis: int, epsilon: float, stashed: str) -> None:
     """Emits the optional outputs: the mean over all axes from `axis` on, and 1 / standard
     deviation."""
     shape, dtype = call.shape(0), call.dtype()
@@ -122,7 +122,7 @@ def _emit_statistics(call: Call, axis: int, epsilon: float, stashed: str) -> Non
             call.emit(cast(kept, dtype, stashed), (source,), name, part)
 
 
-def _lrn(call: Call) -> None:
+def _lrn(call: NodeCall) -> None:
     func = local_response_normalization(
         call.shape(0),
         call.required("size"),
@@ -134,12 +134,12 @@ def _lrn(call: Call) -> None:
     call.emit(func)
 
 
-def _lp_normalization(call: Call) -> None:
+def _lp_normalization(call: NodeCall) -> None:
     axis, p = call.attribute("axis", -1), call.attribute("p", 2)
     call.emit(lp_normalization(call.shape(0), axis, p, call.dtype()))
 
 
-NORMALIZATION: dict[str, Callable[[Call], None]] = {
+NORMALIZATION: dict[str, Callable[[NodeCall], None]] = {
     "BatchNormalization": _batch_normalization,
     "InstanceNormalization": _instance_normalization,
     "GroupNormalization": _group_normalization,

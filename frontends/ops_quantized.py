@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.frontends.call import Call
-from graphflow.frontends.ops_window import weight_extents, window_attributes
+from graphflow.frontends.call import NodeCall
+from graphflow.frontends.ops_window import convolution_of
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.kernels.definitions import (
     Shape,
-    convolution,
     dequantize,
     dynamic_scale,
     dynamic_zero_point,
@@ -21,10 +20,9 @@ from graphflow.kernels.definitions import (
     requantize,
     shifted,
 )
-from graphflow.tir import PrimFunc
 
 
-def _quantize(call: Call) -> None:
+def _quantize(call: NodeCall) -> None:
     """The output dtype is that of the zero point, else that of an attribute, else uint8."""
     wanted = call.attribute("output_dtype", 0) or onnx.TensorProto.UINT8
     target = call.stored_dtype(2) if call.has(2) else dtype_name(wanted)
@@ -45,7 +43,7 @@ def _quantize(call: Call) -> None:
     call.emit(func, call.given_inputs)
 
 
-def _dequantize(call: Call) -> None:
+def _dequantize(call: NodeCall) -> None:
     call.attribute("output_dtype")
     _check_scale(call, 1)
     func = dequantize(
@@ -59,12 +57,12 @@ def _dequantize(call: Call) -> None:
     call.emit(func, call.given_inputs)
 
 
-def _check_scale(call: Call, position: int) -> None:
+def _check_scale(call: NodeCall, position: int) -> None:
     if call.dtype(position) != "float32":
         call.refuse(f"a scale of {call.dtype(position)}", "cast the scale to float32")
 
 
-def _dynamic_quantize(call: Call) -> None:
+def _dynamic_quantize(call: NodeCall) -> None:
     """Three outputs: the quantized tensor, its scale, its zero point."""
     shape, source = call.shape(0), call.inputs[:1]
     names = [
@@ -87,7 +85,7 @@ def _dynamic_quantize(call: Call) -> None:
     )
 
 
-def _shifted(call: Call, position: int, zero: int, axis: int, part: str) -> str:
+def _shifted(call: NodeCall, position: int, zero: int, axis: int, part: str) -> str:
     """The name of an input minus its zero point, as int32."""
     zero_shape = call.shape(zero) if call.has(zero) else None
     func = shifted(call.shape(position), call.dtype(position), zero_shape, axis)
@@ -96,34 +94,19 @@ def _shifted(call: Call, position: int, zero: int, axis: int, part: str) -> str:
     return call.emit(func, names, result, part)
 
 
-def _matmul_integer(call: Call) -> None:
+def _matmul_integer(call: NodeCall) -> None:
     """Zero points may be given for each row of A and for each column of B."""
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 1, 3, -1, "b")
     call.emit(matmul(call.shape(0), call.shape(1), "int32"), factors)
 
 
-def _conv_integer(call: Call) -> None:
+def _conv_integer(call: NodeCall) -> None:
     """Padding counts as the zero point of x; w may have a zero point for each output channel."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 1, 3, 0, "w")
-    call.emit(_convolution(call, 1, False), factors)
+    call.emit(convolution_of(call, 1, False, "int32"), factors)
 
 
-def _convolution(call: Call, weight: int, bias: bool) -> PrimFunc:
-    x_shape, w_shape = call.shape(0), call.shape(weight)
-    window = window_attributes(call, weight_extents(call, weight))
-    return convolution(
-        x_shape,
-        w_shape,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        groups=call.attribute("group", 1),
-        bias=bias,
-        dtype="int32",
-    )
-
-
-def _qlinear_matmul(call: Call) -> None:
+def _qlinear_matmul(call: NodeCall) -> None:
     factors = _shifted(call, 0, 2, -2, "a"), _shifted(call, 3, 5, -1, "b")
     func = matmul(call.shape(0), call.shape(3), "int32")
     total = call.part_name("total")
@@ -131,17 +114,17 @@ def _qlinear_matmul(call: Call) -> None:
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (-2, -1, -1))
 
 
-def _qlinear_conv(call: Call) -> None:
+def _qlinear_conv(call: NodeCall) -> None:
     """The bias is an int32 in units of x_scale · w_scale, so it is added to the integer sum."""
     factors = _shifted(call, 0, 2, 1, "x"), _shifted(call, 3, 5, 0, "w")
-    func = _convolution(call, 3, call.has(8))
+    func = convolution_of(call, 3, call.has(8), "int32")
     total = call.part_name("total")
     call.emit(func, (*factors, *call.inputs[8:9]) if call.has(8) else factors, total, "total")
     _requantize(call, total, func.outputs[0].shape, (1, 4, 6, 7), (1, 1, 1))
 
 
 def _requantize(
-    call: Call,
+    call: NodeCall,
     total: str,
     shape: Shape,
     positions: tuple[int, int, int, int],
@@ -157,7 +140,7 @@ def _requantize(
     call.emit(func, (total, *(call.inputs[position] for position in positions)))
 
 
-QUANTIZED: dict[str, Callable[[Call], None]] = {
+QUANTIZED: dict[str, Callable[[NodeCall], None]] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": _dynamic_quantize,

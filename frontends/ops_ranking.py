@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.kernels.definitions import at_ranks, gather_elements, ranks, selected
 
 SELECTED_UP_TO = 1 / 4
@@ -16,7 +16,7 @@ Ranking takes n² comparisons, sixteen of which run in one vector.
 """
 
 
-def _top_k(call: Call) -> None:
+def _top_k(call: NodeCall) -> None:
     """`sorted=0` permits any order, so the results are sorted then too."""
     shape, dtype = call.shape(0), call.dtype()
     axis = call.normalized_axis(int(call.attribute("axis", -1)))
@@ -42,4 +42,4 @@ def _top_k(call: Call) -> None:
         call.emit(func, (*x, indices), values, "values")
 
 
-RANKING: dict[str, Callable[[Call], None]] = {"TopK": _top_k}
+RANKING: dict[str, Callable[[NodeCall], None]] = {"TopK": _top_k}

@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     ACTIVATIONS,
@@ -46,7 +46,7 @@ DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RN
 class _Layer:
     """A recurrent node: its extents, and the tensors that both directions use."""
 
-    call: Call
+    call: NodeCall
     gates: int
     steps: int
     batch: int
@@ -58,7 +58,7 @@ class _Layer:
     """The name of the input as (steps · batch, features)."""
 
 
-def _recurrent(op: str, call: Call) -> None:
+def _recurrent(op: str, call: NodeCall) -> None:
     direction = call.attribute("direction", "forward")
     reverses = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in reverses:
@@ -107,7 +107,7 @@ def _recurrent(op: str, call: Call) -> None:
     _emit_outputs(layer, found)
 
 
-def _layer(call: Call, gates: int, directions: int) -> _Layer:
+def _layer(call: NodeCall, gates: int, directions: int) -> _Layer:
     """The extents of a node, checked, and its input with the time axis first."""
     flipped = bool(call.attribute("layout", 0))
     if len(call.shape(0)) != 3 or len(call.shape(1)) != 3 or len(call.shape(2)) != 3:
@@ -142,7 +142,7 @@ def _layer(call: Call, gates: int, directions: int) -> _Layer:
 
 
 def _activations(
-    call: Call, defaults: tuple[str, ...], directions: int
+    call: NodeCall, defaults: tuple[str, ...], directions: int
 ) -> list[tuple[Activation, ...]]:
     """The activation functions of each direction.
 
@@ -255,7 +255,7 @@ def _state(layer: _Layer, position: int, d: int) -> str:
     return _reshaped(call, name, func.outputs[0].shape, shape)
 
 
-def _part(call: Call, position: int, d: int, shape: tuple[int, ...]) -> str:
+def _part(call: NodeCall, position: int, d: int, shape: tuple[int, ...]) -> str:
     """Direction `d` of an input whose first axis is the direction, reshaped to `shape`."""
     known = call.known(position)
     if known is not None:
@@ -269,11 +269,11 @@ def _part(call: Call, position: int, d: int, shape: tuple[int, ...]) -> str:
     return _reshaped(call, name, func.outputs[0].shape, shape)
 
 
-def _sliced(call: Call, name: str, shape: tuple[int, ...], start: int, stop: int) -> str:
+def _sliced(call: NodeCall, name: str, shape: tuple[int, ...], start: int, stop: int) -> str:
     return call.emit_part(take_slice(shape, [range(start, stop)], call.dtype()), (name,), "slice")
 
 
-def _reshaped(call: Call, name: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
+def _reshaped(call: NodeCall, name: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
     if old == new:
         return name
     return call.emit_part(reshape(old, new, call.dtype()), (name,), "reshape")
@@ -305,6 +305,6 @@ def _emit_outputs(layer: _Layer, found: Sequence[tuple[str, ...]]) -> None:
         call.emit(last, (whole,), name, f"output{position}")
 
 
-RECURRENT: dict[str, Callable[[Call], None]] = {
+RECURRENT: dict[str, Callable[[NodeCall], None]] = {
     op: partial(_recurrent, op) for op in ("LSTM", "GRU", "RNN")
 }

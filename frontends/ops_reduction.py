@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from graphflow.frontends.call import Call
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_shape import axes_of
 from graphflow.kernels.definitions import (
     Shape,
@@ -21,7 +21,7 @@ from graphflow.kernels.definitions import (
 from graphflow.tir import PrimFunc
 
 
-def _reduce(kind: str, axes_input_since: int, call: Call) -> None:
+def _reduce(kind: str, axes_input_since: int, call: NodeCall) -> None:
     """If no axes are given all are reduced, or none with noop_with_empty_axes."""
     shape = call.shape(0)
     axes = axes_of(call, axes_input_since)
@@ -40,7 +40,7 @@ def _reduce(kind: str, axes_input_since: int, call: Call) -> None:
     call.emit(reduce(kind, shape, reduced, keepdims, call.dtype()), call.inputs[:1])
 
 
-def _emit_kept(call: Call, func: PrimFunc, axes: Iterable[int], keepdims: bool) -> None:
+def _emit_kept(call: NodeCall, func: PrimFunc, axes: Iterable[int], keepdims: bool) -> None:
     """Add a kernel whose output keeps the reduced axes; without `keepdims` a reshape drops them."""
     if keepdims:
         call.emit(func, call.inputs[:1])
@@ -53,7 +53,7 @@ def _emit_kept(call: Call, func: PrimFunc, axes: Iterable[int], keepdims: bool) 
     call.emit(reshape(kept.shape, shape, kept.dtype), (name,))
 
 
-def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call) -> None:
+def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: NodeCall) -> None:
     """Over one axis since opset 13; before, over all axes from `axis` on together."""
     shape = call.shape(0)
     if call.opset >= 13:
@@ -64,13 +64,13 @@ def _softmax(make: Callable[[Shape, tuple[int, ...], str], PrimFunc], call: Call
     call.emit(make(shape, tuple(range(first, len(shape))), call.dtype()))
 
 
-def _arg_reduce(kind: str, call: Call) -> None:
+def _arg_reduce(kind: str, call: NodeCall) -> None:
     axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
     keepdims = bool(call.attribute("keepdims", 1))
     _emit_kept(call, arg_reduce(kind, call.shape(0), axis, last, call.dtype()), (axis,), keepdims)
 
 
-REDUCTION: dict[str, Callable[[Call], None]] = {
+REDUCTION: dict[str, Callable[[NodeCall], None]] = {
     "Softmax": partial(_softmax, softmax),
     "Hardmax": partial(_softmax, hardmax),
     "LogSoftmax": partial(_softmax, log_softmax),

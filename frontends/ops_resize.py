@@ -9,8 +9,8 @@ from math import floor
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.graph import Array
 from graphflow.kernels.definitions import (
     Coordinates,
@@ -26,7 +26,7 @@ HALF = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _ResizedAxis:
     """One axis: input and output extent, their ratio, and the region of interest."""
 
     before: int
@@ -44,7 +44,7 @@ class _Filter:
     exclude_outside: bool = False
 
 
-def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
+def _coordinates(mode: str, axis: _ResizedAxis) -> Coordinates | None:
     """The input coordinate of output index i; None if the mode does not exist."""
     step = 1 / axis.scale
     at_start = Coordinates(Fraction(0), Fraction(0))
@@ -74,7 +74,7 @@ def _coordinates(mode: str, axis: _Axis) -> Coordinates | None:
     return None
 
 
-def _resize(call: Call) -> None:
+def _resize(call: NodeCall) -> None:
     """Opset 10 has only scales and a mode; sizes and coordinate modes exist since opset 11."""
     mode = call.attribute("mode", "nearest")
     if call.opset < 11:
@@ -110,7 +110,7 @@ def _resize(call: Call) -> None:
     _emit(call, mode, axes, coordinates, rounding_mode, outside, sampling)
 
 
-def _upsample(call: Call) -> None:
+def _upsample(call: NodeCall) -> None:
     mode = call.attribute("mode", "nearest")
     given = call.opset < 9
     scales = np.asarray(call.required("scales")) if given else call.constant(1, "scales", rank=1)
@@ -118,7 +118,7 @@ def _upsample(call: Call) -> None:
     _emit(call, mode, axes, "asymmetric", "floor", None)
 
 
-def _require_positive(call: Call, role: str, numbers: Array, axes: Sequence[int]) -> None:
+def _require_positive(call: NodeCall, role: str, numbers: Array, axes: Sequence[int]) -> None:
     """`InvalidModel` unless there is one positive number for each of the axes."""
     if len(numbers) != len(axes) or not all(number > 0 for number in numbers):
         raise InvalidModel(
@@ -128,24 +128,24 @@ def _require_positive(call: Call, role: str, numbers: Array, axes: Sequence[int]
 
 
 def _scaled(
-    call: Call, which: Sequence[int], scales: Array, region: Sequence[float]
-) -> list[_Axis]:
+    call: NodeCall, which: Sequence[int], scales: Array, region: Sequence[float]
+) -> list[_ResizedAxis]:
     """All axes of the input; those in `which` are scaled by `scales`."""
     _require_positive(call, "scales", scales, which)
-    axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
+    axes = [_ResizedAxis(n, n, Fraction(1)) for n in call.shape(0)]
     for number, axis in enumerate(which):
         before, scale = axes[axis].before, np.float32(scales[number])
         after = floor(np.float32(before) * scale)
-        axes[axis] = _Axis(before, after, _exact(scale), _region(region, number))
+        axes[axis] = _ResizedAxis(before, after, _exact(scale), _region(region, number))
     return axes
 
 
 def _sized(
-    call: Call, which: Sequence[int], sizes: Array, policy: str, region: Sequence[float]
-) -> list[_Axis]:
+    call: NodeCall, which: Sequence[int], sizes: Array, policy: str, region: Sequence[float]
+) -> list[_ResizedAxis]:
     """All axes of the input; those in `which` get the extents `sizes`."""
     _require_positive(call, "sizes", sizes, which)
-    axes = [_Axis(n, n, Fraction(1)) for n in call.shape(0)]
+    axes = [_ResizedAxis(n, n, Fraction(1)) for n in call.shape(0)]
     factors = [Fraction(int(n), axes[axis].before) for axis, n in zip(which, sizes, strict=True)]
     extents = [int(n) for n in sizes]
     if policy in ("not_larger", "not_smaller"):
@@ -156,7 +156,7 @@ def _sized(
         raise InvalidModel(f"{call.title}: policy {policy} does not exist")
     for number, axis in enumerate(which):
         after, scale = extents[number], factors[number]
-        axes[axis] = _Axis(axes[axis].before, after, scale, _region(region, number))
+        axes[axis] = _ResizedAxis(axes[axis].before, after, scale, _region(region, number))
     return axes
 
 
@@ -184,9 +184,9 @@ def _exact_bound(value: float) -> Fraction:
 
 
 def _emit(
-    call: Call,
+    call: NodeCall,
     mode: str,
-    axes: Sequence[_Axis],
+    axes: Sequence[_ResizedAxis],
     coordinate_mode: str,
     rounding: str,
     outside: float | None,
@@ -216,9 +216,9 @@ def _emit(
 
 
 def _emit_filtered(
-    call: Call,
+    call: NodeCall,
     mode: str,
-    axes: Sequence[_Axis],
+    axes: Sequence[_ResizedAxis],
     coordinates: Sequence[Coordinates],
     outside: float | None,
     sampling: _Filter,
@@ -252,4 +252,4 @@ def _emit_filtered(
     call.emit(resize_outside(call.shape(0), shape, coordinates, outside, dtype), (name,))
 
 
-RESIZE: dict[str, Callable[[Call], None]] = {"Resize": _resize, "Upsample": _upsample}
+RESIZE: dict[str, Callable[[NodeCall], None]] = {"Resize": _resize, "Upsample": _upsample}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.frontends.ops_window import weight_extents, window_attributes
 from graphflow.kernels.definitions import (
@@ -27,7 +27,7 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """The mode names since opset 20, by those of opset 16."""
 
 
-def _grid_sample(call: Call) -> None:
+def _grid_sample(call: NodeCall) -> None:
     mode = str(call.attribute("mode", "linear"))
     mode = MODES.get(mode, mode)
     border = str(call.attribute("padding_mode", "zeros"))
@@ -45,7 +45,7 @@ def _grid_sample(call: Call) -> None:
     call.emit(func, (call.inputs[0], places))
 
 
-def _roi_align(call: Call) -> None:
+def _roi_align(call: NodeCall) -> None:
     """Without a `sampling_ratio` the number of points depends on the size of a bin; a guard bounds
     it."""
     shape, rois = call.shape(0), call.shape(1)
@@ -87,7 +87,7 @@ def _roi_align(call: Call) -> None:
     call.emit(func, (*call.inputs[:3], counts))
 
 
-def _deform_conv(call: Call) -> None:
+def _deform_conv(call: NodeCall) -> None:
     """Gathers the taps of each window into columns, and convolves these with a kernel of 1x1."""
     shape, weight, offsets = call.shape(0), call.shape(1), call.shape(2)
     if len(shape) != 4:
@@ -120,7 +120,7 @@ def _deform_conv(call: Call) -> None:
     call.emit(func, (columns, filters, *(call.inputs[3:4] if call.has(3) else ())))
 
 
-SAMPLING: dict[str, Callable[[Call], None]] = {
+SAMPLING: dict[str, Callable[[NodeCall], None]] = {
     "DeformConv": _deform_conv,
     "GridSample": _grid_sample,
     "RoiAlign": _roi_align,

@@ -9,22 +9,22 @@ from functools import partial
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.protos import check_dtype, dtype_name
 from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import cumulative, reshape, triangle
 from graphflow.tir import DTYPES, ReduceOp
 
 
-def _cumulative(op: ReduceOp, call: Call) -> None:
+def _cumulative(op: ReduceOp, call: NodeCall) -> None:
     axis = int(only_element(call.title, call.constant(1, "axis"), "its axis"))
     exclusive, reverse = (bool(call.attribute(name, 0)) for name in ("exclusive", "reverse"))
     func = cumulative(op, call.shape(0), axis, exclusive, reverse, call.dtype())
     call.emit(func, call.inputs[:1])
 
 
-def _trilu(call: Call) -> None:
+def _trilu(call: NodeCall) -> None:
     """The diagonal may be known at compile time, or may be an input of the kernel."""
     shape, dtype, upper = call.shape(0), call.dtype(), bool(call.attribute("upper", 1))
     known = call.known(1)
@@ -39,7 +39,7 @@ def _trilu(call: Call) -> None:
     call.emit(triangle(shape, upper, None, dtype), (call.inputs[0], name))
 
 
-def _eye_like(call: Call) -> None:
+def _eye_like(call: NodeCall) -> None:
     shape, wanted = call.shape(0), call.attribute("dtype")
     if len(shape) != 2:
         raise InvalidModel(f"{call.title}: its input has shape {shape}, not two axes")
@@ -48,7 +48,7 @@ def _eye_like(call: Call) -> None:
     call.emit_constant(np.eye(*shape, k=int(call.attribute("k", 0)), dtype=DTYPES[dtype]))
 
 
-SCAN: dict[str, Callable[[Call], None]] = {
+SCAN: dict[str, Callable[[NodeCall], None]] = {
     "CumProd": partial(_cumulative, ReduceOp.MUL),
     "CumSum": partial(_cumulative, ReduceOp.ADD),
     "EyeLike": _eye_like,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import (
     depth_to_space,
@@ -21,11 +21,11 @@ from graphflow.kernels.definitions import (
 )
 
 
-def _numbers(call: Call, position: int, role: str) -> tuple[int, ...]:
+def _numbers(call: NodeCall, position: int, role: str) -> tuple[int, ...]:
     return tuple(int(n) for n in call.constant(position, role).reshape(-1))
 
 
-def _slice(call: Call) -> None:
+def _slice(call: NodeCall) -> None:
     """Parameters are attributes before opset 10, inputs since; bounds are clamped as in numpy."""
     shape = call.shape(0)
     steps: tuple[int, ...] | None = None
@@ -43,7 +43,7 @@ def _slice(call: Call) -> None:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise InvalidModel(
             f"{call.title}: starts {starts}, ends {ends}, axes {axes} and steps {steps} "
-            f"must be equally many, and no step 0"
+            "must have the same length, and no step may be 0"
         )
     ranges = [range(n) for n in shape]
     for start, end, stated, step in zip(starts, ends, axes, steps, strict=True):
@@ -52,7 +52,7 @@ def _slice(call: Call) -> None:
     call.emit(take_slice(shape, ranges, call.dtype()), call.inputs[:1])
 
 
-def _split(call: Call) -> None:
+def _split(call: NodeCall) -> None:
     """One kernel for each output, so that each can be a view if layouts allow."""
     shape, axis = call.shape(0), call.normalized_axis(call.attribute("axis", 0))
     sizes = _split_sizes(call, shape[axis])
@@ -71,7 +71,7 @@ def _split(call: Call) -> None:
             call.emit(func, call.inputs[:1], name, f"part{number}")
 
 
-def _split_sizes(call: Call, extent: int) -> Sequence[int]:
+def _split_sizes(call: NodeCall, extent: int) -> Sequence[int]:
     parts = len(call.outputs)
     stated = call.attribute("num_outputs")
     if stated is not None and stated != parts:
@@ -88,7 +88,7 @@ def _split_sizes(call: Call, extent: int) -> Sequence[int]:
     return tuple(min(each, max(extent - k * each, 0)) for k in range(parts))
 
 
-def _pad(call: Call) -> None:
+def _pad(call: NodeCall) -> None:
     """Parameters are attributes before opset 11, inputs since; pads list all begins, then all
     ends."""
     shape = call.shape(0)
@@ -117,15 +117,15 @@ def _pad(call: Call) -> None:
     call.emit(func, (call.inputs[0], *call.inputs[2:3])[: len(func.inputs)])
 
 
-def _expand(call: Call) -> None:
+def _expand(call: NodeCall) -> None:
     call.emit(expand(call.shape(0), _numbers(call, 1, "shape"), call.dtype()), call.inputs[:1])
 
 
-def _tile(call: Call) -> None:
+def _tile(call: NodeCall) -> None:
     call.emit(tile(call.shape(0), _numbers(call, 1, "repeats"), call.dtype()), call.inputs[:1])
 
 
-def _depth_to_space(call: Call) -> None:
+def _depth_to_space(call: NodeCall) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
         raise InvalidModel(f"{call.title}: mode {mode} does not exist")
@@ -133,7 +133,7 @@ def _depth_to_space(call: Call) -> None:
     call.emit(depth_to_space(call.shape(0), block, mode == "CRD", call.dtype()))
 
 
-def _space_to_depth(call: Call) -> None:
+def _space_to_depth(call: NodeCall) -> None:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
         raise InvalidModel(f"{call.title}: mode {mode} does not exist")
@@ -141,7 +141,7 @@ def _space_to_depth(call: Call) -> None:
     call.emit(space_to_depth(call.shape(0), block, call.dtype(), mode == "CRD"))
 
 
-SELECTION: dict[str, Callable[[Call], None]] = {
+SELECTION: dict[str, Callable[[NodeCall], None]] = {
     "Slice": _slice,
     "Split": _split,
     "Pad": _pad,

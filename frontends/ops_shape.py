@@ -10,15 +10,15 @@ from math import prod
 
 import numpy as np
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.folding import LARGEST
 from graphflow.frontends.protos import check_dtype, known_array
 from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import concat, fill, reshape, transpose
 
 
-def axes_of(call: Call, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
+def axes_of(call: NodeCall, input_since: int, rank: int | None = 1) -> tuple[int, ...] | None:
     """The axes that a node names; None if it names none.
 
     They are an attribute before opset `input_since`, and input 1 since, which must have rank `rank`
@@ -32,12 +32,12 @@ def axes_of(call: Call, input_since: int, rank: int | None = 1) -> tuple[int, ..
     return tuple(int(axis) for axis in call.constant(1, "axes", rank=rank).reshape(-1))
 
 
-def _emit_reshape(call: Call, shape: tuple[int, ...]) -> None:
+def _emit_reshape(call: NodeCall, shape: tuple[int, ...]) -> None:
     func = reshape(call.shape(0), shape, call.dtype(), call.op.lower())
     call.emit(func, call.inputs[:1])
 
 
-def _reshape(call: Call) -> None:
+def _reshape(call: NodeCall) -> None:
     wanted = [int(n) for n in call.constant(1, "shape", rank=1)]
     source = call.shape(0)
     if not call.attribute("allowzero", 0):
@@ -50,18 +50,18 @@ def _reshape(call: Call) -> None:
     rest = prod(n for n in wanted if n != -1)
     if wanted.count(-1) > 1 or (-1 in wanted and (rest == 0 or prod(source) % rest)):
         raise InvalidModel(
-            f"{call.title}: {wanted} does not say one shape for {prod(source)} elements"
+            f"{call.title}: {prod(source)} elements do not determine the shape {wanted}"
         )
     _emit_reshape(call, tuple(prod(source) // rest if n == -1 else n for n in wanted))
 
 
-def _flatten(call: Call) -> None:
+def _flatten(call: NodeCall) -> None:
     shape, axis = call.shape(0), call.attribute("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     _emit_reshape(call, (prod(shape[:axis]), prod(shape[axis:])))
 
 
-def _squeeze(call: Call) -> None:
+def _squeeze(call: NodeCall) -> None:
     shape, axes = call.shape(0), axes_of(call, 13)
     if axes is None:
         axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
@@ -71,7 +71,7 @@ def _squeeze(call: Call) -> None:
     _emit_reshape(call, tuple(n for axis, n in enumerate(shape) if axis not in gone))
 
 
-def _unsqueeze(call: Call) -> None:
+def _unsqueeze(call: NodeCall) -> None:
     shape, axes = call.shape(0), axes_of(call, 13, rank=None)
     if axes is None:
         raise InvalidModel(f"{call.title} lacks its axes")
@@ -83,13 +83,13 @@ def _unsqueeze(call: Call) -> None:
     _emit_reshape(call, tuple(1 if axis in new else next(rest) for axis in range(rank)))
 
 
-def _transpose(call: Call) -> None:
+def _transpose(call: NodeCall) -> None:
     shape = call.shape(0)
     order = call.attribute("perm", tuple(reversed(range(len(shape)))))
     call.emit(transpose(shape, order, call.dtype()))
 
 
-def _concat(call: Call) -> None:
+def _concat(call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     call.emit(concat(shapes, call.required("axis"), call.dtype()))
 
@@ -102,7 +102,7 @@ _CONSTANT_KINDS = {
 }
 
 
-def _constant(call: Call) -> None:
+def _constant(call: NodeCall) -> None:
     what = call.title
     tensor = call.attribute("value")
     if tensor is not None:
@@ -115,7 +115,7 @@ def _constant(call: Call) -> None:
             return
 
 
-def _constant_of_shape(call: Call) -> None:
+def _constant_of_shape(call: NodeCall) -> None:
     shape = tuple(int(n) for n in call.constant(0, "shape", rank=1))
     tensor = call.attribute("value")
     if tensor is None:
@@ -126,17 +126,17 @@ def _constant_of_shape(call: Call) -> None:
     call.emit(fill(shape, only_element(call.title, array, "its value"), array.dtype.name), ())
 
 
-def _shape(call: Call) -> None:
+def _shape(call: NodeCall) -> None:
     shape = call.shape(0)
     part = shape[call.attribute("start", 0) : call.attribute("end", len(shape))]
     call.emit_constant(np.asarray(part, np.int64))
 
 
-def _size(call: Call) -> None:
+def _size(call: NodeCall) -> None:
     call.emit_constant(np.asarray(prod(call.shape(0)), np.int64))
 
 
-def _range(call: Call) -> None:
+def _range(call: NodeCall) -> None:
     roles = ("start", "limit", "delta")
     start, limit, delta = (
         only_element(call.title, call.constant(k, role), role) for k, role in enumerate(roles)
@@ -148,7 +148,7 @@ def _range(call: Call) -> None:
     call.emit_constant(np.arange(start, limit, delta).astype(call.dtype()))
 
 
-SHAPE: dict[str, Callable[[Call], None]] = {
+SHAPE: dict[str, Callable[[NodeCall], None]] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.steps import only_element
 from graphflow.kernels.definitions import (
     binary,
@@ -25,13 +25,13 @@ LARGEST = 1 << 26
 """The most factors of a transform that is computed as a matrix product: 256 MiB of float32."""
 
 
-def _scalar(call: Call, position: int, role: str) -> int | None:
+def _scalar(call: NodeCall, position: int, role: str) -> int | None:
     if not call.has(position):
         return None
     return int(only_element(call.title, call.constant(position, role), role))
 
 
-def _dft(call: Call) -> None:
+def _dft(call: NodeCall) -> None:
     """The axis is an attribute before opset 20, and the third input since."""
     shape = call.shape(0)
     inverse = bool(call.attribute("inverse", 0))
@@ -41,7 +41,7 @@ def _dft(call: Call) -> None:
     rank = len(shape)
     if rank < 2 or not (-rank <= axis <= -2 or 0 <= axis <= rank - 2):
         raise InvalidModel(
-            f"{call.title}: axis {axis} is none of a signal of shape {shape}; the last one "
+            f"{call.title}: axis {axis} is no axis of a signal of shape {shape}; the last one "
             "holds the real and imaginary parts"
         )
     axis %= rank
@@ -57,7 +57,7 @@ def _dft(call: Call) -> None:
     call.emit(transpose(found, back, call.dtype()), (name,))
 
 
-def _stft(call: Call) -> None:
+def _stft(call: NodeCall) -> None:
     shape = call.shape(0)
     if len(shape) == 2:  # a real signal without the axis of its parts, as onnxruntime takes it
         shape = (*shape, 1)
@@ -90,7 +90,7 @@ def _stft(call: Call) -> None:
 
 
 def _factors(
-    call: Call, given: int, parts: int, length: int, inverse: bool, onesided: bool
+    call: NodeCall, given: int, parts: int, length: int, inverse: bool, onesided: bool
 ) -> NDArray[np.float64]:
     what = call.title
     if parts not in (1, 2) or length < 1:
@@ -106,7 +106,7 @@ def _factors(
 
 
 def _transformed(
-    call: Call, name: str, lead: tuple[int, ...], factors: NDArray[np.float64]
+    call: NodeCall, name: str, lead: tuple[int, ...], factors: NDArray[np.float64]
 ) -> tuple[str, tuple[int, ...]]:
     """The product of a signal (lead…, elements, parts) with the factors: its name and its shape."""
     given, parts, outputs, of_output = factors.shape
@@ -122,10 +122,10 @@ def _transformed(
     return call.emit_part(reshape(func.outputs[0].shape, result, dtype), (name,), "parts"), result
 
 
-def _transposed(call: Call, name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> str:
+def _transposed(call: NodeCall, name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> str:
     if order == tuple(range(len(shape))):
         return name
     return call.emit_part(transpose(shape, order, call.dtype()), (name,), "axis_last")
 
 
-SIGNAL: dict[str, Callable[[Call], None]] = {"DFT": _dft, "STFT": _stft}
+SIGNAL: dict[str, Callable[[NodeCall], None]] = {"DFT": _dft, "STFT": _stft}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.kernels.definitions import box_sides, count_of, listed_boxes, picked_boxes, reshape
 
 
-def _non_max_suppression(call: Call) -> None:
+def _non_max_suppression(call: NodeCall) -> None:
     """The largest number of boxes for each class decides an extent, so it must be known."""
     boxes, scores = call.shape(0), call.shape(1)
     centered = bool(call.attribute("center_point_box", 0))
@@ -38,7 +38,7 @@ def _non_max_suppression(call: Call) -> None:
     call.emit_bounded(func, (picked,), call.outputs[0], 0, total)
 
 
-def _one_element(call: Call, position: int) -> str:
+def _one_element(call: NodeCall, position: int) -> str:
     """A threshold as a vector of one element; models have scalars too."""
     given = call.value(position)
     if given.shape == (1,):
@@ -48,4 +48,4 @@ def _one_element(call: Call, position: int) -> str:
     return call.emit(func, (given.name,), name, f"threshold{position}")
 
 
-SUPPRESSION: dict[str, Callable[[Call], None]] = {"NonMaxSuppression": _non_max_suppression}
+SUPPRESSION: dict[str, Callable[[NodeCall], None]] = {"NonMaxSuppression": _non_max_suppression}

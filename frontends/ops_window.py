@@ -8,8 +8,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from graphflow.errors import InvalidModel
-from graphflow.frontends.call import Call
+from graphflow.base.errors import InvalidModel
+from graphflow.frontends.call import NodeCall
 from graphflow.frontends.ops_indexing import require_from
 from graphflow.kernels.definitions import (
     average_pool,
@@ -26,6 +26,7 @@ from graphflow.kernels.definitions import (
     reshape,
     transposed_convolution,
 )
+from graphflow.tir import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class WindowAttributes:
     dilations: tuple[int, ...]
 
 
-def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
+def window_attributes(call: NodeCall, kernel: Sequence[int]) -> WindowAttributes:
     """Strides, pads and dilations of a node, with `auto_pad` and ONNX's defaults filled in."""
     spatial = call.shape(0)[2:]
     rank = len(spatial)
@@ -59,7 +60,7 @@ def window_attributes(call: Call, kernel: Sequence[int]) -> WindowAttributes:
     return WindowAttributes(strides, pads, dilations)
 
 
-def weight_extents(call: Call, position: int) -> tuple[int, ...]:
+def weight_extents(call: NodeCall, position: int) -> tuple[int, ...]:
     """The spatial extents of the weight at an input position.
 
     `InvalidModel` where the node states another `kernel_shape`.
@@ -94,22 +95,26 @@ def _same_pads(
     return (*begins, *ends)
 
 
-def _conv(call: Call) -> None:
-    window = window_attributes(call, weight_extents(call, 1))
-    func = convolution(
+def convolution_of(call: NodeCall, weight: int, bias: bool, dtype: str) -> PrimFunc:
+    """The convolution of input 0 with the weight at input `weight`, by the node's attributes."""
+    window = window_attributes(call, weight_extents(call, weight))
+    return convolution(
         call.shape(0),
-        call.shape(1),
+        call.shape(weight),
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,
         groups=call.attribute("group", 1),
-        bias=call.has(2),
-        dtype=call.dtype(),
+        bias=bias,
+        dtype=dtype,
     )
-    call.emit(func, call.given_inputs)
 
 
-def _conv_transpose(call: Call) -> None:
+def _conv(call: NodeCall) -> None:
+    call.emit(convolution_of(call, 1, call.has(2), call.dtype()), call.given_inputs)
+
+
+def _conv_transpose(call: NodeCall) -> None:
     x_shape, w_shape = call.shape(0), call.shape(1)
     rank = len(w_shape) - 2
     window = window_attributes(call, weight_extents(call, 1))
@@ -146,7 +151,7 @@ def _conv_transpose(call: Call) -> None:
     call.emit(func, call.given_inputs)
 
 
-def _max_pool(call: Call) -> None:
+def _max_pool(call: NodeCall) -> None:
     # The storage order only says how the second output, the indices, counts.
     column_major = bool(call.attribute("storage_order", 0))
     kernel = call.required("kernel_shape")
@@ -169,7 +174,7 @@ def _max_pool(call: Call) -> None:
         call.emit(place(value=True))
 
 
-def _max_unpool(call: Call) -> None:
+def _max_unpool(call: NodeCall) -> None:
     """Indices are positions in the tensor that was pooled.
 
     A larger `output_shape` pads that tensor with zeros.
@@ -206,7 +211,7 @@ def _max_unpool(call: Call) -> None:
     call.emit(pad(whole, [0] * len(whole), ends, dtype=call.dtype()), (shaped,))
 
 
-def _average_pool(call: Call) -> None:
+def _average_pool(call: NodeCall) -> None:
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)
     func = average_pool(
@@ -222,7 +227,7 @@ def _average_pool(call: Call) -> None:
     call.emit(func)
 
 
-def _lp_pool(call: Call) -> None:
+def _lp_pool(call: NodeCall) -> None:
     kernel = call.required("kernel_shape")
     window = window_attributes(call, kernel)
     func = lp_pool(
@@ -238,11 +243,11 @@ def _lp_pool(call: Call) -> None:
     call.emit(func)
 
 
-def _global_lp_pool(call: Call) -> None:
+def _global_lp_pool(call: NodeCall) -> None:
     call.emit(global_lp_pool(call.shape(0), call.attribute("p", 2), call.dtype()))
 
 
-def _col2im(call: Call) -> None:
+def _col2im(call: NodeCall) -> None:
     image = tuple(int(n) for n in call.constant(1, "image_shape"))
     block = tuple(int(n) for n in call.constant(2, "block_shape"))
     func = col2im(
@@ -257,15 +262,15 @@ def _col2im(call: Call) -> None:
     call.emit(func, call.inputs[:1])
 
 
-def _global_average_pool(call: Call) -> None:
+def _global_average_pool(call: NodeCall) -> None:
     call.emit(global_average_pool(call.shape(0), call.dtype()))
 
 
-def _global_max_pool(call: Call) -> None:
+def _global_max_pool(call: NodeCall) -> None:
     call.emit(global_max_pool(call.shape(0), call.dtype()))
 
 
-WINDOW: dict[str, Callable[[Call], None]] = {
+WINDOW: dict[str, Callable[[NodeCall], None]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,

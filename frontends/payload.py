@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 MOST_ELEMENTS = 1 << 40
 """The most elements of a tensor: more than fit in memory, and byte counts stay below 2**63."""

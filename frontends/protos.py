@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from graphflow.dtypes import DTYPES
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.graph import Array
 
 

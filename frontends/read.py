@@ -22,7 +22,7 @@ from google.protobuf import json_format, text_format  # type: ignore[import-unty
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import parser, serialization
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.checked import check_proto, tensors_of
 from graphflow.frontends.payload import check_extents, tensor_bytes, text_of
 
@@ -123,7 +123,7 @@ def _read_external(proto: onnx.ModelProto, path: str) -> None:
     with ExitStack() as stack:
         files: dict[str, _RegularFile] = {}
         for tensor in _external_tensors(proto):
-            place = _Place(tensor)
+            place = _DataLocation(tensor)
             target = os.path.realpath(os.path.join(folder, place.location))
             if not any(os.path.commonpath([home, target]) == home for home in homes):
                 raise InvalidModel(
@@ -151,7 +151,7 @@ def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     return (t for t in tensors_of(proto) if t.data_location == EXTERNAL)
 
 
-class _Place:
+class _DataLocation:
     """The location of a tensor's external data: a relative path, a byte offset, a size."""
 
     def __init__(self, tensor: onnx.TensorProto) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.frontends.checked import subgraphs
 
 STANDARD = ("", "ai.onnx")

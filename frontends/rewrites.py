@@ -3,7 +3,7 @@
 A rewrite takes precedence over the function by which ONNX defines the operator.  Some of those
 functions compute a variance as the mean of squares minus the squared mean, which cancels for large
 numbers, and some are wrong for some shapes.  A rewrite is a function that adds steps to a
-`Rewrite`; it reads every attribute and input of the node, or refuses the node.
+`NodeRewrite`; it reads every attribute and input of the node, or refuses the node.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from graphflow.errors import UnsupportedOp
-from graphflow.frontends.context import Context
-from graphflow.frontends.steps import Step, derived
+from graphflow.base.errors import UnsupportedOp
+from graphflow.frontends.context import ImportContext
+from graphflow.frontends.steps import ImportStep, derived
 from graphflow.frontends.values import contents_missing
 from graphflow.graph import Array
 
 
 @dataclass(slots=True)
-class Rewrite:
+class NodeRewrite:
     """A node that is being rewritten, and the steps that replace it so far."""
 
-    step: Step
-    context: Context
-    steps: list[Step] = field(default_factory=list)
+    step: ImportStep
+    context: ImportContext
+    steps: list[ImportStep] = field(default_factory=list)
 
     def add(self, op: str, *inputs: str, result: str = "", **attributes: Any) -> str:
         """Add a standard node with one output; return the output's name, `result` or a new one."""
@@ -110,7 +110,7 @@ class Rewrite:
         )
 
 
-def deviations(body: Rewrite, name: str, axes: Sequence[int]) -> tuple[str, str, str]:
+def deviations(body: NodeRewrite, name: str, axes: Sequence[int]) -> tuple[str, str, str]:
     """The mean over `axes`, the differences from it, and the variance, by name."""
     mean = body.mean(name, axes)
     difference = body.add("Sub", name, mean)
@@ -118,7 +118,7 @@ def deviations(body: Rewrite, name: str, axes: Sequence[int]) -> tuple[str, str,
 
 
 def add_statistics(
-    body: Rewrite, name: str, axes: Sequence[int], epsilon: float, mean: str, inverse: str
+    body: NodeRewrite, name: str, axes: Sequence[int], epsilon: float, mean: str, inverse: str
 ) -> None:
     """Compute the optional outputs `mean` and `inverse` (1 / standard deviation) unless they are
     ''."""
@@ -132,7 +132,7 @@ def add_statistics(
         body.add("Reciprocal", body.add("Sqrt", shifted), result=inverse)
 
 
-def layer_normalization(body: Rewrite) -> None:
+def layer_normalization(body: NodeRewrite) -> None:
     """The kernel makes only the first output; the others are computed separately."""
     step = body.step
     axis = step.attribute("axis", -1)
@@ -145,7 +145,7 @@ def layer_normalization(body: Rewrite) -> None:
     add_statistics(body, x, axes, epsilon, body.output(1), body.output(2))
 
 
-def _mean_variance_normalization(body: Rewrite) -> None:
+def _mean_variance_normalization(body: NodeRewrite) -> None:
     body.require_attributes("axes")
     x = body.step.input(0)
     axes = body.step.attribute("axes", [0, 2, 3])
@@ -154,7 +154,7 @@ def _mean_variance_normalization(body: Rewrite) -> None:
     body.add("Div", difference, deviation, result=body.step.node.output[0])
 
 
-def _affine_grid(body: Rewrite) -> None:
+def _affine_grid(body: NodeRewrite) -> None:
     """The product of each matrix of `theta` with pixel centres, or with corners if align_corners.
 
     The function by which ONNX defines the operator drops the batch axis of a single image.
@@ -181,7 +181,7 @@ def _affine_grid(body: Rewrite) -> None:
     body.reshape(product, (batch, *extents, rank), step.node.output[0])
 
 
-REWRITES: dict[tuple[str, str], Callable[[Rewrite], None]] = {
+REWRITES: dict[tuple[str, str], Callable[[NodeRewrite], None]] = {
     ("", "AffineGrid"): _affine_grid,
     ("", "LayerNormalization"): layer_normalization,
     ("", "MeanVarianceNormalization"): _mean_variance_normalization,

@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import helper, numpy_helper
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 from graphflow.foreign import ForeignNode, Section
-from graphflow.frontends.context import Context
+from graphflow.frontends.context import ImportContext
 from graphflow.frontends.steps import names_read
 from graphflow.graph import Node, Value
 from graphflow.tir import DTYPES, Buffer, Param, PrimFunc, Role
 
 SECTION_IR_VERSION = 10
+"""The newest IR version of a section; onnxruntime refuses models of newer versions than it knows,
+and nodes mean the same in older ones."""
 
 ORDER = Value("", "uint8", (0,))
 """An empty tensor, by which one section waits for the objects of another."""
@@ -66,7 +68,7 @@ def stages_of(
 class Around:
     """The context of sections: the graph under construction, and what is known of the model."""
 
-    context: Context
+    context: ImportContext
     types: Mapping[str, onnx.ValueInfoProto]
     """The type of each tensor as ONNX infers it."""
     header: onnx.ModelProto
@@ -124,7 +126,7 @@ def _add_section(
     _add_node(stage, section, {makers[n] for n in section.objects_in if n in makers}, context)
 
 
-def _add_node(stage: int, section: Section, awaited: Iterable[int], context: Context) -> None:
+def _add_node(stage: int, section: Section, awaited: Iterable[int], context: ImportContext) -> None:
     """Add the node of a section, which runs after the sections of the stages `awaited`."""
     graph = context.graph
     read = [*section.inputs, *(_order_name(earlier) for earlier in sorted(awaited))]
@@ -172,7 +174,7 @@ def _info(name: str, around: Around) -> onnx.ValueInfoProto:
     return around.types[name]
 
 
-def _constant(name: str, context: Context) -> onnx.TensorProto:
+def _constant(name: str, context: ImportContext) -> onnx.TensorProto:
     return numpy_helper.from_array(context.known[name], name)
 
 

@@ -13,29 +13,29 @@ from typing import NoReturn
 import numpy as np
 import onnx
 
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.frontends.bodies import copies
-from graphflow.frontends.context import Context, Tensors
+from graphflow.frontends.context import ImportContext, TensorSequence
 from graphflow.frontends.inference import tensor_type
-from graphflow.frontends.steps import Item, Step, derived, existing_axis, only_element
+from graphflow.frontends.steps import ImportStep, Item, derived, existing_axis, only_element
 from graphflow.graph import Array
 
-Resolver = Callable[[Step, Context], Sequence[Item] | None]
+Resolver = Callable[[ImportStep, ImportContext], Sequence[Item] | None]
 
 
 MOST_PARTS = 1000
 """The most tensors that one node may make: each is made by a node, and 100,000 take minutes."""
 
 
-def _elem_type(name: str, context: Context) -> int:
+def _elem_type(name: str, context: ImportContext) -> int:
     return int(tensor_type(*context.type_of(name)).tensor_type.elem_type)
 
 
-def _refuse(step: Step, what: str, remedy: str) -> NoReturn:
+def _refuse(step: ImportStep, what: str, remedy: str) -> NoReturn:
     raise UnsupportedOp(f"{step}: {what}, which is not built; {remedy}")
 
 
-def _sequence(step: Step, context: Context, position: int = 0) -> Tensors:
+def _sequence(step: ImportStep, context: ImportContext, position: int = 0) -> TensorSequence:
     name = step.input(position)
     name = context.optionals.get(name) or name
     if name not in context.sequences:
@@ -43,7 +43,7 @@ def _sequence(step: Step, context: Context, position: int = 0) -> Tensors:
     return context.sequences[name]
 
 
-def _number(step: Step, position: int, context: Context) -> Array:
+def _number(step: ImportStep, position: int, context: ImportContext) -> Array:
     array = context.constant(step.input(position))
     if array is None:
         _refuse(
@@ -54,7 +54,9 @@ def _number(step: Step, position: int, context: Context) -> Array:
     return array
 
 
-def _position(step: Step, operand: int, length: int, context: Context, end: int = 0) -> int:
+def _position(
+    step: ImportStep, operand: int, length: int, context: ImportContext, end: int = 0
+) -> int:
     """The position in a sequence of `length` that an input names, counted from the front.
 
     With `end` 1 the position behind the last tensor is valid too.
@@ -65,50 +67,52 @@ def _position(step: Step, operand: int, length: int, context: Context, end: int 
     return place + length if place < 0 else place
 
 
-def _construct(step: Step, context: Context) -> Sequence[Item]:
+def _construct(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     names = tuple(step.node.input)
-    context.add_sequence(step.node.output[0], Tensors(_elem_type(names[0], context), names))
+    context.add_sequence(step.node.output[0], TensorSequence(_elem_type(names[0], context), names))
     return ()
 
 
-def _empty(step: Step, context: Context) -> Sequence[Item]:
+def _empty(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     elem_type = step.attribute("dtype", onnx.TensorProto.FLOAT)
-    context.add_sequence(step.node.output[0], Tensors(elem_type, ()))
+    context.add_sequence(step.node.output[0], TensorSequence(elem_type, ()))
     return ()
 
 
-def _at(step: Step, context: Context) -> Sequence[Item]:
+def _at(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     names = _sequence(step, context).names
     place = _position(step, 1, len(names), context)
     return copies(step, {step.node.output[0]: names[place]})
 
 
-def _length(step: Step, context: Context) -> Sequence[Item]:
+def _length(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     count = len(_sequence(step, context).names)
     context.add_constant(step.node.output[0], np.array(count, np.int64))
     return ()
 
 
-def _insert(step: Step, context: Context) -> Sequence[Item]:
+def _insert(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     given = _sequence(step, context)
     names = given.names
     place = _position(step, 2, len(names), context, 1) if step.input(2) else len(names)
     result = (*names[:place], step.input(1), *names[place:])
-    context.add_sequence(step.node.output[0], Tensors(_elem_type(step.input(1), context), result))
+    context.add_sequence(
+        step.node.output[0], TensorSequence(_elem_type(step.input(1), context), result)
+    )
     return ()
 
 
-def _erase(step: Step, context: Context) -> Sequence[Item]:
+def _erase(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     given = _sequence(step, context)
     names = given.names
     last = len(names) - 1
     place = _position(step, 1, len(names), context) if step.input(1) else last
     result = names[:place] + names[place + 1 :]
-    context.add_sequence(step.node.output[0], Tensors(given.elem_type, result))
+    context.add_sequence(step.node.output[0], TensorSequence(given.elem_type, result))
     return ()
 
 
-def _concat(step: Step, context: Context) -> Sequence[Item]:
+def _concat(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     names, axis = _sequence(step, context).names, step.attribute("axis")
     (result,) = step.node.output
     if not names:
@@ -126,7 +130,7 @@ def _concat(step: Step, context: Context) -> Sequence[Item]:
     return [*steps, derived(step, "Concat", names, [result], "concat", axis=axis)]
 
 
-def _split(step: Step, context: Context) -> Sequence[Item]:
+def _split(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     source, (result,) = step.input(0), step.node.output
     _, shape = context.type_of(source)
     axis = existing_axis(step, step.attribute("axis", 0), len(shape))
@@ -134,7 +138,7 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
     if len(sizes) > MOST_PARTS:
         _refuse(step, f"it makes {len(sizes)} tensors, more than {MOST_PARTS}", "make larger ones")
     parts = [context.unique_tensor_name(f"{result}/{k}") for k in range(len(sizes))]
-    context.add_sequence(result, Tensors(_elem_type(source, context), tuple(parts)))
+    context.add_sequence(result, TensorSequence(_elem_type(source, context), tuple(parts)))
     if not parts:
         return ()
     given = context.unique_tensor_name(f"{result}/sizes")
@@ -151,7 +155,7 @@ def _split(step: Step, context: Context) -> Sequence[Item]:
     return [derived(step, "Split", [source, given], rows, "split", axis=axis), *squeezes]
 
 
-def _sizes(step: Step, extent: int, context: Context) -> list[int]:
+def _sizes(step: ImportStep, extent: int, context: ImportContext) -> list[int]:
     """The extents of the parts: equal ones with a shorter last part, a given list, or all 1."""
     if not step.input(1):
         return [1] * extent
@@ -166,7 +170,7 @@ def _sizes(step: Step, extent: int, context: Context) -> list[int]:
     return [min(size, extent - start) for start in range(0, extent, size)]
 
 
-def _identity(step: Step, context: Context) -> Sequence[Item] | None:
+def _identity(step: ImportStep, context: ImportContext) -> Sequence[Item] | None:
     """Another name for a sequence or an optional; None for a tensor, for which there is a
     kernel."""
     source, result = step.input(0), step.node.output[0]
@@ -179,12 +183,12 @@ def _identity(step: Step, context: Context) -> Sequence[Item] | None:
     return ()
 
 
-def _optional(step: Step, context: Context) -> Sequence[Item]:
+def _optional(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     context.add_optional(step.node.output[0], step.input(0) or None)
     return ()
 
 
-def _has_element(step: Step, context: Context) -> Sequence[Item] | None:
+def _has_element(step: ImportStep, context: ImportContext) -> Sequence[Item] | None:
     source = step.input(0)
     if source in context.objects:
         return None  # a run decides
@@ -193,7 +197,7 @@ def _has_element(step: Step, context: Context) -> Sequence[Item] | None:
     return ()
 
 
-def _get_element(step: Step, context: Context) -> Sequence[Item]:
+def _get_element(step: ImportStep, context: ImportContext) -> Sequence[Item]:
     source = step.input(0)
     held = context.optionals.get(source, source)
     if held is None:

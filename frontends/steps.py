@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 WRITTEN_FOR = 20
 """The opset for which graphflow's own rewrites are written."""
@@ -28,7 +28,7 @@ ANY_NUMBER = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ImportStep:
     """An ONNX node that is to be imported."""
 
     node: onnx.NodeProto
@@ -103,7 +103,7 @@ class Step:
 class After:
     """Steps that can be made only when earlier steps have been imported."""
 
-    step: Step
+    step: ImportStep
     """The node whose body is imported."""
     reads: tuple[str, ...]
     """The tensors that the steps depend on."""
@@ -112,15 +112,20 @@ class After:
     steps: Callable[[], Sequence[Item]]
 
 
-Item: TypeAlias = Step | After
+Item: TypeAlias = ImportStep | After
 
 
 def derived(
-    step: Step, op: str, inputs: Sequence[str], outputs: Sequence[str], part: str, **attributes: Any
-) -> Step:
+    step: ImportStep,
+    op: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    part: str,
+    **attributes: Any,
+) -> ImportStep:
     """A node of the standard domain that computes a part of `step`."""
     node = helper.make_node(op, inputs, outputs, **attributes)
-    return Step(
+    return ImportStep(
         node,
         f"{step.name}/{part}",
         {"": WRITTEN_FOR},
@@ -170,7 +175,7 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return graphs
 
 
-def existing_axis(subject: Step | str, axis: int, rank: int) -> int:
+def existing_axis(subject: ImportStep | str, axis: int, rank: int) -> int:
     """An axis of a tensor of this rank, counted from the front.
 
     `InvalidModel`, which begins with the node that is the `subject`, where it does not exist.
@@ -181,7 +186,7 @@ def existing_axis(subject: Step | str, axis: int, rank: int) -> int:
 
 
 def only_element(
-    subject: Step | str, array: NDArray[Any], role: str, kinds: str = ANY_NUMBER
+    subject: ImportStep | str, array: NDArray[Any], role: str, kinds: str = ANY_NUMBER
 ) -> Any:
     """The one element of `array` as a Python number; `InvalidModel` where it has none or several,
     or its dtype is of none of numpy's `kinds`.
@@ -193,7 +198,7 @@ def only_element(
 
 
 def require_only_element(
-    subject: Step | str, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
+    subject: ImportStep | str, dtype: np.dtype[Any], shape: Sequence[int], role: str, kinds: str
 ) -> None:
     """Raise `InvalidModel` as `only_element` does, for a tensor of unknown contents."""
     if prod(shape) != 1 or (kinds != ANY_NUMBER and dtype.kind not in kinds):

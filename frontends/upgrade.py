@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx
 from onnx import helper, shape_inference, version_converter
 
-from graphflow.errors import UnsupportedOp
+from graphflow.base.errors import UnsupportedOp
 
 OLDEST_OPSET = 7
 """The first opset in which operators broadcast as they do today."""
@@ -119,6 +119,7 @@ def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
 def _unsqueeze_operands(graph: onnx.GraphProto, ranks: dict[str, int]) -> bool:
     """Unsqueeze the operands whose ranks are known; returns whether there was one."""
     changed = False
+    # From the back, as nodes are inserted in front of the one at `index`.
     for index in reversed(range(len(graph.node))):
         node = graph.node[index]
         axis = _axis(node)

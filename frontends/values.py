@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from numpy.typing import ArrayLike
 
-from graphflow.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
 from graphflow.graph import Array, Node, OperatorGraph
 
 VALUE_LIMIT = 64

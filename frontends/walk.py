@@ -16,19 +16,19 @@ from dataclasses import dataclass, field, replace
 
 from onnx import defs
 
-from graphflow.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
+from graphflow.base.errors import GraphflowError, TrainingOnly, UnsupportedOp, ValuesNeeded
 from graphflow.foreign import ForeignNode
 from graphflow.frontends.bodies import feed
-from graphflow.frontends.call import Call
-from graphflow.frontends.context import Context, Mark
+from graphflow.frontends.call import NodeCall
+from graphflow.frontends.context import ImportContext, Mark
 from graphflow.frontends.control import check_guard
 from graphflow.frontends.folding import RANDOM
 from graphflow.frontends.functions import expand_function, has_function
 from graphflow.frontends.inference import schema_of
-from graphflow.frontends.rewrites import Rewrite
+from graphflow.frontends.rewrites import NodeRewrite
 from graphflow.frontends.sections import Member
 from graphflow.frontends.sequences import Resolver
-from graphflow.frontends.steps import After, Item, Step, names_read
+from graphflow.frontends.steps import After, ImportStep, Item, names_read
 from graphflow.frontends.vendor import for_onnxruntime
 from graphflow.graph import Array, Removed, Value
 from graphflow.tir import DTYPES
@@ -41,15 +41,15 @@ _MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 class Operators:
     """How operators are imported: as kernels, at compile time, or as other operators."""
 
-    kernels: Mapping[str, Callable[[Call], None]]
+    kernels: Mapping[str, Callable[[NodeCall], None]]
     resolved: Mapping[str, Resolver]
-    rewritten: Mapping[tuple[str, str], Callable[[Rewrite], None]]
+    rewritten: Mapping[tuple[str, str], Callable[[NodeRewrite], None]]
 
-    def has_body(self, step: Step, context: Context) -> bool:
+    def has_body(self, step: ImportStep, context: ImportContext) -> bool:
         """Whether the operator is expanded into other operators."""
         return step.key in self.rewritten or has_function(step, context)
 
-    def has_way(self, step: Step, context: Context) -> bool:
+    def has_way(self, step: ImportStep, context: ImportContext) -> bool:
         """Whether the operator can be imported, if its inputs allow it."""
         if step.is_standard and (step.op in self.resolved or step.op in self.kernels):
             return True
@@ -60,7 +60,7 @@ class Operators:
 class _Attempt:
     """A node whose body is being imported, and which becomes foreign as a whole if that fails."""
 
-    step: Step
+    step: ImportStep
     mark: Mark
     placed: int
     behind: int
@@ -71,10 +71,10 @@ class _Attempt:
 class Walk:
     """The import of a model's nodes; see the module's text."""
 
-    context: Context
+    context: ImportContext
     operators: Operators
     fallback: bool
-    placed: list[Step] = field(default_factory=list)
+    placed: list[ImportStep] = field(default_factory=list)
     """The steps that became kernels or members of sections, in order."""
     foreign: dict[int, Member] = field(default_factory=dict)
     """Members of sections by their position in `placed`."""
@@ -83,7 +83,7 @@ class Walk:
     """The tensors that depend on an operator without a kernel."""
     _unbuilt: dict[str, list[str]] = field(default_factory=dict)
 
-    def run(self, steps: Iterable[Step], outputs: Iterable[str]) -> None:
+    def run(self, steps: Iterable[ImportStep], outputs: Iterable[str]) -> None:
         """Import `steps`.
 
         Without a fallback `UnsupportedOp` names all operators without a kernel on which a tensor of
@@ -113,7 +113,7 @@ class Walk:
             reads, writes = item.inputs, item.outputs
         if not self._missing.intersection(reads):
             return False
-        if isinstance(item, Step) and not self.operators.has_way(item, self.context):
+        if isinstance(item, ImportStep) and not self.operators.has_way(item, self.context):
             self._note(step)
         self._missing.update(writes)
         return True
@@ -135,7 +135,7 @@ class Walk:
             self._attempt = _Attempt(step, mark, placed, len(pending))
         pending.extendleft(reversed(following))
 
-    def _imported(self, step: Step) -> Sequence[Item]:
+    def _imported(self, step: ImportStep) -> Sequence[Item]:
         """The items to import in place of `step`; none if it became kernels or constants."""
         context, operators = self.context, self.operators
         if not step.outputs:
@@ -169,13 +169,13 @@ class Walk:
         self._missing.update(step.outputs)
         return ()
 
-    def _rewritten(self, step: Step) -> Sequence[Item]:
+    def _rewritten(self, step: ImportStep) -> Sequence[Item]:
         """The nodes into which an operator is expanded.
 
         Operators of vendors have no schema in ONNX, so nothing has checked their ranks and
         attributes, and a rewrite may fail in any way.
         """
-        body = Rewrite(step, self.context)
+        body = NodeRewrite(step, self.context)
         try:
             self.operators.rewritten[step.key](body)
         except _MISFITS as error:
@@ -187,7 +187,7 @@ class Walk:
             ) from error
         return body.steps
 
-    def _becomes_kernels(self, step: Step) -> bool:
+    def _becomes_kernels(self, step: ImportStep) -> bool:
         """Import `step` as kernels; False if it has outputs that only its body makes."""
         others = [name for name in step.node.output[1:] if name in self.context.read]
         if not others or not self.operators.has_body(step, self.context):
@@ -205,7 +205,7 @@ class Walk:
             return False
         return True
 
-    def _emit(self, step: Step) -> None:
+    def _emit(self, step: ImportStep) -> None:
         """Import `step` as kernels; if these are refused and its inputs are constants, evaluate
         it."""
         context = self.context
@@ -224,19 +224,19 @@ class Walk:
             return
         context.folding.defer(step)
 
-    def _emit_kernels(self, step: Step) -> None:
+    def _emit_kernels(self, step: ImportStep) -> None:
         context = self.context
         guards = len(context.graph.guards)
         if _asks_for_types(step, context):
             context.declare(step)
-        call = Call(step, context)
+        call = NodeCall(step, context)
         self.operators.kernels[step.op](call)
         call.finish()
         if step.guard and len(context.graph.guards) > guards:
             raise UnsupportedOp(f"a run checks its inputs, also where {step.guard} discards it")
         self.placed.append(step)
 
-    def _folded(self, step: Step) -> bool:
+    def _folded(self, step: ImportStep) -> bool:
         """Evaluate `step` if its inputs are constants and that is cheap; returns whether it did."""
         folding = self.context.folding
         # A Constant node has no inputs either, and says what it is.
@@ -260,7 +260,7 @@ class Walk:
         for name, array in arrays.items():
             self.context.add_constant(name, array)
 
-    def _fall_back(self, step: Step, mark: Mark, reason: str, pending: deque[Item]) -> None:
+    def _fall_back(self, step: ImportStep, mark: Mark, reason: str, pending: deque[Item]) -> None:
         """Make `step` foreign, or the node in whose body it is."""
         attempt = self._attempt
         if attempt is not None:
@@ -273,7 +273,7 @@ class Walk:
         self.context.undo(mark)
         self.add_foreign(step, reason)
 
-    def add_foreign(self, step: Step, reason: str) -> None:
+    def add_foreign(self, step: ImportStep, reason: str) -> None:
         """Make `step` a member of a section; its outputs become values or objects.
 
         Sequences that it reads and that import has resolved are built for it.  Raises
@@ -304,18 +304,19 @@ class Walk:
         )
         self.placed.append(step)
 
-    def _require_same_meaning(self, step: Step, reason: str) -> None:
+    def _require_same_meaning(self, step: ImportStep, reason: str) -> None:
         schema = schema_of(step)
         if schema is None or not step.is_standard:
             return
         known = defs.get_schema(step.node.op_type, self.context.opset, "")
         if known.since_version != schema.since_version:
             raise UnsupportedOp(
-                f"{step} is of opset {step.opset}, the model of opset {self.context.opset}, where "
-                f"the operator is another one; and {reason}"
+                f"{step} is written for opset {step.opset}; in the model's opset "
+                f"{self.context.opset}, in which onnxruntime would run it, the operator differs; "
+                f"and {reason}"
             )
 
-    def refuse_unbuilt(self, steps: Iterable[Step]) -> None:
+    def refuse_unbuilt(self, steps: Iterable[ImportStep]) -> None:
         """Raise `UnsupportedOp`, which names all steps whose operators cannot be imported, if
         any."""
         for step in steps:
@@ -324,7 +325,7 @@ class Walk:
         if self._unbuilt:
             self._refuse_unbuilt()
 
-    def _note(self, step: Step) -> None:
+    def _note(self, step: ImportStep) -> None:
         where = f"{step.name}, from the body of {step.origin}" if step.origin else step.name
         self._unbuilt.setdefault(step.op, []).append(where)
 
@@ -341,7 +342,7 @@ class Walk:
         )
 
 
-def _asks_for_types(step: Step, context: Context) -> bool:
+def _asks_for_types(step: ImportStep, context: ImportContext) -> bool:
     """Whether the types of the outputs of `step` have to be inferred now."""
     return not step.trusted and (step.depth > 0 or not context.is_inferred)
 
@@ -364,7 +365,7 @@ def of_type(dtype: str | None) -> str:
     return "a tensor of strings" if dtype == "object" else f"of type {dtype}"
 
 
-def located(error: GraphflowError, step: Step) -> GraphflowError:
+def located(error: GraphflowError, step: ImportStep) -> GraphflowError:
     """`error`, extended by the node it is about, and by the model's node whose body contains
     that."""
     text = str(error.args[0])

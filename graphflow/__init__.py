@@ -14,46 +14,46 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graphflow import errors
-from graphflow.errors import GraphflowError
-from graphflow.options import Options
-from graphflow.version import VERSION
+from graphflow.base import errors, options
+from graphflow.base.errors import GraphflowError
+from graphflow.base.options import Options
+from graphflow.base.version import VERSION
 
 if TYPE_CHECKING:
-    import graphflow.backend as backend
+    import graphflow.api.backend as backend
     import graphflow.models as models
-    from graphflow.building import build, kernel
-    from graphflow.compilation import compile
-    from graphflow.executable import Executable, load
+    from graphflow.api.building import build, kernel
+    from graphflow.api.compilation import compile
+    from graphflow.api.executable import Executable, load
+    from graphflow.base.target import Target
     from graphflow.graph import OperatorGraph, call
-    from graphflow.inspect import EdgeType
+    from graphflow.inspect import TensorDecision
     from graphflow.schedule import Schedule
-    from graphflow.target import Target
     from graphflow.tuning import tune
 
 __version__ = VERSION
 
 _LATER = {
-    "EdgeType": "graphflow.inspect",
-    "Executable": "graphflow.executable",
+    "TensorDecision": "graphflow.inspect",
+    "Executable": "graphflow.api.executable",
     "OperatorGraph": "graphflow.graph",
     "Schedule": "graphflow.schedule",
-    "Target": "graphflow.target",
-    "build": "graphflow.building",
+    "Target": "graphflow.base.target",
+    "build": "graphflow.api.building",
     "call": "graphflow.graph",
-    "compile": "graphflow.compilation",
-    "kernel": "graphflow.building",
-    "load": "graphflow.executable",
+    "compile": "graphflow.api.compilation",
+    "kernel": "graphflow.api.building",
+    "load": "graphflow.api.executable",
     "tune": "graphflow.tuning",
 }
-_LATER_MODULES = ("backend", "models")
+_LATER_MODULES = {"backend": "graphflow.api.backend", "models": "graphflow.models"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     if name in _LATER_MODULES:
-        return import_module(f"graphflow.{name}")
+        return import_module(_LATER_MODULES[name])
     raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
 
 
@@ -62,13 +62,13 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "EdgeType",
     "Executable",
     "GraphflowError",
     "OperatorGraph",
     "Options",
     "Schedule",
     "Target",
+    "TensorDecision",
     "backend",
     "build",
     "call",
@@ -77,5 +77,6 @@ __all__ = [
     "kernel",
     "load",
     "models",
+    "options",
     "tune",
 ]

@@ -32,8 +32,8 @@ from graphflow.arith import (
     substitute_in,
     terms_of,
 )
-from graphflow.errors import LayoutConflict
-from graphflow.layout import Layout, Owner, Region, physical_vars
+from graphflow.base.errors import LayoutConflict
+from graphflow.layout import Layout, Region, physical_vars
 from graphflow.tir import (
     Block,
     Body,
@@ -119,12 +119,8 @@ def fill_region(
     The value is a constant, or the only element of a buffer of rank 0, which becomes an input.
 
     The loops run over the boxes that the region consists of, with what they do not express as a
-    guard.  LayoutConflict for a region that is not the value's own, or a value of another dtype.
+    guard.  LayoutConflict for a value of another dtype.
     """
-    if region.owner is not Owner.OWN:
-        raise LayoutConflict(
-            f"{name}: region {region.name} is {region.owner.value}; only own regions may be written"
-        )
     if value.dtype != dtype:
         raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with a {value.dtype} value")
     dst = layout.buffer("dst", dtype)
@@ -169,22 +165,22 @@ def _nest(names: Sequence[Var], sides: Sequence[tuple[int, int]], body: Body) ->
 
 
 def _boxes(region: Region) -> Iterator[Box]:
-    """The smallest box around each alternative of the region, with what remains to be tested."""
+    """The smallest box around each variant of the region, with what remains to be tested."""
     if 0 in region.shape:
         return
     whole: dict[Var, Interval] = {
         v: (0, n - 1) for v, n in zip(region.axes, region.shape, strict=True)
     }
-    for alternative in _alternatives(region.predicate):
-        ranges = _tightened(alternative, whole)
+    for variant in _variants(region.predicate):
+        ranges = _tightened(variant, whole)
         if ranges is None:
             continue
-        guard = simplify_predicate(alternative, ranges)
+        guard = simplify_predicate(variant, ranges)
         if guard != FALSE:
             yield region.axes, ranges, guard
 
 
-def _alternatives(predicate: Predicate) -> tuple[Predicate, ...]:
+def _variants(predicate: Predicate) -> tuple[Predicate, ...]:
     """The predicate as a disjunction of conjunctions, or alone where that would be too many."""
     choices = [part.members if isinstance(part, Or) else (part,) for part in conjuncts(predicate)]
     found = tuple(conjunction(chosen) for chosen in product(*choices))

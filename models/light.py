@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, shape_inference
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 _FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
@@ -36,11 +36,11 @@ def light(name: str) -> onnx.ModelProto:
 
 
 def reseed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """A copy in which random initializers stand for the ConstantOfShape nodes that feed weights.
+    """A copy with random weights in place of the ConstantOfShape nodes that feed weights.
 
-    Replaced are those that feed, directly, a weight or a bias of Conv, Gemm or MatMul, or a
-    parameter of BatchNormalization.  Weights have standard deviation sqrt(2 / fan-in).  A tensor's
-    contents depend on the seed and its name only.
+    These are the nodes that feed, directly, a weight or a bias of Conv, Gemm or MatMul, or a
+    parameter of BatchNormalization.  Weights have standard deviation sqrt(2 / fan-in).  The
+    contents of a tensor depend only on the seed and its name.
     """
     out = onnx.ModelProto()
     out.CopyFrom(model)
@@ -91,7 +91,7 @@ _ROLES = {
 
 
 def _roles(graph: onnx.GraphProto) -> dict[str, tuple[str, bool]]:
-    """(role, whether the weight is used transposed) of each tensor that feeds a parameter."""
+    """The role of each tensor that feeds a parameter, and whether it is a transposed weight."""
     roles: dict[str, tuple[str, bool]] = {}
     for node in graph.node:
         transposed = any(a.name == "transB" and a.i for a in node.attribute)

@@ -12,9 +12,10 @@ ZOO_PREFIX = "zoo:"
 
 
 def named(name: str, seed: int | None = None) -> onnx.ModelProto | None:
-    """`light:NAME`, which the onnx package ships, or `zoo:NAME`, one of ours; None for others.
+    """The model `light:NAME` of the onnx package or `zoo:NAME` of the zoo; None for other names.
 
-    With a seed a light model gets random weights; the zoo's are always random, by default from 0.
+    With a seed a light model gets random weights; models of the zoo always have random weights, by
+    default from seed 0.
     """
     if name.startswith(ZOO_PREFIX):
         return build(name.removeprefix(ZOO_PREFIX), 0 if seed is None else seed)

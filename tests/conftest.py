@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from graphflow.options import KERNELS_VARIABLE
+from graphflow.base.options import KERNELS_VARIABLE
+from support.paths import GOLDENS
+
+gc.set_threshold(500_000, 5, 50)
+# Tests keep models, graphs and kernels for one another, so passes of the collector over all of them
+# took a tenth of the time and found next to nothing.
 
 os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
-
-GOLDENS = Path(__file__).parent / "goldens"
 
 settings.register_profile(
     "graphflow",
@@ -33,18 +36,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-seeds",
         metavar="LOW:HIGH",
-        help="seeds of the slow runs of tests/test_fuzz.py and tests/test_native_fuzz.py",
+        help="seeds of the slow runs of test_fuzz.py and test_native_fuzz.py in tests/system",
     )
     parser.addoption(
         "--mutant-seeds",
         metavar="LOW:HIGH",
-        help="seeds of the slow runs of tests/test_mutants.py",
+        help="seeds of the slow runs of tests/system/test_mutants.py",
     )
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """`golden(name, text)` compares `text` with tests/goldens/NAME.txt, or writes it there."""
+    """`golden(name, text)` compares `text` with support/goldens/NAME.txt, or writes it there."""
 
     def compare(name: str, text: str) -> None:
         path = GOLDENS / f"{name}.txt"

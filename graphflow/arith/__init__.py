@@ -1,7 +1,7 @@
 """Index expressions, predicates over them, and exact proofs about integer points."""
 
 from graphflow.arith.bounds import Interval, Ranges, bounds, simplify, simplify_predicate
-from graphflow.arith.expr import (
+from graphflow.arith.index_expr import (
     Const,
     Extremum,
     FloorDiv,
@@ -36,6 +36,7 @@ from graphflow.arith.predicate import (
     Truth,
     at_least_zero,
     at_most,
+    congruences,
     conjunction,
     conjuncts,
     disjunction,
@@ -93,6 +94,7 @@ __all__ = [
     "at_most",
     "bounds",
     "box",
+    "congruences",
     "conjunction",
     "conjuncts",
     "const",

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import gcd
 from typing import TypeAlias, assert_never
 
-from graphflow.arith.expr import (
+from graphflow.arith.index_expr import (
     Const,
     Extremum,
     FloorDiv,
@@ -95,7 +95,7 @@ def _extremum_bounds(expr: Extremum, ranges: Ranges) -> Interval:
 
 
 def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
-    """`expr` in the fewest terms that these ranges allow; floors and mods keep their constants."""
+    """`expr` with the fewest terms that these ranges permit; floors and mods keep constants."""
     if isinstance(expr, Const | Var):
         return _pinned(expr, ranges)
     return _simplified(expr, tuple([(v, ranges[v]) for v in variables(expr) if v in ranges]))

@@ -7,11 +7,12 @@ drop duplicates and neutral members; nothing here needs the ranges of variables 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from graphflow.arith.expr import (
+from graphflow.arith.index_expr import (
+    FloorMod,
     IndexExpr,
     IndexLike,
     Var,
@@ -191,6 +192,13 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     if isinstance(predicate, And):
         return predicate.members
     return () if isinstance(predicate, Truth) and predicate.value else (predicate,)
+
+
+def congruences(predicate: Predicate) -> Iterator[tuple[frozenset[Var], int]]:
+    """The conditions `e % n == 0` among the conjuncts: the variables of e, and n."""
+    for member in conjuncts(predicate):
+        if isinstance(member, IsZero) and isinstance(member.expr, FloorMod):
+            yield frozenset(variables(member.expr)), member.expr.divisor
 
 
 def substitute_in(predicate: Predicate, values: Mapping[Var, IndexExpr]) -> Predicate:

@@ -2,17 +2,18 @@
 
 In: a `Domain` (loop variables with bounds, and conditions on them) and a predicate, or a tuple of
 index expressions, over it.  Out: a `Proof`, or an `Image`.  A claim is first tried by interval
-arithmetic, then against the domain's own conditions, then at a few sample points that may refute
-it; what is still open goes to isl with a limit on its operations, and is UNKNOWN, with that reason,
-if the limit is reached.  What always holds: equal questions are answered once (proofs are memoized
-by structure), and no expression is ever read back from isl: it decides, and generates no code.
+arithmetic, then against the domain's own conditions and bounds, by the equations among them, and at
+a few sample points that may refute it; what is still open goes to isl with a limit on its
+operations, and is UNKNOWN, with that reason, if the limit is reached.  What always holds: equal
+questions are answered once (proofs are memoized by structure), and no expression is ever read back
+from isl: it decides, and generates no code.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
@@ -20,7 +21,8 @@ from typing import Any, assert_never
 import islpy as isl
 
 from graphflow.arith.bounds import Interval, bounds, simplify_predicate
-from graphflow.arith.expr import (
+from graphflow.arith.equations import contradict
+from graphflow.arith.index_expr import (
     Const,
     Extremum,
     FloorDiv,
@@ -43,10 +45,12 @@ from graphflow.arith.predicate import (
     Or,
     Predicate,
     Truth,
+    at_most,
     conjunction,
     conjuncts,
     disjunction,
     equal,
+    less_than,
     negation,
     predicate_variables,
     substitute_in,
@@ -55,7 +59,7 @@ from graphflow.arith.predicate import (
 from graphflow.arith.proof import Proof, Verdict
 
 OPERATION_BUDGET = 200_000
-"""isl operations that one question may take, some tens of milliseconds; past it UNKNOWN."""
+"""Most isl operations for one question, some tens of milliseconds; beyond them it is UNKNOWN."""
 
 _OTHER_CHARACTER = re.compile("[^A-Za-z0-9]")
 
@@ -87,6 +91,14 @@ class Domain:
             found[axis.var] = (low, None if high is None else high - 1)
         return found
 
+    def bounds(self) -> Iterator[Predicate]:
+        """What the bounds of the axes say that are no constants, one comparison each."""
+        for axis in self.axes:
+            for low in _operands(axis.start, "max"):
+                yield at_most(low, axis.var)
+            for high in _operands(axis.stop, "min"):
+                yield less_than(axis.var, high)
+
     def given(self, condition: Predicate) -> Domain:
         """The points of this domain for which `condition` holds too."""
         if isinstance(condition, Truth) and condition.value:
@@ -115,6 +127,13 @@ class Domain:
         return axes if self.where == TRUE else f"{axes}, {self.where}"
 
 
+def _operands(bound: IndexExpr, kind: str) -> tuple[IndexExpr, ...]:
+    """What a bound is the maximum or minimum of, or the bound itself; nothing for a constant."""
+    if isinstance(bound, Extremum) and bound.kind == kind:
+        return tuple(e for operand in bound.operands for e in _operands(operand, kind))
+    return () if isinstance(bound, Const) else (bound,)
+
+
 ANYWHERE = Domain()
 """The domain without axes: one point, nothing known."""
 
@@ -126,7 +145,7 @@ def box(names: Sequence[Var], shape: Sequence[int]) -> Domain:
 
 
 def joined(left: Domain, right: Domain) -> Domain:
-    """Pairs of points of two domains over different variables."""
+    """The Cartesian product of two domains over different variables."""
     return Domain((*left.axes, *right.axes), conjunction((left.where, right.where)))
 
 
@@ -141,9 +160,12 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
     where = simplify_predicate(domain.where, ranges)
     if where == FALSE:
         return Proof(Verdict.PROVEN, text, "intervals", "no such point")
-    if set(conjuncts(simplified)) <= set(conjuncts(where)):
+    missing = set(conjuncts(simplified)) - set(conjuncts(where))
+    if missing.issubset(simplify_predicate(bound, ranges) for bound in domain.bounds()):
         return Proof(Verdict.PROVEN, text, "premises")
     left = Domain(domain.axes, where)
+    if contradict(conjunction((where, negation(simplified))), ranges):
+        return Proof(Verdict.PROVEN, text, "equations")
     point = point_in(left.given(negation(simplified)))
     if point is not None:
         return Proof(Verdict.REFUTED, text, "a point", f"fails at {_point_text(point)}")
@@ -151,9 +173,10 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
 
 
 def point_in(domain: Domain) -> dict[Var, int] | None:
-    """A point of `domain`, if it is among a few that cost less than a proof that there is none.
+    """A point of `domain`, or None if a cheap search over a few points finds none.
 
-    From the middle on, one axis after the other is moved to an end if that comes closer.
+    The search starts at the middle of the box; then one axis after the other is moved to its start
+    or its end, if that violates the domain's conditions less.  None proves nothing.
     """
     named = predicate_variables(domain.where)
     parts = {axis.var: 1 for axis in domain.axes if axis.var in named}
@@ -172,7 +195,7 @@ def point_in(domain: Domain) -> dict[Var, int] | None:
 
 
 def _missing(predicate: Predicate, point: Mapping[Var, int]) -> int:
-    """How far a predicate is from holding at a point; 0 where it holds."""
+    """By how much a predicate is violated at a point; 0 where it holds."""
     match predicate:
         case Truth():
             return int(not predicate.value)
@@ -213,9 +236,10 @@ def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
 def _decided(
     text: str, counterexamples: Callable[[Any], Any], shown: Callable[[Any], str]
 ) -> Proof:
-    """PROVEN if a set, made in an isl context, is empty; `shown` says what a point of it refutes.
+    """PROVEN if the set of counterexamples, built in an isl context, is empty; else REFUTED.
 
-    UNKNOWN past the operation budget.
+    `shown` turns a non-empty set into the text of one counterexample.  UNKNOWN if the operation
+    budget is used up.
     """
     try:
         with _Budget() as context:
@@ -232,7 +256,7 @@ def _decided(
 
 
 def prove_empty(domain: Domain, claim: str = "") -> Proof:
-    """Whether `domain` has no point; `claim` names in words what that would mean."""
+    """Whether `domain` has no point; `claim` is the text that the proof gets."""
     proof = prove(FALSE, domain)
     return Proof(proof.verdict, claim or proof.claim, proof.method, proof.reason)
 
@@ -268,7 +292,7 @@ class Image:
 
     def range(self, context: Any) -> Any:
         """The set in isl's terms."""
-        inputs = ", ".join(_name(axis.var) for axis in self.domain.axes)
+        inputs = ", ".join(isl_name(axis.var) for axis in self.domain.axes)
         outputs = ", ".join(_expr(index) for index in self.indices)
         text = f"{{ [{inputs}] -> [{outputs}] : {_constraints(self.domain)} }}"
         return isl.Map.read_from_str(context, text).range()
@@ -290,7 +314,7 @@ def images_cover(
 
 
 class _Budget:
-    """One isl context per thread, whose operations are counted from here on."""
+    """The isl context of this thread, with its operation counter reset and limited."""
 
     def __enter__(self) -> Any:
         context = getattr(_threads, "context", None)
@@ -306,12 +330,15 @@ class _Budget:
 
 
 def _out_of_budget(error: Exception) -> bool:
-    """Whether isl stopped for its budget; while it reads text, it blames the syntax for that."""
+    """Whether isl stopped at its operation limit.
+
+    If it stops while it parses a set, its message is "syntax error".
+    """
     return any(text in str(error) for text in ("maximal number of operations", "syntax error"))
 
 
 def _read(context: Any, domain: Domain) -> Any:
-    inputs = ", ".join(_name(axis.var) for axis in domain.axes)
+    inputs = ", ".join(isl_name(axis.var) for axis in domain.axes)
     return isl.Set.read_from_str(context, f"{{ [{inputs}] : {_constraints(domain)} }}")
 
 
@@ -331,7 +358,7 @@ def _constraints(domain: Domain) -> str:
     return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
 
 
-def _name(var: Var) -> str:
+def isl_name(var: Var) -> str:
     """The variable's name in isl's grammar: different variables have different names.
 
     ASCII letters and digits stay; `_` doubles, and any other character becomes `_x<hex>_`.
@@ -348,7 +375,7 @@ def _expr(expr: IndexExpr) -> str:
         case Const():
             return str(expr.value)
         case Var():
-            return _name(expr)
+            return isl_name(expr)
         case Sum():
             terms = [f"{k}*({_expr(atom)})" for atom, k in expr.terms]
             return " + ".join((*terms, str(expr.constant)))

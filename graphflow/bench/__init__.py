@@ -1,20 +1,19 @@
 """Measuring compiled models beside their peers; importing this imports onnxruntime."""
 
-from graphflow.bench.blocks import Protocol, Timing, measure
-from graphflow.bench.errors import hardly_varies, largest_error, relative_error
+from graphflow.bench.accuracy import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop
-from graphflow.bench.machine import Machine, measure_machine, peak_kernel
-from graphflow.bench.peers import PEERS, Peer, load_peer
-from graphflow.bench.run import bench
-from graphflow.bench.table import bench_table
+from graphflow.bench.machine_limits import Machine, measure_machine, peak_kernel
+from graphflow.bench.peers import PEERS, load_peer
+from graphflow.bench.results_table import bench_table
+from graphflow.bench.samples import random_inputs
+from graphflow.bench.timed_blocks import BlockTimes, Protocol, Run, measure
 
 __all__ = [
     "PEERS",
+    "BlockTimes",
     "Machine",
-    "Peer",
     "Protocol",
-    "Timing",
-    "bench",
+    "Run",
     "bench_table",
     "floor_seconds",
     "gflop",
@@ -24,5 +23,6 @@ __all__ = [
     "measure",
     "measure_machine",
     "peak_kernel",
+    "random_inputs",
     "relative_error",
 ]

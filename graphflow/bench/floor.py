@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphflow.bench.machine import Machine
-from graphflow.compiler import Compiled
+from graphflow.bench.machine_limits import Machine
 from graphflow.graph import Node
+from graphflow.pipeline.compiler import Compiled
 from graphflow.tir import DTYPES
 
 
@@ -42,12 +42,12 @@ def _executed(compiled: Compiled) -> list[Node]:
     return [
         node
         for node in compiled.graph.nodes
-        if node.name in choices and choices[node.name].alternative.work.written
+        if node.name in choices and choices[node.name].variant.work.written
     ]
 
 
 def _flops(compiled: Compiled, node: Node) -> float:
-    return compiled.plan.choices[node.name].alternative.work.flops
+    return compiled.plan.choices[node.name].variant.work.flops
 
 
 def _bytes(compiled: Compiled, names: Iterable[str]) -> int:

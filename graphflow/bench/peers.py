@@ -16,8 +16,8 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from graphflow.compiler import Model
-from graphflow.errors import GraphflowError
+from graphflow.base.errors import GraphflowError
+from graphflow.pipeline.compiler import Model
 
 try:
     import openvino

@@ -2,18 +2,18 @@
 
 from typing import TypeAlias
 
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
-from graphflow.codegen.machine import (
+from graphflow.codegen.symbols import ANONYMOUS, renamed
+from graphflow.codegen.target_machine import (
     assembly,
     avx2_target,
     host_target,
     object_code,
     optimized_ir,
 )
-from graphflow.codegen.symbols import ANONYMOUS, renamed
-from graphflow.target import Target
 from graphflow.tir import PrimFunc
-from graphflow.trace import Trace
 
 ObjectTask: TypeAlias = tuple[PrimFunc, str, Target]
 """The arguments of `compile_object`."""
@@ -25,9 +25,10 @@ def compile_object(func: PrimFunc, symbol: str, target: Target) -> bytes:
 
 
 def make_object(task: ObjectTask, trace: Trace) -> bytes:
-    """`compile_object`, as worker processes call it; the trace gets its seconds.
+    """The object code of one kernel; worker processes call this, and the trace gets its seconds.
 
-    The symbol decides about nothing but its own bytes, and can be `renamed`.
+    Objects of one kernel under different symbols differ in the bytes of the symbol alone, so an
+    object can be `renamed`.
     """
     func, symbol, target = task
     with trace.timer("llvm", symbol):

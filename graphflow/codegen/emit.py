@@ -19,14 +19,14 @@ from typing import assert_never
 import numpy as np
 
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
-from graphflow.codegen.emit_builder import Builder, Value, literal, mangled
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, literal, mangled
 from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
-from graphflow.errors import CodegenError
-from graphflow.target import Target
 from graphflow.tir import (
     DTYPES,
     FLOATS,
@@ -54,14 +54,14 @@ from graphflow.tir import (
 )
 
 MOST_STAGES = 32
-"""Stages in one function: LLVM's simplification of induction variables takes time by the square of
-the loops that follow each other: ten seconds for five hundred of them."""
+"""Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
+the number of successive loops, ten seconds for five hundred of them."""
 
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
 
 MAX_LINES = 1_000_000
-"""Lines of LLVM IR of one kernel: LLVM takes about a minute and several gigabytes for so many."""
+"""Most lines of LLVM IR for one kernel; LLVM takes a minute and several gigabytes for these."""
 
 
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
@@ -69,7 +69,7 @@ def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     _check_parallel(func)
     parts = _parts(func)
     names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
-    made = [_Part(part, target) for part in parts]
+    made = [PartEmitter(part, target) for part in parts]
     functions = [f.function(name) for f, name in zip(made, names, strict=True)]
     declared = {name: text for f in made for name, text in f.builder.declarations.items()}
     width = 8 * target.vector_bytes
@@ -84,7 +84,11 @@ def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
 
 
 def _parts(func: PrimFunc) -> list[PrimFunc]:
-    """The kernel, or where it has more than `MOST_STAGES` pieces, each with the buffers it uses."""
+    """The kernel itself, or several kernels of at most `MOST_STAGES` statements each.
+
+    A kernel is split only if it is longer than that and its parts share no allocation and have no
+    parallel loop.  Each part has those parameters that it accesses.
+    """
     body = func.body
     shared = any(isinstance(stmt, Allocate) for stmt in body)
     threads = any(loop.kind is LoopKind.PARALLEL for loop in loops_of(body))
@@ -100,7 +104,7 @@ def _used(func: PrimFunc, body: Body) -> tuple[Param, ...]:
 
 
 def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]]) -> list[str]:
-    """The function that is called, which calls the parts with their parameters."""
+    """The entry point of a kernel in several parts, which it calls in order."""
     lines = [f'define void @"{symbol}"(ptr %buffers, i64 %lo, i64 %hi) #1 {{']
     numbers = {param.buffer: number for number, param in enumerate(func.params)}
     for number in range(len(func.params)):
@@ -112,13 +116,13 @@ def _wrapper(func: PrimFunc, symbol: str, parts: Sequence[tuple[str, PrimFunc]])
     return [*lines, "  ret void", "}"]
 
 
-class _Part:
-    """A function of LLVM that does what a kernel, or some of its stages, do."""
+class PartEmitter:
+    """An LLVM function that executes a kernel, or some of its stages."""
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
         self.func = func
         self.target = target
-        self.builder = Builder(target)
+        self.builder = IrBuilder(target)
         self.indices = Indices(self.builder)
         self.memory = Memory(self.builder, self.indices, target)
         # Vectors of 64 bytes also work without, as two registers each.
@@ -129,7 +133,7 @@ class _Part:
     def function(self, name: str) -> list[str]:
         """The definition of the function, called `name`."""
         for number, param in enumerate(self.func.params):
-            self.memory.add_parameter(param.buffer, Value(f"%p{number}", "ptr"))
+            self.memory.add_parameter(param.buffer, IrValue(f"%p{number}", "ptr"))
         self._body(self.func.body, None)
         parameters = ", ".join((*self._parameters(), "i64 %lo", "i64 %hi"))
         return [
@@ -173,7 +177,7 @@ class _Part:
             case For():
                 self._for(stmt, mask)
             case If():
-                self._if(stmt, mask)
+                self.emit_if(stmt, mask)
             case Allocate():
                 self.memory.allocate(stmt.buffer)
             case Block():
@@ -199,23 +203,23 @@ class _Part:
         new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
 
-    def _reduce_lanes(self, stmt: Reduce, value: Value, mask: Mask) -> None:
-        """Lane after lane, because two of them may meet in one element."""
+    def _reduce_lanes(self, stmt: Reduce, value: IrValue, mask: Mask) -> None:
+        """Reduce one lane after the other, because two lanes may have the same element."""
         for lane in mask.lanes():
             only = Mask(tuple(i == lane for i in range(mask.width)), mask.dynamic)
             old = self.memory.load(stmt.buffer, stmt.indices, only)
             new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
             self.memory.store(stmt.buffer, stmt.indices, new, only)
 
-    def _fold(self, stmt: Reduce, value: Value, mask: Mask) -> None:
-        """All lanes into the one element that they share."""
+    def _fold(self, stmt: Reduce, value: IrValue, mask: Mask) -> None:
+        """Reduce all lanes into the one element that they share."""
         b = self.builder
         dtype = stmt.buffer.dtype
         raw = b.splat(value, mask.width)
         if dtype == "bool":
             raw = b.readable(raw)
         if not mask.is_full:
-            idle = literal(_neutral(stmt.op, dtype), dtype)
+            idle = literal(neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
         name = f"llvm.vector.reduce.{_horizontal(stmt.op, dtype)}.{mangled(raw.element, raw.lanes)}"
         ordered = dtype in FLOATS and stmt.op in (ReduceOp.ADD, ReduceOp.MUL)
@@ -257,7 +261,7 @@ class _Part:
         value = matched_value(loop)
         if value is None:
 
-            def body(index: Value) -> None:
+            def body(index: IrValue) -> None:
                 with self.indices.running(loop.var, index, interval):
                     self._body(loop.body, mask)
 
@@ -276,11 +280,11 @@ class _Part:
         self,
         loop: For,
         value: Expr,
-        limits: tuple[Value, Value],
+        limits: tuple[IrValue, IrValue],
         interval: Interval,
         mask: Mask | None,
     ) -> None:
-        """The one iteration that a matched loop can have, if it lies within the limits."""
+        """Emit the one iteration that a matched loop can have, if `value` is within the bounds."""
         b = self.builder
         index = self.expressions.emit(value, mask)
         assert index.lanes == 1, "where lanes match apart, the loop around is emitted as serial"
@@ -303,10 +307,10 @@ class _Part:
         start = self.indices.resolved(loop.start)
         low, high = bounds(start, self.indices.ranges)[0], bounds(loop.stop, {})[1]
         interval = (low, None if high is None else high - 1)
-        first = self.builder.binary("add nsw", Value("%lo", "i64"), self.indices.value(start))
-        last = self.builder.binary("add nsw", Value("%hi", "i64"), self.indices.value(start))
+        first = self.builder.binary("add nsw", IrValue("%lo", "i64"), self.indices.value(start))
+        last = self.builder.binary("add nsw", IrValue("%hi", "i64"), self.indices.value(start))
 
-        def body(index: Value) -> None:
+        def body(index: IrValue) -> None:
             with self.indices.running(loop.var, index, interval):
                 self._body(loop.body, None)
 
@@ -352,11 +356,11 @@ class _Part:
 
     # ---- conditions
 
-    def _if(self, stmt: If, mask: Mask | None) -> None:
+    def emit_if(self, stmt: If, mask: Mask | None) -> None:
         truth = self.expressions.truth(stmt.condition, mask)
         if isinstance(truth, bool):
             self._body(stmt.then if truth else stmt.orelse, mask)
-        elif isinstance(truth, Value) and truth.lanes == 1:
+        elif isinstance(truth, IrValue) and truth.lanes == 1:
             orelse = (lambda: self._body(stmt.orelse, mask)) if stmt.orelse else None
             if not is_predicate(stmt.condition):
                 # A branch on memory that was never written would be undefined.
@@ -377,8 +381,11 @@ class _Part:
 
 
 def _fits_lanes(loop: For) -> bool:
-    """Whether one vector statement can stand for each in the body: no loop bound differs by lane,
-    no matched loop takes another iteration in each, no lane owns memory."""
+    """Whether each statement in the body can be emitted once, for all lanes of a vector.
+
+    It cannot if the bounds of an inner loop depend on the lane, if a matched loop selects a
+    different iteration per lane, or if a lane would need a buffer of its own.
+    """
     dependent = {loop.var}
     for stmt in walk(loop.body):
         match stmt:
@@ -400,8 +407,8 @@ def _matches_apart(stmt: For, lane: Var) -> bool:
     return value is not None and lane in expression_variables(value)
 
 
-def _neutral(op: ReduceOp, dtype: str) -> float | int | bool:
-    """What changes no result of `op`."""
+def neutral_literal(op: ReduceOp, dtype: str) -> float | int | bool:
+    """The identity element of `op`."""
     if op in (ReduceOp.ADD, ReduceOp.MUL):
         return (-0.0 if dtype in FLOATS else 0) if op is ReduceOp.ADD else 1
     low: float | int | bool
@@ -427,7 +434,11 @@ def _horizontal(op: ReduceOp, dtype: str) -> str:
 
 
 def _check_parallel(func: PrimFunc) -> None:
-    """At most one parallel loop, and nothing beside it that would run in every slice."""
+    """CodegenError if there is a second parallel loop, or a statement beside the parallel loop.
+
+    Every call executes the whole kernel for its part of the iterations, so a statement beside the
+    loop would be executed once per call.
+    """
     loops = [s for s in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
     if not loops:
         return

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphflow.dtypes import DTYPES, STORED
-from graphflow.target import Target
+from graphflow.base.dtypes import DTYPES, STORED
+from graphflow.base.target import Target
 
 ELEMENTS = {
     "float32": "float",
@@ -43,7 +43,7 @@ MASK_ADDITION = {8: "b", 16: "w", 32: "d", 64: "q"}
 """Suffixes of `llvm.x86.avx512.kadd`, by the number of lanes."""
 
 
-class Value(NamedTuple):
+class IrValue(NamedTuple):
     """An SSA value or constant: its text, the type of one element, how many lanes (1: a scalar)."""
 
     text: str
@@ -70,24 +70,24 @@ def mangled(element: str, lanes: int) -> str:
     return name if lanes == 1 else f"v{lanes}{name}"
 
 
-def integer(value: int, element: str = "i64") -> Value:
+def integer(value: int, element: str = "i64") -> IrValue:
     """An integer constant."""
-    return Value(str(int(value)), element)
+    return IrValue(str(int(value)), element)
 
 
-def boolean(value: bool) -> Value:
+def boolean(value: bool) -> IrValue:
     """A constant truth value."""
-    return Value("true" if value else "false", "i1")
+    return IrValue("true" if value else "false", "i1")
 
 
-def lanes_of(values: Iterable[int | bool], element: str) -> Value:
+def lanes_of(values: Iterable[int | bool], element: str) -> IrValue:
     """A vector of integer constants."""
     items = [int(v) for v in values]
     text = ", ".join(f"{element} {v}" for v in items)
-    return Value(f"<{text}>", element, len(items))
+    return IrValue(f"<{text}>", element, len(items))
 
 
-def literal(value: float | int | bool, dtype: str) -> Value:
+def literal(value: float | int | bool, dtype: str) -> IrValue:
     """A constant of `dtype`, exact to the bit."""
     element = ELEMENTS[dtype]
     if dtype == "bool":
@@ -98,11 +98,11 @@ def literal(value: float | int | bool, dtype: str) -> Value:
     if element not in ("float", "double"):
         return integer(int(np.asarray(value).astype(DTYPES[dtype])), element)
     wide = np.asarray(value, DTYPES[dtype]).astype(np.float64)
-    return Value(f"0x{int(wide.view(np.uint64)):016X}", element)
+    return IrValue(f"0x{int(wide.view(np.uint64)):016X}", element)
 
 
-class Builder:
-    """The function under construction."""
+class IrBuilder:
+    """The LLVM function under construction."""
 
     def __init__(self, target: Target) -> None:
         features = target.features.split(",")
@@ -112,23 +112,23 @@ class Builder:
         self.declarations: dict[str, str] = {}
         self.block = "body"
         self._count = 0
-        self._known: list[dict[Hashable, Value]] = [{}]
+        self._known: list[dict[Hashable, IrValue]] = [{}]
 
     # ---- instructions
 
-    def emit(self, text: str, element: str, lanes: int = 1) -> Value:
-        """`%name = text`."""
+    def emit(self, text: str, element: str, lanes: int = 1) -> IrValue:
+        """Append `%name = text`; returns the value that it defines."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
-        return Value(name, element, lanes)
+        return IrValue(name, element, lanes)
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
-    def remembered(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value made earlier for `key` where it still dominates, else a new one."""
+    def remembered(self, key: Hashable, make: Callable[[], IrValue]) -> IrValue:
+        """The value made earlier for `key` if it dominates this point, else a new one."""
         for known in reversed(self._known):
             value = known.get(key)
             if value is not None:
@@ -136,15 +136,15 @@ class Builder:
         value = self._known[-1][key] = make()
         return value
 
-    def splat(self, value: Value, lanes: int) -> Value:
+    def splat(self, value: IrValue, lanes: int) -> IrValue:
         """`value` in every lane; a vector as it is."""
         if value.lanes == lanes:
             return value
         if value.is_constant:
-            return Value(f"splat ({value.type} {value.text})", value.element, lanes)
+            return IrValue(f"splat ({value.type} {value.text})", value.element, lanes)
         return self.remembered(("splat", value.text, lanes), lambda: self._splat(value, lanes))
 
-    def _splat(self, value: Value, lanes: int) -> Value:
+    def _splat(self, value: IrValue, lanes: int) -> IrValue:
         vector = vector_type(value.element, lanes)
         one = self.emit(
             f"insertelement {vector} poison, {value.type} {value.text}, i64 0", value.element, lanes
@@ -155,22 +155,22 @@ class Builder:
             lanes,
         )
 
-    def matched(self, *values: Value) -> tuple[Value, ...]:
+    def matched(self, *values: IrValue) -> tuple[IrValue, ...]:
         """The values, all with as many lanes as the widest."""
         lanes = max(v.lanes for v in values)
         return tuple(self.splat(v, lanes) for v in values)
 
-    def binary(self, operation: str, left: Value, right: Value) -> Value:
+    def binary(self, operation: str, left: IrValue, right: IrValue) -> IrValue:
         """An instruction of two operands of one type, as `fadd contract` or `mul nsw`."""
         a, b = self.matched(left, right)
         return self.emit(f"{operation} {a.type} {a.text}, {b.text}", a.element, a.lanes)
 
-    def compare(self, operation: str, left: Value, right: Value) -> Value:
+    def compare(self, operation: str, left: IrValue, right: IrValue) -> IrValue:
         """`icmp slt`, `fcmp olt` …; the result is i1."""
         a, b = self.matched(left, right)
         return self.emit(f"{operation} {a.type} {a.text}, {b.text}", "i1", a.lanes)
 
-    def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
+    def select(self, condition: IrValue, if_true: IrValue, if_false: IrValue) -> IrValue:
         """`if_true` in the lanes where `condition` is true."""
         c, a, b = self.matched(condition, if_true, if_false)
         if condition.lanes == 1:
@@ -179,12 +179,12 @@ class Builder:
             f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", a.element, a.lanes
         )
 
-    def convert(self, operation: str, value: Value, element: str) -> Value:
+    def convert(self, operation: str, value: IrValue, element: str) -> IrValue:
         """`sitofp`, `zext`, `bitcast` … to another element type with as many lanes."""
         to = vector_type(element, value.lanes)
         return self.emit(f"{operation} {value.type} {value.text} to {to}", element, value.lanes)
 
-    def freeze(self, value: Value) -> Value:
+    def freeze(self, value: IrValue) -> IrValue:
         """`value`, with an arbitrary but fixed value where it is poison or undefined.
 
         The same for every caller that this value dominates; constants are returned as they are.
@@ -194,17 +194,18 @@ class Builder:
         text = f"freeze {value.type} {value.text}"
         return self.remembered(text, lambda: self.emit(text, value.element, value.lanes))
 
-    def opaque(self, value: Value) -> Value:
-        """A scalar as one number that LLVM knows nothing of.
+    def opaque(self, value: IrValue) -> IrValue:
+        """A copy of a scalar about which LLVM knows nothing: the result of an empty asm statement.
 
-        A test of it then guards what uses it behind the test.  Freezing is not enough: LLVM 22 may
-        read what is frozen from two registers that were never written, one of them in the test.
+        If a test of the copy guards its uses, the uses see the value that was tested.  `freeze`
+        does not guarantee that: LLVM 22 may read a frozen undefined value from two different
+        registers, one in the test and one in the use.
         """
         return self.emit(
             f'call {value.type} asm "", "=r,0"({value.type} {value.text})', value.element
         )
 
-    def readable(self, truths: Value) -> Value:
+    def readable(self, truths: IrValue) -> IrValue:
         """A vector of i1 whose lanes are about to be read as scalars.
 
         With mask registers: `truths` plus zero.  Where the mask of a sign test is moved to a
@@ -218,18 +219,18 @@ class Builder:
             return truths
         return self.remembered(("readable", truths.text), lambda: self._plus_zero(truths))
 
-    def _plus_zero(self, truths: Value) -> Value:
+    def _plus_zero(self, truths: IrValue) -> IrValue:
         # Frozen, because the sum of lanes is one number: one that is poison would spoil all.
         truths, lanes = self.freeze(truths), truths.lanes
         width = max(lanes, min(MASK_ADDITION))
-        none = Value("zeroinitializer", "i1", lanes)
+        none = IrValue("zeroinitializer", "i1", lanes)
         if lanes < width:
             truths = self.shuffled(truths, none, [min(k, lanes) for k in range(width)])
         name = f"llvm.x86.avx512.kadd.{MASK_ADDITION[width]}"
         total = self.call(name, truths.type, truths, none._replace(lanes=width))
-        return self.part(Value(total.text, "i1", width), 0, lanes)
+        return self.part(IrValue(total.text, "i1", width), 0, lanes)
 
-    def extract(self, vector: Value, lane: int) -> Value:
+    def extract(self, vector: IrValue, lane: int) -> IrValue:
         """One lane of a vector; a scalar as it is."""
         if vector.lanes == 1:
             return vector
@@ -237,30 +238,30 @@ class Builder:
             vector = self.readable(vector)
         return self.emit(f"extractelement {vector.type} {vector.text}, i64 {lane}", vector.element)
 
-    def part(self, vector: Value, start: int, lanes: int) -> Value:
-        """So many lanes of a vector from `start` on."""
+    def part(self, vector: IrValue, start: int, lanes: int) -> IrValue:
+        """`lanes` lanes of a vector, from lane `start` on."""
         if (start, lanes) == (0, vector.lanes):
             return vector
         if lanes == 1:
             return self.extract(vector, start)
-        none = Value("poison", vector.element, vector.lanes)
+        none = IrValue("poison", vector.element, vector.lanes)
         return self.shuffled(vector, none, [*range(start, start + lanes)])
 
-    def widened(self, vector: Value, lanes: int) -> Value:
-        """A vector with more lanes behind, which are poison."""
-        none = Value("poison", vector.element, vector.lanes)
+    def widened(self, vector: IrValue, lanes: int) -> IrValue:
+        """The vector extended to `lanes` lanes, of which the new ones are poison."""
+        none = IrValue("poison", vector.element, vector.lanes)
         return self.shuffled(vector, none, [min(k, vector.lanes) for k in range(lanes)])
 
-    def shuffled(self, low: Value, high: Value, places: list[int]) -> Value:
-        """The lanes at these places of two vectors, the second counted on behind the first."""
+    def shuffled(self, low: IrValue, high: IrValue, places: list[int]) -> IrValue:
+        """The lanes at these positions of two vectors; positions go on from `low` to `high`."""
         wanted = ", ".join(f"i32 {place}" for place in places)
         text = f"shufflevector {low.type} {low.text}, {high.type} {high.text}, "
         return self.emit(f"{text}<{len(places)} x i32> <{wanted}>", low.element, len(places))
 
-    def gathered(self, items: list[Value], lanes: int) -> Value:
+    def gathered(self, items: list[IrValue], lanes: int) -> IrValue:
         """A vector whose first lanes are these scalars, the others poison."""
         element = items[0].element
-        vector = Value("poison", element, lanes)
+        vector = IrValue("poison", element, lanes)
         for lane, item in enumerate(items):
             vector = self.emit(
                 f"insertelement {vector.type} {vector.text}, {item.type} {item.text}, i64 {lane}",
@@ -271,7 +272,7 @@ class Builder:
 
     # ---- calls
 
-    def call(self, name: str, result: str, *arguments: Value, flags: str = "") -> Value:
+    def call(self, name: str, result: str, *arguments: IrValue, flags: str = "") -> IrValue:
         """A call of a function by its full name; `result` is its type, of one element."""
         types = ", ".join(a.type for a in arguments)
         self.declarations[name] = f"declare {result} @{name}({types})"
@@ -279,15 +280,15 @@ class Builder:
         prefix = f"{flags} " if flags else ""
         return self.emit(f"call {prefix}{result} @{name}({passed})", result)
 
-    def intrinsic(self, name: str, *arguments: Value, flags: str = "") -> Value:
+    def intrinsic(self, name: str, *arguments: IrValue, flags: str = "") -> IrValue:
         """An elementwise intrinsic overloaded on its result type, as `llvm.fma`."""
         matched = self.matched(*arguments)
         first = matched[0]
         full = f"llvm.{name}.{mangled(first.element, first.lanes)}"
         value = self.call(full, first.type, *matched, flags=flags)
-        return Value(value.text, first.element, first.lanes)
+        return IrValue(value.text, first.element, first.lanes)
 
-    def call_void(self, name: str, *arguments: Value) -> None:
+    def call_void(self, name: str, *arguments: IrValue) -> None:
         """A call without a result."""
         types = ", ".join(a.type for a in arguments)
         self.declarations[name] = f"declare void @{name}({types})"
@@ -311,9 +312,13 @@ class Builder:
         self._known.pop()
 
     def loop(
-        self, start: Value, stop: Value, may_be_empty: bool, body: Callable[[Value], None]
+        self, start: IrValue, stop: IrValue, may_be_empty: bool, body: Callable[[IrValue], None]
     ) -> None:
-        """`body(i)` for each `start <= i < stop`, tested at the end; a guard if it may be empty."""
+        """Emit `body(i)` for each `start <= i < stop`.
+
+        The loop tests its condition at the end; a test in front of it is emitted only if it may be
+        empty.
+        """
         head, end = self._label("loop"), self._label("end")
         if may_be_empty:
             guard, before = self.compare("icmp slt", start, stop), self._label("enter")
@@ -326,7 +331,7 @@ class Builder:
         position = len(self.lines)
         self.lines.append("")
         with self._nested():
-            body(Value(index, "i64"))
+            body(IrValue(index, "i64"))
         self.lines[position] = (
             f"  {index} = phi i64 [ {start.text}, %{before} ], [ {following}, %{self.block} ]"
         )
@@ -337,11 +342,11 @@ class Builder:
 
     def when(
         self,
-        condition: Value,
+        condition: IrValue,
         then: Callable[[], None],
         orelse: Callable[[], None] | None = None,
     ) -> None:
-        """`then()` where the scalar `condition` holds, else `orelse()`."""
+        """Emit `then()` for the case that the scalar `condition` holds, else `orelse()`."""
         yes, end = self._label("then"), self._label("endif")
         no = self._label("else") if orelse else end
         self.do(f"br i1 {condition.text}, label %{yes}, label %{no}")
@@ -354,12 +359,12 @@ class Builder:
         self._start(end)
 
     def choose(
-        self, condition: Value, if_true: Callable[[], Value], if_false: Callable[[], Value]
-    ) -> Value:
-        """The value of the side taken; the other one is not evaluated."""
-        results: list[tuple[Value, str]] = []
+        self, condition: IrValue, if_true: Callable[[], IrValue], if_false: Callable[[], IrValue]
+    ) -> IrValue:
+        """The value of that computation of two which `condition` selects; only it is executed."""
+        results: list[tuple[IrValue, str]] = []
 
-        def keep(side: Callable[[], Value]) -> Callable[[], None]:
+        def keep(side: Callable[[], IrValue]) -> Callable[[], None]:
             return lambda: results.append((side(), self.block))
 
         self.when(condition, keep(if_true), keep(if_false))

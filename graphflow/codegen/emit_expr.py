@@ -12,10 +12,12 @@ from functools import partial
 from typing import assert_never, cast
 
 from graphflow.arith import Predicate, conjuncts, negation
+from graphflow.base.dtypes import STORED
+from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import (
     ELEMENTS,
-    Builder,
-    Value,
+    IrBuilder,
+    IrValue,
     boolean,
     integer,
     literal,
@@ -26,8 +28,6 @@ from graphflow.codegen.emit_mask import Mask, mask_value, narrowed
 from graphflow.codegen.emit_memory import Memory
 from graphflow.codegen.math import Math
 from graphflow.codegen.stored import StoredTypes
-from graphflow.dtypes import STORED
-from graphflow.errors import CodegenError
 from graphflow.tir import (
     DTYPES,
     FLOATS,
@@ -65,17 +65,17 @@ FLOAT_COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "
 
 
 class Expressions:
-    """Expressions of one kernel."""
+    """Emits the expressions of one kernel."""
 
-    def __init__(self, builder: Builder, indices: Indices, memory: Memory, math: Math) -> None:
+    def __init__(self, builder: IrBuilder, indices: Indices, memory: Memory, math: Math) -> None:
         self.builder = builder
         self.indices = indices
         self.memory = memory
         self.math = math
         self.stored = StoredTypes(builder)
 
-    def emit(self, expr: Expr, mask: Mask | None) -> Value:
-        """The value of `expr` in the lanes that run."""
+    def emit(self, expr: Expr, mask: Mask | None) -> IrValue:
+        """The value of `expr` in the active lanes."""
         match expr:
             case Literal():
                 return literal(expr.value, expr.dtype)
@@ -90,7 +90,7 @@ class Expressions:
                 return self.combine(expr.op, expr.dtype, left, right)
             case Comparison():
                 left, right = self.emit(expr.left, mask), self.emit(expr.right, mask)
-                return self._compare(expr.op, expr.left.dtype, left, right)
+                return self.compare(expr.op, expr.left.dtype, left, right)
             case Select():
                 return self._select(expr, mask)
             case Cast():
@@ -101,7 +101,7 @@ class Expressions:
 
     # ---- operators
 
-    def combine(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+    def combine(self, op: str, dtype: str, left: IrValue, right: IrValue) -> IrValue:
         """A binary operator on two values of `dtype`."""
         if op in ("max", "min"):
             return self._extremum(op, dtype, left, right)
@@ -113,7 +113,7 @@ class Expressions:
             if op in FLOAT_OPERATIONS:
                 return self.builder.binary(FLOAT_OPERATIONS[op], left, right)
         elif op == "div":
-            return self._integer_div(dtype, left, right)
+            return self.integer_div(dtype, left, right)
         elif dtype == "bool" and op in ("add", "mul"):
             return self.builder.binary("or" if op == "add" else "and", left, right)
         elif op == "pow" and dtype != "bool":
@@ -124,18 +124,19 @@ class Expressions:
             return self.builder.binary(INTEGER_OPERATIONS[op], left, right)
         raise CodegenError(f"operator {op} is not defined on {dtype}")
 
-    def _extremum(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+    def _extremum(self, op: str, dtype: str, left: IrValue, right: IrValue) -> IrValue:
         if dtype in FLOATS:
             return self.math.extremum(op, left, right)
         return self.builder.intrinsic(f"{sign_of(dtype)}{op}", left, right)
 
-    def _integer_div(self, dtype: str, left: Value, right: Value) -> Value:
-        """Truncated; a divisor of zero gives 0, and the lowest number over −1 stays itself.
+    def integer_div(self, dtype: str, left: IrValue, right: IrValue) -> IrValue:
+        """Truncated division; x / 0 gives 0, and the lowest number divided by −1 itself.
 
-        A division that traps does so in idle lanes, too, whose operands may be anything.  So sizes
-        are divided, which do not overflow, and by at least 1.  The divisor is frozen, because
-        division by poison is undefined; that alone, with the divisor compared and replaced, is not
-        enough: LLVM 22 may read what is frozen from two registers that were never written.
+        The processor's division traps on these operands, also in inactive lanes, whose operands may
+        be anything.  So magnitudes are divided, which cannot overflow, by a divisor of at least 1.
+        The divisor is frozen, because division by poison is undefined.  Freezing and then replacing
+        a zero is not enough: LLVM 22 may read a frozen undefined value from two different
+        registers.
         """
         b = self.builder
         operation = f"{sign_of(dtype)}div"
@@ -153,15 +154,14 @@ class Expressions:
             quotient = b.select(opposite, b.binary("sub", zero, quotient), quotient)
         return b.select(b.compare("icmp eq", right, zero), zero, quotient)
 
-    def _absolute(self, x: Value) -> Value:
-        """|x|; of the lowest number, which has none, that number, which as unsigned is its size."""
+    def _absolute(self, x: IrValue) -> IrValue:
+        """|x|; the lowest number gives itself, which read as unsigned is its magnitude."""
         name = f"llvm.abs.{mangled(x.element, x.lanes)}"
         value = self.builder.call(name, x.type, x, boolean(False))
-        return Value(value.text, x.element, x.lanes)
+        return IrValue(value.text, x.element, x.lanes)
 
-    def _shift(self, op: str, dtype: str, x: Value, bits: Value) -> Value:
-        """`x` moved by so many bits; as many as it has, or more, leave no bit but copies of the
-        sign."""
+    def _shift(self, op: str, dtype: str, x: IrValue, bits: IrValue) -> IrValue:
+        """`x` shifted; by its width or more, what is left is zeros or copies of the sign."""
         b, width = self.builder, 8 * DTYPES[dtype].itemsize
         most = b.intrinsic("umin", bits, integer(width - 1, bits.element))
         if op == "shr" and dtype not in UNSIGNED:
@@ -170,8 +170,8 @@ class Expressions:
         inside = b.compare("icmp ult", bits, integer(width, bits.element))
         return b.select(inside, moved, integer(0, x.element))
 
-    def _integer_power(self, dtype: str, base: Value, exponent: Value) -> Value:
-        """By squaring, modulo 2^bits; with a negative exponent 1 / base ** -exponent, truncated."""
+    def _integer_power(self, dtype: str, base: IrValue, exponent: IrValue) -> IrValue:
+        """By squaring, modulo 2^bits; a negative exponent gives 1 / base ** -exponent truncated."""
         b = self.builder
         zero, one = (integer(i, base.element) for i in (0, 1))
         result, square = one, base
@@ -193,7 +193,7 @@ class Expressions:
         vanishes = b.binary("and", negative, b.binary("xor", is_unit, boolean(True)))
         return b.select(vanishes, zero, result)
 
-    def _unary(self, expr: Unary, mask: Mask | None) -> Value:
+    def _unary(self, expr: Unary, mask: Mask | None) -> IrValue:
         x = self.emit(expr.operand, mask)
         if expr.op == "not":
             return self.builder.binary("xor", x, integer(-1, x.element))
@@ -207,13 +207,13 @@ class Expressions:
             return self._absolute(x)
         raise CodegenError(f"operator {expr.op} is not defined on {expr.dtype}")
 
-    def _compare(self, op: str, dtype: str, left: Value, right: Value) -> Value:
+    def compare(self, op: str, dtype: str, left: IrValue, right: IrValue) -> IrValue:
         if dtype in FLOATS:
             return self.builder.compare(f"fcmp {FLOAT_COMPARISONS[op]}", left, right)
         sign = "" if op in ("eq", "ne") else sign_of(dtype)
         return self.builder.compare(f"icmp {sign}{op}", left, right)
 
-    def cast(self, x: Value, source: str, target: str) -> Value:
+    def cast(self, x: IrValue, source: str, target: str) -> IrValue:
         """A value of dtype `source` as one of dtype `target`."""
         if source == target:
             return x
@@ -237,8 +237,8 @@ class Expressions:
         widen = "sext" if sign_of(source) == "s" else "zext"
         return self.builder.convert("trunc" if held > bits else widen, x, to)
 
-    def _whole_number(self, x: Value, target: str) -> Value:
-        """A float truncated to an integer; any number where it does not fit `target`."""
+    def _whole_number(self, x: IrValue, target: str) -> IrValue:
+        """A float truncated to an integer; unspecified where the result does not fit `target`."""
         to, bits = ELEMENTS[target], 8 * DTYPES[target].itemsize
         # A wider signed integer holds what is unsigned, and casts of floats to those are
         # instructions of every processor; but nothing is wider than uint64.
@@ -250,18 +250,18 @@ class Expressions:
 
     # ---- choices
 
-    def _select(self, expr: Select, mask: Mask | None) -> Value:
+    def _select(self, expr: Select, mask: Mask | None) -> IrValue:
         truth = self.truth(expr.condition, mask)
         if isinstance(truth, bool):
             return self.emit(expr.if_true if truth else expr.if_false, mask)
-        if isinstance(truth, Value) and truth.lanes == 1:
+        if isinstance(truth, IrValue) and truth.lanes == 1:
             return self._select_one(truth, expr, mask)
         assert mask is not None
         b, by_index = self.builder, is_predicate(expr.condition)
         yes, no = (narrowed(b, mask, truth, holds, by_index) for holds in (True, False))
         if_true = self._side(expr.if_true, mask, yes)
         if_false = self._side(expr.if_false, mask, no)
-        condition = truth if isinstance(truth, Value) else mask_value(b, Mask(truth))
+        condition = truth if isinstance(truth, IrValue) else mask_value(b, Mask(truth))
         if by_index:
             return b.select(condition, if_true, if_false)
         if self._may_read_outside(expr.if_true) or self._may_read_outside(expr.if_false):
@@ -269,12 +269,12 @@ class Expressions:
             condition = b.freeze(condition)
         return b.select(condition, if_true, if_false)
 
-    def _side(self, expr: Expr, outer: Mask, inner: Mask) -> Value:
+    def _side(self, expr: Expr, outer: Mask, inner: Mask) -> IrValue:
         if inner.count == 0:
             return literal(0, expr.dtype)
         return self.emit(expr, inner if self._may_read_outside(expr) else outer)
 
-    def _select_one(self, truth: Value, expr: Select, mask: Mask | None) -> Value:
+    def _select_one(self, truth: IrValue, expr: Select, mask: Mask | None) -> IrValue:
         sides = (expr.if_true, expr.if_false)
         if any(self._may_read_outside(side) for side in sides):
             if_true, if_false = (partial(self._whole, side, mask) for side in sides)
@@ -283,7 +283,7 @@ class Expressions:
         a, b = (self.emit(side, mask) for side in sides)
         return self.builder.select(truth, a, b)
 
-    def _whole(self, expr: Expr, mask: Mask | None) -> Value:
+    def _whole(self, expr: Expr, mask: Mask | None) -> IrValue:
         return self.builder.splat(self.emit(expr, mask), mask.width if mask else 1)
 
     def _may_read_outside(self, expr: Expr) -> bool:
@@ -291,14 +291,14 @@ class Expressions:
         return not all(self.memory.surely_inside(n.buffer, n.indices) for n in loads)
 
     def truth(self, condition: Condition, mask: Mask | None) -> Decision:
-        """A condition: decided, decided per lane, an i1, or a vector of them."""
+        """A condition: known at compile time, known per lane, an i1, or a vector of i1."""
         if is_predicate(condition):
             predicate = self.indices.resolved_predicate(cast(Predicate, condition))
             return self.indices.truth(predicate)
         return self.emit(cast(Expr, condition), mask)
 
     def given(self, condition: Condition, truth: Decision, mask: Mask, holds: bool) -> Mask:
-        """The lanes of `mask` in which the condition, whose `truth` this is, holds or does not."""
+        """The lanes of `mask` in which the condition whose `truth` is given holds, or fails."""
         if not is_predicate(condition):
             return narrowed(self.builder, mask, truth, holds)
         predicate = cast(Predicate, condition)
@@ -311,10 +311,10 @@ class Expressions:
 
 
 def sign_of(dtype: str) -> str:
-    """`u` for unsigned integers and bools, `s` for signed ones: how LLVM names instructions."""
+    """`s` for signed integers, `u` for unsigned ones and bools, as in LLVM's `sdiv` and `udiv`."""
     return "u" if dtype in UNSIGNED or dtype == "bool" else "s"
 
 
 def _holding(bits: int) -> str:
-    """The narrowest integer type with so many bits that a float is converted to."""
+    """The type to which a float is converted on its way to an integer of so many bits."""
     return "i32" if bits <= 32 else "i64"

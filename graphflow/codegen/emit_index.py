@@ -45,18 +45,18 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.codegen.emit_builder import Builder, Value, boolean, integer, lanes_of
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, integer, lanes_of
 
 Terms: TypeAlias = tuple[tuple[IndexExpr, int], ...]
 
-Decision: TypeAlias = bool | tuple[bool, ...] | Value
+Decision: TypeAlias = bool | tuple[bool, ...] | IrValue
 """A condition: decided, decided per lane, or to be decided at run time (an i1, or one a lane)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vectorized loop around: its lane variable counts from 0, `extent` lanes of `width`."""
+    """The enclosing vectorized loop: a lane variable from 0 to `extent - 1`, in `width` lanes."""
 
     var: Var
     extent: int
@@ -64,14 +64,14 @@ class Lanes:
 
 
 class Indices:
-    """Index expressions inside the loops that are open."""
+    """Emits index expressions inside the loops that are open."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: IrBuilder) -> None:
         self.builder = builder
         self.lanes: Lanes | None = None
         self.ranges: dict[Var, Interval] = {}
         self._bindings: dict[Var, IndexExpr] = {}
-        self._values: dict[Var, Value] = {}
+        self._values: dict[Var, IrValue] = {}
         self._depths: dict[Var, int] = {}
         self._variables: dict[IndexExpr, frozenset[Var]] = {}
 
@@ -79,14 +79,14 @@ class Indices:
 
     @contextmanager
     def bound(self, var: Var, expr: IndexExpr) -> Iterator[None]:
-        """`var` stands for `expr`, which must be resolved."""
+        """While the context lasts, `var` is replaced by `expr`, which must be resolved."""
         self._bindings[var] = expr
         yield
         del self._bindings[var]
 
     @contextmanager
-    def running(self, var: Var, value: Value, interval: Interval) -> Iterator[None]:
-        """`var` has this i64 value, within `interval`."""
+    def running(self, var: Var, value: IrValue, interval: Interval) -> Iterator[None]:
+        """While the context lasts, `var` has this i64 value, which lies within `interval`."""
         self._values[var], self.ranges[var] = value, interval
         self._depths[var] = len(self._depths)
         yield
@@ -94,7 +94,7 @@ class Indices:
 
     @contextmanager
     def vectorized(self, var: Var, start: IndexExpr, lanes: Lanes) -> Iterator[None]:
-        """`var` is `start` plus the lane."""
+        """While the context lasts, `var` is `start` plus the number of the lane."""
         self.lanes, self.ranges[lanes.var] = lanes, (0, lanes.extent - 1)
         with self.bound(var, linear((*terms_of(start)[0], (lanes.var, 1)), terms_of(start)[1])):
             yield
@@ -129,16 +129,16 @@ class Indices:
         return found
 
     def resolved(self, expr: IndexExpr) -> IndexExpr:
-        """`expr` under the bindings."""
+        """`expr` with the bindings substituted."""
         terms, constant = self.terms(expr)
         return linear(terms, constant)
 
     def resolved_predicate(self, predicate: Predicate) -> Predicate:
-        """`predicate` under the bindings, with what the ranges decide taken out."""
+        """`predicate` with the bindings substituted, simplified by the ranges of the variables."""
         return simplify_predicate(substitute_in(predicate, self._bindings), self.ranges)
 
     def bounds(self, terms: Terms, constant: int) -> Interval:
-        """An interval that holds the sum."""
+        """An interval that contains the value of the sum."""
         return bounds(linear(terms, constant), self.ranges)
 
     def lane_stride(self, terms: Terms) -> int | None:
@@ -161,11 +161,11 @@ class Indices:
 
     # ---- values
 
-    def value(self, expr: IndexExpr) -> Value:
+    def value(self, expr: IndexExpr) -> IrValue:
         """`expr` as an i64; it must not depend on the lane."""
         return self.sum(*self.terms(expr))
 
-    def vector(self, expr: IndexExpr) -> Value:
+    def vector(self, expr: IndexExpr) -> IrValue:
         """`expr` as an i64 or, where it depends on the lane, as a vector of them."""
         terms, constant = self.terms(expr)
         stride = self.lane_stride(terms)
@@ -180,7 +180,7 @@ class Indices:
         steps = lanes_of((stride * i + constant for i in range(self.lanes.width)), "i64")
         return self.builder.binary("add nsw", self.sum(rest, 0), steps) if rest else steps
 
-    def sum(self, terms: Terms, constant: int) -> Value:
+    def sum(self, terms: Terms, constant: int) -> IrValue:
         """A resolved sum without the lane, as an i64."""
         ordered = sorted(terms, key=lambda term: self._depth(term[0]))
         total = integer(0)
@@ -194,7 +194,7 @@ class Indices:
             return integer(constant)
         return self.builder.binary("add nsw", total, integer(constant))
 
-    def _plus(self, total: Value, atom: IndexExpr, k: int) -> Value:
+    def _plus(self, total: IrValue, atom: IndexExpr, k: int) -> IrValue:
         value = self._atom(atom)
         if k != 1:
             value = self.builder.binary("mul nsw", value, integer(k))
@@ -205,7 +205,7 @@ class Indices:
             return self._depths.get(atom, -1)
         return max((self._depths.get(v, -1) for v in variables(atom)), default=-1)
 
-    def _atom(self, atom: IndexExpr) -> Value:
+    def _atom(self, atom: IndexExpr) -> IrValue:
         match atom:
             case Var():
                 value = self._values.get(atom)
@@ -224,7 +224,7 @@ class Indices:
                 return self.builder.intrinsic("smin" if atom.kind == "min" else "smax", a, b)
         raise TypeError(f"not an atom of an index expression: {atom!r}")
 
-    def _floor(self, numerator: IndexExpr, divisor: int, want_rest: bool) -> Value:
+    def _floor(self, numerator: IndexExpr, divisor: int, want_rest: bool) -> IrValue:
         b = self.builder
         value, by = self.sum(*terms_of(numerator)), integer(divisor)
         power = divisor & (divisor - 1) == 0
@@ -244,7 +244,7 @@ class Indices:
     # ---- truth
 
     def truth(self, predicate: Predicate) -> Decision:
-        """A resolved predicate: decided, decided per lane, an i1, or a vector of them."""
+        """A resolved predicate: known at compile time, known per lane, an i1, or a vector of i1."""
         if isinstance(predicate, Truth):
             return predicate.value
         lanes = self.lanes
@@ -253,7 +253,7 @@ class Indices:
             return (*decided, *[False] * (lanes.width - lanes.extent))
         return self._truth(predicate)
 
-    def _truth(self, predicate: Predicate) -> Value:
+    def _truth(self, predicate: Predicate) -> IrValue:
         b = self.builder
         match predicate:
             case Truth():
@@ -272,7 +272,7 @@ class Indices:
                 return first
         assert_never(predicate)
 
-    def _compared(self, operation: str, expr: IndexExpr) -> Value:
+    def _compared(self, operation: str, expr: IndexExpr) -> IrValue:
         value = self.vector(expr)
         low, high = bounds(expr, self.ranges)
         narrow = low is not None and high is not None and low >= -(2**31) and high < 2**31

@@ -11,33 +11,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from graphflow.codegen.emit_builder import Builder, Value, boolean, lanes_of
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, boolean, lanes_of
 from graphflow.codegen.emit_index import Decision
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The lanes that run: those `active` at compile time for which `dynamic`, if any, is true.
+    """A set of lanes: those of `active`, known at compile time, for which `dynamic` is true.
 
-    `dynamic` is frozen: lanes that are not active have some value there, which is no poison.
+    `dynamic` is frozen: in lanes that are not active it is some value, but not poison.
     """
 
     active: tuple[bool, ...]
-    dynamic: Value | None = None
+    dynamic: IrValue | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether every lane of the vector runs."""
+        """Whether every lane of the vector is active."""
         return self.dynamic is None and all(self.active)
 
     @property
     def is_prefix(self) -> bool:
-        """Whether exactly the first `count` lanes run."""
+        """Whether exactly the first `count` lanes are active."""
         return self.dynamic is None and all(self.active[: self.count])
 
     @property
     def count(self) -> int:
-        """How many lanes may run."""
+        """The number of lanes that may be active."""
         return sum(self.active)
 
     @property
@@ -45,11 +45,11 @@ class Mask:
         return len(self.active)
 
     def lanes(self) -> Iterator[int]:
-        """The lanes that may run, in order."""
+        """The lanes that may be active, in order."""
         return (i for i, active in enumerate(self.active) if active)
 
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """The lanes that may run as (first lane, number) of pieces as long as a power of two."""
+        """The lanes that may be active as runs (first lane, length), each length a power of two."""
         start = 0
         for active, run in groupby(self.active):
             left = sum(1 for _ in run)
@@ -60,7 +60,7 @@ class Mask:
                 start, left = start + lanes, left - lanes
 
 
-def mask_value(builder: Builder, mask: Mask) -> Value:
+def mask_value(builder: IrBuilder, mask: Mask) -> IrValue:
     """A mask as a vector of i1."""
     fixed = lanes_of(mask.active, "i1")
     if mask.dynamic is None:
@@ -72,7 +72,7 @@ def mask_value(builder: Builder, mask: Mask) -> Value:
 
 
 def narrowed(
-    builder: Builder, mask: Mask, truth: Decision, holds: bool = True, by_index: bool = False
+    builder: IrBuilder, mask: Mask, truth: Decision, holds: bool = True, by_index: bool = False
 ) -> Mask:
     """The lanes of `mask` for which `truth` holds too, or for which it does not.
 
@@ -80,7 +80,7 @@ def narrowed(
     """
     if isinstance(truth, bool):
         return mask if truth is holds else Mask((False,) * mask.width)
-    if isinstance(truth, Value):
+    if isinstance(truth, IrValue):
         vector = builder.splat(truth, mask.width)
         if not by_index:
             # Frozen, because idle lanes may hold poison, and local memory that was never written

@@ -15,10 +15,12 @@ from functools import partial
 from math import gcd, prod
 
 from graphflow.arith import IndexExpr, const
+from graphflow.base.errors import CodegenError
+from graphflow.base.target import Target
 from graphflow.codegen.emit_builder import (
     ELEMENTS,
-    Builder,
-    Value,
+    IrBuilder,
+    IrValue,
     integer,
     literal,
     mangled,
@@ -27,22 +29,23 @@ from graphflow.codegen.emit_builder import (
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
-from graphflow.errors import CodegenError
-from graphflow.target import Target
+from graphflow.cost import in_pieces
 from graphflow.tir import DTYPES, Buffer
 
 ALIGNMENT = 64
+"""Bytes; of local buffers: a cache line, and the widest vector."""
 SLACK_VECTORS = 4
-"""Behind a local buffer: as many float32 vectors as a vectorized loop may span."""
+"""Spare float32 vectors at the end of a local buffer: as many as a vectorized loop may span, so
+that a load of all its lanes from the last element on stays in the buffer's memory."""
 LOCAL_BYTES_LIMIT = 4 * 1024 * 1024
 """Stack that one kernel may take; a thread's stack is commonly 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferAddress:
     """Where a buffer lies; `strides` and `row` are those of memory, padded for local buffers."""
 
-    base: Value
+    base: IrValue
     dtype: str
     strides: tuple[int, ...]
     size: int
@@ -63,7 +66,7 @@ class Place:
 class Address:
     """A flattened element offset; `stride` is the lane's, None where it is not linear."""
 
-    place: Place
+    place: BufferAddress
     terms: Terms
     constant: int
     stride: int | None
@@ -72,20 +75,20 @@ class Address:
 class Memory:
     """The buffers of one kernel."""
 
-    def __init__(self, builder: Builder, indices: Indices, target: Target) -> None:
+    def __init__(self, builder: IrBuilder, indices: Indices, target: Target) -> None:
         self.builder = builder
         self.indices = indices
         self.target = target
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, BufferAddress] = {}
         self._flat: dict[tuple[str, tuple[IndexExpr, ...]], IndexExpr] = {}
         self._local_bytes = 0
 
     # ---- buffers
 
-    def add_parameter(self, buffer: Buffer, base: Value) -> None:
+    def add_parameter(self, buffer: Buffer, base: IrValue) -> None:
         """A buffer that the caller owns."""
         length = buffer.shape[-1] if buffer.shape else 1
-        self._places[buffer.name] = Place(
+        self._places[buffer.name] = BufferAddress(
             base, buffer.dtype, buffer.strides, buffer.size, False, length, length
         )
 
@@ -110,8 +113,8 @@ class Memory:
                 f"local buffers up to {buffer.name} take {self._local_bytes} bytes of stack, more "
                 f"than {LOCAL_BYTES_LIMIT}; make the tile smaller or the buffer a parameter"
             )
-        base = Value(f"%local.{len(self._places)}", "ptr")
-        place = Place(base, buffer.dtype, strides, prod(shape), True, length, row)
+        base = IrValue(f"%local.{len(self._places)}", "ptr")
+        place = BufferAddress(base, buffer.dtype, strides, prod(shape), True, length, row)
         self._places[buffer.name] = place
         self.builder.entry.append(
             f"  {base.text} = alloca [{size} x {place.element}], align {ALIGNMENT}"
@@ -138,7 +141,7 @@ class Memory:
             terms = tuple(term for term in terms if term[0] is not lanes.var)
         return Address(place, terms, constant, stride)
 
-    def _pointer(self, place: Place, terms: Terms, constant: int) -> tuple[Value, int]:
+    def _pointer(self, place: BufferAddress, terms: Terms, constant: int) -> tuple[IrValue, int]:
         """A pointer to one element, and its alignment."""
         pointer, step = place.base, constant
         if terms:
@@ -154,16 +157,16 @@ class Memory:
         alignment = gcd(known, step * place.itemsize) if step else known
         return pointer, alignment
 
-    def _moved(self, place: Place, terms: Terms) -> Value:
+    def _moved(self, place: BufferAddress, terms: Terms) -> IrValue:
         offset = self.indices.sum(terms, 0)
         return self._at(place, offset)
 
-    def _at(self, place: Place, offset: Value) -> Value:
+    def _at(self, place: BufferAddress, offset: IrValue) -> IrValue:
         text = f"getelementptr {place.element}, ptr {place.base.text}, i64 {offset.text}"
         return self.builder.emit(text, "ptr")
 
     def surely_inside(self, buffer: Buffer, indices: tuple[IndexExpr, ...]) -> bool:
-        """Whether the element lies in the buffer for all values of the loops around."""
+        """Whether the element is in bounds for all values of the enclosing loops' variables."""
         return self._whole_lanes_inside(self.address(buffer, indices))
 
     def _whole_lanes_inside(self, address: Address) -> bool:
@@ -177,7 +180,7 @@ class Memory:
         return self._inside(address, 1)
 
     def _inside(self, address: Address, lanes: int) -> bool:
-        """Whether `lanes` elements from here surely lie in the buffer, whatever the mask says."""
+        """Whether `lanes` elements from this address on are in bounds, whatever the mask."""
         low, high = self.indices.bounds(address.terms, address.constant)
         if low is None or high is None:
             return False
@@ -185,7 +188,7 @@ class Memory:
 
     # ---- loads
 
-    def load(self, buffer: Buffer, indices: tuple[IndexExpr, ...], mask: Mask | None) -> Value:
+    def load(self, buffer: Buffer, indices: tuple[IndexExpr, ...], mask: Mask | None) -> IrValue:
         """The element; a vector of them where the address depends on the lane."""
         address = self.address(buffer, indices)
         if address.place.size == 0 and mask is not None:
@@ -200,7 +203,10 @@ class Memory:
         return self._load_lanes(address, mask)
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
-        """Whether the lanes are one element of each of successive rows that are vectors."""
+        """Whether the lanes load a column: one element of each row of a local buffer.
+
+        The rows are successive, and each fits a vector.
+        """
         place, most = address.place, self.target.lanes(address.place.dtype)
         return (
             place.local
@@ -211,14 +217,15 @@ class Memory:
             and max(place.row, mask.width) <= most
         )
 
-    def _load_column(self, address: Address, mask: Mask) -> Value:
-        """The rows transposed; what the columns share, LLVM finds.
+    def _load_column(self, address: Address, mask: Mask) -> IrValue:
+        """Load whole rows and transpose them; LLVM merges the shuffles that several columns share.
 
-        Lanes without a row are poison; `narrowed` and `_integer_div` freeze what they decide by.
+        Lanes beyond the rows are poison; `narrowed` and `integer_div` freeze the values that they
+        test.
         """
         place = address.place
         column = address.constant % place.row
-        rows: list[Value] = []
+        rows: list[IrValue] = []
         for lane in range(mask.count):
             start = address.constant - column + lane * place.row
             pointer, alignment = self._pointer(place, (), start)
@@ -226,7 +233,7 @@ class Memory:
         value = column_of(self.builder, rows, column, place.itemsize)
         return self.builder.part(value, 0, mask.width)
 
-    def _load_one(self, address: Address, mask: Mask | None) -> Value:
+    def _load_one(self, address: Address, mask: Mask | None) -> IrValue:
         place = address.place
         if mask is not None and mask.dynamic is not None and not self._inside(address, 1):
             offset = self.indices.sum(address.terms, address.constant)
@@ -236,24 +243,26 @@ class Memory:
             pointer, alignment = self._pointer(place, address.terms, address.constant)
         return self._load_at(place, pointer, alignment, 1)
 
-    def _any(self, mask: Mask) -> Value:
+    def _any(self, mask: Mask) -> IrValue:
         name = f"llvm.vector.reduce.or.v{mask.width}i1"
         return self.builder.call(name, "i1", self.builder.readable(mask_value(self.builder, mask)))
 
-    def _load_at(self, place: Place, pointer: Value, alignment: int, lanes: int) -> Value:
+    def _load_at(
+        self, place: BufferAddress, pointer: IrValue, alignment: int, lanes: int
+    ) -> IrValue:
         kind = vector_type(place.element, lanes)
         text = f"load {kind}, ptr {pointer.text}, align {alignment}"
         return self._as_value(place, self.builder.emit(text, place.element, lanes))
 
-    def _as_value(self, place: Place, raw: Value) -> Value:
+    def _as_value(self, place: BufferAddress, raw: IrValue) -> IrValue:
         if place.dtype != "bool":
             return raw
         return self.builder.compare("icmp ne", raw, integer(0, "i8"))
 
-    def _as_memory(self, place: Place, value: Value) -> Value:
+    def _as_memory(self, place: BufferAddress, value: IrValue) -> IrValue:
         return self.builder.convert("zext", value, "i8") if place.dtype == "bool" else value
 
-    def _load_vector(self, address: Address, mask: Mask) -> Value:
+    def _load_vector(self, address: Address, mask: Mask) -> IrValue:
         place, width = address.place, mask.width
         pointer, alignment = self._pointer(place, address.terms, address.constant)
         if mask.is_full or (place.local and self._may_touch_whole(address, mask)):
@@ -261,7 +270,9 @@ class Memory:
         value = self._masked_load(place, pointer, alignment, mask)
         return self._as_value(place, value)
 
-    def _masked_load(self, place: Place, pointer: Value, alignment: int, mask: Mask) -> Value:
+    def _masked_load(
+        self, place: BufferAddress, pointer: IrValue, alignment: int, mask: Mask
+    ) -> IrValue:
         kind = vector_type(place.element, mask.width)
         name = f"llvm.masked.load.{mangled(place.element, mask.width)}.p0"
         truth = mask_value(self.builder, mask)
@@ -269,23 +280,24 @@ class Memory:
             pointer,
             integer(alignment, "i32"),
             truth,
-            Value("zeroinitializer", place.element, mask.width),
+            IrValue("zeroinitializer", place.element, mask.width),
         )
         # Zero in the lanes that do not run: a number, so that nothing is undefined in them.
         value = self.builder.call(name, kind, *arguments)
-        return Value(value.text, place.element, mask.width)
+        return IrValue(value.text, place.element, mask.width)
 
-    def _load_lanes(self, address: Address, mask: Mask) -> Value:
-        """One load a lane; a lane that does not run reads the first element, which is there.
+    def _load_lanes(self, address: Address, mask: Mask) -> IrValue:
+        """One load per lane; an inactive lane loads the buffer's first element, which exists.
 
-        Lanes beyond the loop's extent are poison, which costs no instruction.  It stays in its
-        lane: no such lane is stored or folded, and what decides by it is frozen (`narrowed`).
+        Lanes beyond the loop's extent are poison, which costs no instruction.  The poison stays in
+        its lane: such a lane is neither stored nor reduced, and a condition on it is frozen
+        (`narrowed`).
         """
         place = address.place
-        items: list[Value] = []
+        items: list[IrValue] = []
         for lane in range(mask.width):
             if not mask.active[lane]:
-                items.append(Value("poison", ELEMENTS[place.dtype]))
+                items.append(IrValue("poison", ELEMENTS[place.dtype]))
                 continue
             pointer, alignment = self._lane_pointer(address, lane, mask)
             items.append(self._load_at(place, pointer, alignment, 1))
@@ -296,7 +308,7 @@ class Memory:
             return self.indices.at_lane(address.terms, address.constant, lane)
         return address.terms, address.constant + lane * address.stride
 
-    def _lane_pointer(self, address: Address, lane: int, mask: Mask) -> tuple[Value, int]:
+    def _lane_pointer(self, address: Address, lane: int, mask: Mask) -> tuple[IrValue, int]:
         terms, constant = self._lane_terms(address, lane)
         if mask.dynamic is None:
             return self._pointer(address.place, terms, constant)
@@ -307,9 +319,9 @@ class Memory:
     # ---- stores
 
     def store(
-        self, buffer: Buffer, indices: tuple[IndexExpr, ...], value: Value, mask: Mask | None
+        self, buffer: Buffer, indices: tuple[IndexExpr, ...], value: IrValue, mask: Mask | None
     ) -> None:
-        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses the last lane's."""
+        """`buffer[indices] = value` in the lanes of `mask`; of equal addresses, the last lane's."""
         address = self.address(buffer, indices)
         # Lane by lane, unless the lanes are neighbours.
         parts = value if address.stride == 1 else self.builder.readable(value)
@@ -325,17 +337,17 @@ class Memory:
         else:
             self._store_lanes(address, raw, mask)
 
-    def _store_at(self, address: Address, raw: Value) -> None:
+    def _store_at(self, address: Address, raw: IrValue) -> None:
         pointer, alignment = self._pointer(address.place, address.terms, address.constant)
         self._store_raw(pointer, alignment, raw)
 
-    def _store_raw(self, pointer: Value, alignment: int, raw: Value) -> None:
+    def _store_raw(self, pointer: IrValue, alignment: int, raw: IrValue) -> None:
         self.builder.do(f"store {raw.type} {raw.text}, ptr {pointer.text}, align {alignment}")
 
-    def _store_vector(self, address: Address, raw: Value, mask: Mask) -> None:
+    def _store_vector(self, address: Address, raw: IrValue, mask: Mask) -> None:
         place = address.place
         pointer, alignment = self._pointer(place, address.terms, address.constant)
-        if mask.is_full or (place.local and self._idle_lanes_in_padding(address, mask)):
+        if mask.is_full or (place.local and self.idle_lanes_in_padding(address, mask)):
             self._store_raw(pointer, alignment, raw)
         elif place.local and self._may_touch_whole(address, mask):
             old = self.builder.emit(
@@ -343,7 +355,7 @@ class Memory:
             )
             blended = self.builder.select(mask_value(self.builder, mask), raw, old)
             self._store_raw(pointer, alignment, blended)
-        elif mask.dynamic is None and self.target.cycles_per_masked_store > 1:
+        elif mask.dynamic is None and in_pieces(self.target):
             for start, lanes in mask.pieces():
                 piece = replace(address, constant=address.constant + start)
                 self._store_at(piece, self.builder.part(raw, start, lanes))
@@ -358,25 +370,25 @@ class Memory:
             return True
         return self._inside(address, 1)
 
-    def _idle_lanes_in_padding(self, address: Address, mask: Mask) -> bool:
+    def idle_lanes_in_padding(self, address: Address, mask: Mask) -> bool:
         place = address.place
         if not mask.is_prefix or any(k % place.row for _, k in address.terms):
             return False
         first = address.constant % place.row
         return first + mask.count >= place.length and first + mask.width <= place.row
 
-    def _store_lanes(self, address: Address, raw: Value, mask: Mask) -> None:
+    def _store_lanes(self, address: Address, raw: IrValue, mask: Mask) -> None:
         for lane in mask.lanes():
             item = self.builder.extract(raw, lane)
             self.in_lane(mask, lane, partial(self._store_lane, address, lane, item))
 
-    def _store_lane(self, address: Address, lane: int, item: Value) -> None:
+    def _store_lane(self, address: Address, lane: int, item: IrValue) -> None:
         terms, constant = self._lane_terms(address, lane)
         pointer, alignment = self._pointer(address.place, terms, constant)
         self._store_raw(pointer, alignment, item)
 
     def in_lane(self, mask: Mask, lane: int, body: Callable[[], None]) -> None:
-        """`body()` if the lane runs."""
+        """Emit `body()` so that it is executed only if the lane is active."""
         if mask.dynamic is None:
             body()
         else:

@@ -8,14 +8,14 @@ columns of `n` rows.
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import Builder, Value
+from graphflow.codegen.emit_builder import IrBuilder, IrValue
 
 CHUNK_BYTES = 16
-"""Processors interleave halves of two vectors within chunks of so many bytes by one instruction."""
+"""One instruction (vpunpck) interleaves two vectors within chunks of 16 bytes, not across them."""
 
 
-def column_of(builder: Builder, rows: list[Value], column: int, itemsize: int) -> Value:
-    """Element `column` of each row; lanes without a row are poison."""
+def column_of(builder: IrBuilder, rows: list[IrValue], column: int, itemsize: int) -> IrValue:
+    """The vector of element `column` of each row; lanes beyond the rows are poison."""
     element, width = rows[0].element, rows[0].lanes
     size = max(width, 1 << (len(rows) - 1).bit_length())
     level = [builder.widened(row, size) if width < size else row for row in rows]
@@ -24,7 +24,7 @@ def column_of(builder: Builder, rows: list[Value], column: int, itemsize: int) -
     while step < size:
         # Where a position bit names a column bit, the next row bit takes its place.
         if len(level) % 2:
-            level.append(Value("poison", element, size))
+            level.append(IrValue("poison", element, size))
         taken = [_taken(p, step, chunk, column) for p in range(size)]
         places = [p + size * bool(at & step) for at, p in enumerate(taken)]
         pairs = zip(level[::2], level[1::2], strict=True)

@@ -13,10 +13,10 @@ the lowest degree up); those of erf are N. Juffa's.
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import Builder, Value, integer, literal
+from graphflow.base.errors import CodegenError
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
 from graphflow.codegen.float_arithmetic import FloatArithmetic
 from graphflow.codegen.trigonometry import QUARTER_TURNS, trigonometric
-from graphflow.errors import CodegenError
 from graphflow.tir import TRIGONOMETRIC
 
 LOG2_E = 1.4426950408889634
@@ -60,6 +60,7 @@ ERF_LARGE_FIRST = -1.28717512e-1
 
 MANTISSA_BITS, BIAS = 23, 127
 SQRT_HALF_BITS = 0x3F3504F3
+"""√½ as a float32: log reduces its argument to [√½, √2), for which its polynomial is fitted."""
 SMALLEST_NORMAL = 2.0**-126
 
 LOG2_SERIES = tuple(2 / ((2 * k + 1) * 0.6931471805599453) for k in range(9))
@@ -72,7 +73,7 @@ EXP2_SERIES = tuple(
 
 RANGE_MIN, RANGE_MAX = 0b0100, 0b0101
 """vrangeps: the smaller, the larger, with the sign that comparing gives."""
-RANGE_INTRINSICS: dict[int, tuple[int, Value, tuple[Value, ...]]] = {
+RANGE_INTRINSICS: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
     4: (128, integer(-1, "i8"), ()),
     8: (256, integer(-1, "i8"), ()),
     16: (512, integer(-1, "i16"), (integer(4, "i32"),)),
@@ -85,11 +86,11 @@ LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
 class Math(FloatArithmetic):
     """Elementary functions written with one builder; `has_avx512` allows its scaling and ranges."""
 
-    def __init__(self, builder: Builder, has_avx512: bool) -> None:
+    def __init__(self, builder: IrBuilder, has_avx512: bool) -> None:
         super().__init__(builder)
         self.has_avx512 = has_avx512
 
-    def unary(self, name: str, x: Value) -> Value:
+    def unary(self, name: str, x: IrValue) -> IrValue:
         """`name` of a float32 or float64 value, a name of `tir.UNARY`."""
         match name:
             case "neg":
@@ -118,7 +119,7 @@ class Math(FloatArithmetic):
                 return self._erf(x)
         raise CodegenError(f"operator {name} is not defined on floats")
 
-    def power(self, x: Value, y: Value) -> Value:
+    def power(self, x: IrValue, y: IrValue) -> IrValue:
         """`x` to the power of `y`, as C's pow; small whole exponents are multiplications."""
         if x.element == "double":
             return self.each_lane("pow", x, y)
@@ -127,7 +128,7 @@ class Math(FloatArithmetic):
                 return self.repeated(x, int(exponent))
         return self._power(x, y)
 
-    def extremum(self, name: str, x: Value, y: Value) -> Value:
+    def extremum(self, name: str, x: IrValue, y: IrValue) -> IrValue:
         """`max` or `min`; NaN propagates, and −0.0 is below +0.0."""
         b = self.builder
         dtype = "float32" if x.element == "float" else "float64"
@@ -141,7 +142,7 @@ class Math(FloatArithmetic):
             return self._range(name, a, c)
         return b.intrinsic("maximum" if name == "max" else "minimum", a, c)
 
-    def _range(self, name: str, x: Value, y: Value) -> Value:
+    def _range(self, name: str, x: IrValue, y: IrValue) -> IrValue:
         """vrangeps orders signed zeros; where a NaN is involved, the sum is one.
 
         Three instructions, where LLVM's own lowering takes six.
@@ -152,13 +153,13 @@ class Math(FloatArithmetic):
         found = b.call(
             f"llvm.x86.avx512.mask.range.ps.{bits}", x.type, x, y, choice, x, mask, *more
         )
-        larger = Value(found.text, x.element, x.lanes)
+        larger = IrValue(found.text, x.element, x.lanes)
         unordered = b.compare("fcmp uno", x, y)
         return b.select(unordered, b.binary("fadd", x, y), larger)
 
     # ---- float32
 
-    def _exp(self, x: Value) -> Value:
+    def _exp(self, x: IrValue) -> IrValue:
         """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ."""
         b = self.builder
         # Beyond these the result is infinite or zero; NaN passes both comparisons.
@@ -171,25 +172,25 @@ class Math(FloatArithmetic):
         p = self.polynomial(r, (1.0, 1.0, *EXP))
         return self._scaled(p, b.freeze(b.convert("fptosi", n, "i32")))
 
-    def _scaled(self, x: Value, n: Value) -> Value:
+    def _scaled(self, x: IrValue, n: IrValue) -> IrValue:
         """x·2ⁿ for |n| <= 252, rounded once."""
         b = self.builder
         if self.has_avx512:
             name = "ldexp"
             suffix = "f32.i32" if x.lanes == 1 else f"v{x.lanes}f32.v{x.lanes}i32"
             value = b.call(f"llvm.{name}.{suffix}", x.type, x, n)
-            return Value(value.text, x.element, x.lanes)
+            return IrValue(value.text, x.element, x.lanes)
         half = b.binary("ashr", n, integer(1, "i32"))
         rest = b.binary("sub", n, half)
         return b.binary("fmul", b.binary("fmul", x, self._two_to(half)), self._two_to(rest))
 
-    def _two_to(self, n: Value) -> Value:
+    def _two_to(self, n: IrValue) -> IrValue:
         """2ⁿ as a float, for −127 < n < 128."""
         b = self.builder
         biased = b.binary("add", n, integer(BIAS, "i32"))
         return b.convert("bitcast", b.binary("shl", biased, integer(MANTISSA_BITS, "i32")), "float")
 
-    def _sigmoid(self, x: Value) -> Value:
+    def _sigmoid(self, x: IrValue) -> IrValue:
         """With e = exp(−|x|): 1 / (1 + e), or e / (1 + e) left of zero, which keeps denormals."""
         b = self.builder
         one = self.constant(1.0, x)
@@ -198,7 +199,7 @@ class Math(FloatArithmetic):
         left = b.compare("fcmp olt", x, self.constant(0.0, x))
         return b.binary("fdiv", b.select(left, e, one), b.binary("fadd", e, one))
 
-    def _tanh(self, x: Value) -> Value:
+    def _tanh(self, x: IrValue) -> IrValue:
         """A polynomial near zero, beyond it 1 − 2 / (exp(2|x|) + 1) with the sign of x."""
         b = self.builder
         square = b.binary("fmul", x, x)
@@ -215,7 +216,7 @@ class Math(FloatArithmetic):
         small = b.select(b.compare("fcmp oeq", x, self.constant(0.0, x)), x, small)
         return b.select(near, small, large)
 
-    def _erf(self, x: Value) -> Value:
+    def _erf(self, x: IrValue) -> IrValue:
         """A polynomial near zero, beyond it 1 − exp(polynomial) with the sign of x."""
         b = self.builder
         size = self.absolute(x)
@@ -227,7 +228,7 @@ class Math(FloatArithmetic):
         near = b.compare("fcmp ole", size, self.constant(ERF_LIMIT, x))
         return b.select(near, small, self.copysign(large, x))
 
-    def _log(self, x: Value) -> Value:
+    def _log(self, x: IrValue) -> IrValue:
         """x = 2ⁿ·(1 + m) with 1 + m around 1; log(1 + m) by a polynomial, plus n·ln 2."""
         b = self.builder
         tiny = b.compare("fcmp olt", x, self.constant(SMALLEST_NORMAL, x))
@@ -248,7 +249,7 @@ class Math(FloatArithmetic):
         result = self.fma(exponent, self.constant(LN2_HIGH, x), b.binary("fadd", m, tail))
         return self._log_specials(x, result)
 
-    def _log_specials(self, x: Value, result: Value) -> Value:
+    def _log_specials(self, x: IrValue, result: IrValue) -> IrValue:
         b = self.builder
         zero, infinite = self.constant(0.0, x), self.constant(float("inf"), x)
         ordinary = b.compare("fcmp olt", x, infinite)
@@ -260,7 +261,7 @@ class Math(FloatArithmetic):
 
     # ---- powers, in double precision inside
 
-    def _power(self, x: Value, y: Value) -> Value:
+    def _power(self, x: IrValue, y: IrValue) -> IrValue:
         b = self.builder
         x, y = b.matched(x, y)
         one = self.constant(1.0, x)
@@ -276,13 +277,13 @@ class Math(FloatArithmetic):
         trivial = b.binary("or", trivial, b.compare("fcmp oeq", y, self.constant(0.0, x)))
         return b.select(trivial, one, result)
 
-    def _power_sign(self, x: Value, y: Value, size: Value) -> Value:
+    def _power_sign(self, x: IrValue, y: IrValue, size: IrValue) -> IrValue:
         """`size` = |x|ʸ with its sign; NaN for a finite negative x and a y that is not whole."""
         b = self.builder
         whole = b.compare("fcmp oeq", self.unary("floor", y), y)
         half = b.binary("fmul", y, self.constant(0.5, y))
         even = b.compare("fcmp oeq", self.unary("floor", half), half)
-        odd = b.binary("and", whole, b.binary("xor", even, Value("true", "i1")))
+        odd = b.binary("and", whole, b.binary("xor", even, IrValue("true", "i1")))
         negative = b.compare("icmp slt", b.convert("bitcast", x, "i32"), integer(0, "i32"))
         flipped = b.binary("and", odd, negative)
         result = b.select(flipped, self.negated(size), size)
@@ -292,7 +293,7 @@ class Math(FloatArithmetic):
         undefined = b.binary("and", below, fraction)
         return b.select(undefined, self.constant(float("nan"), x), result)
 
-    def _log2(self, x: Value) -> Value:
+    def _log2(self, x: IrValue) -> IrValue:
         """log₂ of a double that was a float: 0, positive, infinite or NaN; never denormal."""
         b = self.builder
         bits = b.convert("bitcast", x, "i64")
@@ -310,7 +311,7 @@ class Math(FloatArithmetic):
         at_zero = b.compare("fcmp oeq", x, self.constant(0.0, x))
         return b.select(at_zero, self.constant(float("-inf"), x), result)
 
-    def _exp2(self, x: Value) -> Value:
+    def _exp2(self, x: IrValue) -> IrValue:
         """2ˣ for a double whose result will be rounded to float."""
         b = self.builder
         high, low = self.constant(200.0, x), self.constant(-200.0, x)

@@ -14,22 +14,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphflow.codegen.emit_builder import Builder, Value, integer, literal
-from graphflow.dtypes import FLOATS
-from graphflow.errors import CodegenError
+from graphflow.base.dtypes import FLOATS
+from graphflow.base.errors import CodegenError
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
 
 MANTISSA, BIAS = 23, 127
 """Of float32."""
-SIGN_BIT, SIZE_BITS, INFINITE = 0x80000000, 0x7FFFFFFF, 0x7F800000
+SIZE_BITS, INFINITE = 0x7FFFFFFF, 0x7F800000
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """A float of at most 8 bits: sign, exponent and mantissa, from the highest bit down.
 
-    `top` is the largest finite number's code without the sign.  What is larger becomes the code
-    `beyond`, NaN becomes `nan`, both without a sign.  With `only_nan`, the code of −0 is NaN, the
-    only one, and there is no −0.
+    `top` is the code of the largest finite number.  Larger magnitudes are stored as the code
+    `beyond`, NaN as the code `nan`; none of the three contains the sign bit.  With `only_nan`, the
+    code that would be −0 is the only NaN, and there is no −0.
     """
 
     exponent_bits: int
@@ -57,13 +57,13 @@ INTEGER_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 class StoredTypes:
-    """Casts written with one builder."""
+    """Emits casts from and to storage-only types."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: IrBuilder) -> None:
         self.builder = builder
 
-    def load(self, x: Value, source: str, target: str) -> Value:
-        """The bits of a stored value as a value of its carrier `target`; exact."""
+    def load(self, x: IrValue, source: str, target: str) -> IrValue:
+        """The value of the carrier type `target` that the stored bits represent; exact."""
         if source in INTEGER_BITS:
             return self._narrow_integer(x, source)
         if source == "float16":
@@ -77,12 +77,12 @@ class StoredTypes:
             wide = self._small_float(x, FORMATS[source])
         return wide if target == "float32" else self.builder.convert("fpext", wide, "double")
 
-    def store(self, x: Value, source: str, target: str) -> Value:
-        """The bits of a value of a carrier, rounded to the stored type `target`."""
+    def store(self, x: IrValue, source: str, target: str) -> IrValue:
+        """The bits of the stored type `target` nearest to a value of its carrier."""
         if target in INTEGER_BITS:
             return self.builder.binary("and", x, integer((1 << INTEGER_BITS[target]) - 1, "i8"))
         if source not in FLOATS:
-            raise CodegenError(f"{target} is not made of {source}")
+            raise CodegenError(f"{source} cannot be cast to {target}; cast it to float32 first")
         if target == "float16":
             narrow = self._rounded_to_odd(x) if source == "float64" else x
             return self.builder.convert(
@@ -94,27 +94,27 @@ class StoredTypes:
 
     # ---- shorthand
 
-    def _bits(self, x: Value) -> Value:
+    def _bits(self, x: IrValue) -> IrValue:
         return self.builder.convert("zext", x, "i32")
 
-    def _and(self, x: Value, bits: int) -> Value:
+    def _and(self, x: IrValue, bits: int) -> IrValue:
         return self.builder.binary("and", x, integer(bits, x.element))
 
-    def _or(self, x: Value, y: Value) -> Value:
+    def _or(self, x: IrValue, y: IrValue) -> IrValue:
         return self.builder.binary("or", x, y)
 
-    def _shifted(self, operation: str, x: Value, by: int) -> Value:
+    def _shifted(self, operation: str, x: IrValue, by: int) -> IrValue:
         return self.builder.binary(operation, x, integer(by, x.element))
 
-    def _is(self, comparison: str, x: Value, than: int) -> Value:
+    def _is(self, comparison: str, x: IrValue, than: int) -> IrValue:
         return self.builder.compare(f"icmp {comparison}", x, integer(than, x.element))
 
-    def _chosen(self, condition: Value, code: int, otherwise: Value) -> Value:
+    def _chosen(self, condition: IrValue, code: int, otherwise: IrValue) -> IrValue:
         return self.builder.select(condition, integer(code, otherwise.element), otherwise)
 
     # ---- integers
 
-    def _narrow_integer(self, x: Value, source: str) -> Value:
+    def _narrow_integer(self, x: IrValue, source: str) -> IrValue:
         """The lowest bits; of a signed type the highest of them is the sign."""
         unused = 8 - INTEGER_BITS[source]
         back = "lshr" if source in ("uint4", "uint2") else "ashr"
@@ -122,7 +122,7 @@ class StoredTypes:
 
     # ---- floats of 16 bits
 
-    def _rounded_to_odd(self, x: Value) -> Value:
+    def _rounded_to_odd(self, x: IrValue) -> IrValue:
         """A double as a float that rounds to float16 as the double does.
 
         Where it is not exact, the float's last bit is set: then it is neither a float16 nor halfway
@@ -138,7 +138,7 @@ class StoredTypes:
         odd = b.select(inexact, self._or(towards_zero, integer(1, "i32")), bits)
         return b.convert("bitcast", odd, "float")
 
-    def _brain_float(self, x: Value) -> Value:
+    def _brain_float(self, x: IrValue) -> IrValue:
         """The upper half of the bits, rounded to even; a NaN stays one, and quiet."""
         b = self.builder
         bits = b.convert("bitcast", x, "i32")
@@ -151,7 +151,7 @@ class StoredTypes:
 
     # ---- floats of 8 bits and fewer
 
-    def _small_float(self, x: Value, form: Format) -> Value:
+    def _small_float(self, x: IrValue, form: Format) -> IrValue:
         b = self.builder
         code = self._and(self._bits(x), 2 * form.sign - 1)
         size = self._and(code, form.sign - 1)
@@ -175,7 +175,7 @@ class StoredTypes:
             bits = self._chosen(self._is("eq", code, form.sign), INFINITE | 1 << 22, bits)
         return b.convert("bitcast", bits, "float")
 
-    def _rounded_small_float(self, x: Value, form: Format) -> Value:
+    def _rounded_small_float(self, x: IrValue, form: Format) -> IrValue:
         b = self.builder
         bits = b.convert("bitcast", x, "i32")
         size = self._and(bits, SIZE_BITS)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import struct
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 
 ANONYMOUS = "graphflow_kernel"
-"""The symbol that kernels are compiled under: no other name in an object ends like it."""
+"""The placeholder under which kernels are compiled; no other symbol in an object ends like it."""
 
 _ENDINGS = ("", ".body")
-"""Of the names that an object has for its kernel; `emit` gives them."""
+"""Endings of the symbols that an object defines for its kernel, as `emit` names them."""
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -24,9 +24,10 @@ _SYMBOL_TABLE = 2
 
 
 def renamed(code: bytes, symbol: str, new: str) -> bytes:
-    """An object of `make_object` with its kernel called `new`, at most as long as `ANONYMOUS`.
+    """The object with its kernel's symbol replaced by `new`.
 
-    CodegenError where it is not called `symbol`.
+    CodegenError if the object does not define `symbol` as `make_object` does, or if `new` is longer
+    than `ANONYMOUS`.
     """
     if symbol == new:
         return code
@@ -46,7 +47,7 @@ def renamed(code: bytes, symbol: str, new: str) -> bytes:
 
 
 def _names(code: bytes) -> list[int]:
-    """Where the names of the symbols of an ELF object begin."""
+    """The offsets in an ELF object at which the names of its symbols begin."""
     try:
         (start,) = struct.unpack_from("<Q", code, 40)
         (count,) = struct.unpack_from("<H", code, 60)

@@ -12,7 +12,7 @@ calls.
 
 from __future__ import annotations
 
-from graphflow.codegen.emit_builder import Value, integer, literal
+from graphflow.codegen.emit_builder import IrValue, integer, literal
 from graphflow.codegen.float_arithmetic import FloatArithmetic
 
 LIMIT = 2.0**30
@@ -30,7 +30,7 @@ QUARTER_TURNS = {"sin": 0, "cos": 1, "tan": 0}
 """By how many quarter turns the function is ahead of the sine."""
 
 
-def trigonometric(math: FloatArithmetic, name: str, x: Value) -> Value:
+def trigonometric(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
     """`sin`, `cos` or `tan` of a float32 value."""
     b = math.builder
     near = b.compare("fcmp olt", math.absolute(x), literal(LIMIT, "float32"))
@@ -42,7 +42,7 @@ def trigonometric(math: FloatArithmetic, name: str, x: Value) -> Value:
     return b.choose(near, lambda: _reduced(math, name, x), lambda: math.by_library(name, x))
 
 
-def _reduced(math: FloatArithmetic, name: str, x: Value) -> Value:
+def _reduced(math: FloatArithmetic, name: str, x: IrValue) -> IrValue:
     """x = n·π/2 + r; n decides which series is taken, and its sign."""
     b = math.builder
     wide = b.convert("fpext", x, "double")
@@ -68,7 +68,7 @@ def _reduced(math: FloatArithmetic, name: str, x: Value) -> Value:
     return b.select(b.compare("fcmp oeq", x, literal(0.0, "float32")), x, result)
 
 
-def _bit(math: FloatArithmetic, number: Value, bit: int) -> Value:
+def _bit(math: FloatArithmetic, number: IrValue, bit: int) -> IrValue:
     b = math.builder
     only = b.binary("and", number, integer(bit, "i32"))
     return b.compare("icmp ne", only, integer(0, "i32"))

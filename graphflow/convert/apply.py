@@ -1,6 +1,6 @@
-"""Applying a plan: storages for values, windows for views, calls for forms and conversions.
+"""Applying a plan: storages for values, windows for views, calls for variants and conversions.
 
-In: the grouped graph and its plan.  Out: a `PhysicalGraph`.  Nothing is decided here: forms,
+In: the grouped graph and its plan.  Out: a `PhysicalGraph`.  Nothing is decided here: variants,
 layouts and conversions are the plan's.  Each pair of crop and pad that the plan cancels is checked
 again before it is left out (`verify_plan`).
 """
@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
-from graphflow.convert.verify import verify_plan
+from graphflow.base.errors import VerifyError
+from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
-from graphflow.errors import VerifyError
-from graphflow.flow import Conversion, LayoutPlan
+from graphflow.flow import Conversion, CopyKind, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
+from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
 from graphflow.tir import Literal
 
 
@@ -38,8 +38,8 @@ class _Builder:
         self.values: dict[str, Placement] = {}
         self.copies: dict[int, Placement] = {}
         self.constants: dict[tuple[str, object], Placement] = {}
-        self.prepare: list[Call] = []
-        self.calls: list[Call] = []
+        self.prepare: list[PhysicalCall] = []
+        self.calls: list[PhysicalCall] = []
         self.output_copies: list[tuple[str, Placement]] = []
         self.inside = placed_inside(graph, plan)
 
@@ -47,7 +47,7 @@ class _Builder:
         """Places everything, then writes the calls in the order of the graph."""
         for name in self.graph.inputs:
             self._storage(name, "input", self._dtype(name), self.graph.values[name].size)
-            self.values[name] = Placement(name, self.plan.edges[name].label.layout)
+            self.values[name] = Placement(name, self.plan.edges[name].edge_type.layout)
         self._place_outputs()
         for value in self.plan.edges:
             self._place(value)
@@ -94,8 +94,8 @@ class _Builder:
             elif value in self.values or value in self.inside:
                 raise VerifyError(f"the graph output {value} lies in other memory than its own")
             else:
-                label = self.plan.edges[value].label
-                self.values[value] = self._own(storage, value, label.layout, "output")
+                edge_type = self.plan.edges[value].edge_type
+                self.values[value] = self._own(storage, value, edge_type.layout, "output")
 
     def _place(self, value: str) -> None:
         """Places a value, and first those that it lies in."""
@@ -104,7 +104,7 @@ class _Builder:
             chain.append(self.inside[chain[-1]].outer)
         root = chain[-1]
         if root not in self.values:
-            self.values[root] = self._own(root, root, self.plan.edges[root].label.layout)
+            self.values[root] = self._own(root, root, self.plan.edges[root].edge_type.layout)
         for name in reversed(chain[:-1]):
             inside = self.inside[name]
             self.values[name] = inside.placed(self.values[inside.outer])
@@ -113,11 +113,11 @@ class _Builder:
         """Copies that lie in a window of another tensor, those with a storage of their own, and
         constants in windows, which are copied there."""
         for name, choice in self.plan.choices.items():
-            view, node = choice.alternative.recipe, self.graph.node(name)
+            view, node = choice.variant.recipe, self.graph.node(name)
             if not isinstance(view, View) or view.outward:
                 continue
             for position, value in enumerate(node.inputs):
-                inside = inner_place(node, choice.alternative, position)
+                inside = inner_place(node, choice.variant, position)
                 index = self.plan.conversion_for(name, position, value)
                 if index is not None:
                     self.copies[index] = inside.placed(self.values[inside.outer])
@@ -125,22 +125,24 @@ class _Builder:
                     place = inside.placed(self.values[inside.outer])
                     self.calls.append(self._constant_copy(node, value, place))
         for index, made in enumerate(self.plan.conversions):
-            if index not in self.copies and made.kind != "fill":
+            if index not in self.copies and made.kind != CopyKind.FILL:
                 name = f"{made.value}#{index}"
                 self.copies[index] = self._own(name, made.value, made.target.layout)
 
-    def _constant_copy(self, node: Node, value: str, place: Placement) -> Call:
+    def _constant_copy(self, node: Node, value: str, place: Placement) -> PhysicalCall:
         source = self._constant(value, row_major(self.graph.values[value].shape))
         definition = conversion(source.layout, place.layout, self._dtype(value), None)
         placements = {"src": source, "dst": place}
         because = f"a constant lies in a window of {node.name}"
-        return Call(f"copy {value}", definition, placements, None, None, True, False, because)
+        return PhysicalCall(
+            f"copy {value}", definition, placements, None, None, True, False, because
+        )
 
     # Calls ---------------------------------------------------------------------------------------
 
     def _call(self, node: Node) -> None:
         choice = self.plan.choices[node.name]
-        if not isinstance(choice.alternative.recipe, View):
+        if not isinstance(choice.variant.recipe, View):
             placements = {
                 buffer.name: self._read(node, position, value)
                 for position, (buffer, value) in enumerate(
@@ -150,19 +152,23 @@ class _Builder:
             for buffer, value in zip(node.func.outputs, node.outputs, strict=True):
                 placements[buffer.name] = self.values[value]
             pad: float | str | None = choice.pad_value
-            layouts = choice.alternative.layouts
+            layouts = choice.variant.layouts
             if pad is None and any(layouts[b.name].is_padded for b in node.func.outputs):
                 pad = "undef"
-            labels = [self.plan.edges[value].label for value in node.outputs]
-            known = any(isinstance(f, Constant) for label in labels for _, f in label.facts)
-            form = choice.alternative
-            self.calls.append(Call(node.name, node.func, placements, form, pad, relied=known))
+            edge_types = [self.plan.edges[value].edge_type for value in node.outputs]
+            known = any(
+                isinstance(f, Constant) for edge_type in edge_types for _, f in edge_type.facts
+            )
+            variant = choice.variant
+            self.calls.append(
+                PhysicalCall(node.name, node.func, placements, variant, pad, relied=known)
+            )
         for value in node.outputs:
             self._convert(value)
 
     def _read(self, node: Node, position: int, value: str) -> Placement:
-        form = self.plan.choices[node.name].alternative
-        layout = form.layouts[node.func.inputs[position].name]
+        variant = self.plan.choices[node.name].variant
+        layout = variant.layouts[node.func.inputs[position].name]
         if self.graph.is_constant(value):
             return self._constant(value, layout)
         index = self.plan.conversion_for(node.name, position, value)
@@ -178,7 +184,7 @@ class _Builder:
         because = "an output has memory of its own, and this one is a constant"
         placements = {"src": source, "dst": target}
         self.calls.append(
-            Call(f"copy {value}", definition, placements, None, None, True, False, because)
+            PhysicalCall(f"copy {value}", definition, placements, None, None, True, False, because)
         )
 
     def _convert(self, value: str) -> None:
@@ -186,7 +192,7 @@ class _Builder:
             if made.value != value:
                 continue
             source = self.values[value]
-            if made.kind == "fill":
+            if made.kind == CopyKind.FILL:
                 self._fill(made, source, index)
                 continue
             target = self.copies[index]
@@ -196,7 +202,7 @@ class _Builder:
             placements = {"src": source, "dst": target}
             name = f"{made.kind} {value}"
             self.calls.append(
-                Call(name, definition, placements, None, None, True, False, made.because)
+                PhysicalCall(name, definition, placements, None, None, True, False, made.because)
             )
 
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:
@@ -212,7 +218,7 @@ class _Builder:
             name = f"fill {made.value}"
             placements = {target: source}
             self.calls.append(
-                Call(name, definition, placements, None, None, True, False, made.because)
+                PhysicalCall(name, definition, placements, None, None, True, False, made.because)
             )
 
     # Constants -----------------------------------------------------------------------------------
@@ -233,7 +239,7 @@ class _Builder:
         target = self._own(name, value, layout, "constant")
         definition = conversion(plain, layout, self._dtype(value), _zero(self._dtype(value)))
         self.prepare.append(
-            Call(
+            PhysicalCall(
                 f"pack {value}", definition, {"src": source, "dst": target}, None, None, True, True
             )
         )
@@ -257,7 +263,7 @@ class _Builder:
             plain = row_major(self.graph.values[made].shape)
             placements[buffer.name] = self._own(made, made, plain, "constant")
             self.constants[made, memory_key(plain)] = placements[buffer.name]
-        self.prepare.append(Call(node.name, node.func, placements, None, None, False, True))
+        self.prepare.append(PhysicalCall(node.name, node.func, placements, None, None, False, True))
         return self.constants[value, memory_key(layout)]
 
 

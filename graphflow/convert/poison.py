@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.convert.physical import Call, PhysicalGraph, Placement, StorageSpec
-from graphflow.flow import Label, LayoutPlan
+from graphflow.flow import EdgeType, LayoutPlan
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.conversion import fill_region
 from graphflow.layout import LOGICAL, Region, Undefined, row_major
+from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
 from graphflow.tir import Buffer
 
 POISON_INPUT = "graphflow.poison"
@@ -33,16 +33,16 @@ def poison_padding(
 ) -> PhysicalGraph:
     """The poisoned graph; `poisons` are its extra inputs, `poisoned` counts elements a run."""
     inputs: dict[str, Value] = {}
-    calls: list[Call] = []
+    calls: list[PhysicalCall] = []
     poisoned = 0
     for call in physical.calls:
         calls.append(call)
-        for place, label, dtype in _written(graph, plan, call):
-            regions = list(_undefined(label))
+        for place, edge_type, dtype in _written(graph, plan, call):
+            regions = list(_undefined(edge_type))
             if regions:
                 name = poison_input(dtype)
                 inputs[name] = Value(name, dtype, ())
-                calls += _fills(call, place, label, dtype)
+                calls += _fills(call, place, edge_type, dtype)
                 poisoned += sum(_elements(region) for region in regions)
     storages = dict(physical.storages)
     for name, value in inputs.items():
@@ -58,15 +58,15 @@ def poison_padding(
 
 
 def _written(
-    graph: OperatorGraph, plan: LayoutPlan, call: Call
-) -> Iterator[tuple[Placement, Label, str]]:
-    """The tensors that a call of the run writes, with their labels; windows have no padding."""
+    graph: OperatorGraph, plan: LayoutPlan, call: PhysicalCall
+) -> Iterator[tuple[Placement, EdgeType, str]]:
+    """The tensors that a call of the run writes, with their edge types; windows have no padding."""
     if call.prepare:
         return
-    if call.form is not None:
+    if call.variant is not None:
         node = graph.node(call.name)
         for buffer, value in zip(node.func.outputs, node.outputs, strict=True):
-            yield call.placements[buffer.name], plan.edges[value].label, buffer.dtype
+            yield call.placements[buffer.name], plan.edges[value].edge_type, buffer.dtype
         return
     for made in plan.conversions:
         if call.name == f"{made.kind} {made.value}" and "dst" in call.placements:
@@ -75,18 +75,20 @@ def _written(
                 yield place, made.target, graph.values[made.value].dtype
 
 
-def _fills(call: Call, place: Placement, label: Label, dtype: str) -> Iterator[Call]:
+def _fills(
+    call: PhysicalCall, place: Placement, edge_type: EdgeType, dtype: str
+) -> Iterator[PhysicalCall]:
     source = Buffer("poison", (), dtype)
     scalar = Placement(poison_input(dtype), row_major(()))
-    for region in _undefined(label):
-        definition = fill_region(label.layout, region, dtype, source)
+    for region in _undefined(edge_type):
+        definition = fill_region(edge_type.layout, region, dtype, source)
         placements = {"poison": scalar, "dst": place}
-        yield Call(f"poison {call.name}", definition, placements, None, None, True)
+        yield PhysicalCall(f"poison {call.name}", definition, placements, None, None, True)
 
 
-def _undefined(label: Label) -> Iterator[Region]:
-    known = dict(label.facts)
-    for region in label.layout.regions():
+def _undefined(edge_type: EdgeType) -> Iterator[Region]:
+    known = dict(edge_type.facts)
+    for region in edge_type.layout.regions():
         if region.name != LOGICAL and known.get(region.name) == Undefined():
             yield region
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphflow.convert.physical import Placement
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
 from graphflow.flow import LayoutPlan
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import Alternative, Link, View
+from graphflow.kernels.recipes import KernelVariant, Link, View
 from graphflow.layout import IndexMap, Layout
+from graphflow.physical import Placement
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
     """For each value that lies inside another one, where; VerifyError where it would in two."""
     found: dict[str, Inside] = {}
     for name, choice in plan.choices.items():
-        view, node = choice.alternative.recipe, graph.node(name)
+        view, node = choice.variant.recipe, graph.node(name)
         if not isinstance(view, View):
             continue
         for position, value in enumerate(node.inputs):
@@ -64,20 +64,20 @@ def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
                 raise VerifyError(
                     f"{inner} cannot lie in a window of {node.outputs[0]} and in {other} too"
                 )
-            found[inner] = inner_place(node, choice.alternative, position)
+            found[inner] = inner_place(node, choice.variant, position)
     return found
 
 
-def inner_place(node: Node, form: Alternative, position: int) -> Inside:
+def inner_place(node: Node, variant: KernelVariant, position: int) -> Inside:
     """Where an input of a view lies in its output, or its output in that input."""
-    view = form.recipe
+    view = variant.recipe
     assert isinstance(view, View)
     given, made = node.func.inputs[position].name, node.func.outputs[0].name
     link = next(link for link in view.links if link.input == given)
     if view.outward:
-        layouts = form.layouts[made], form.layouts[given]
+        layouts = variant.layouts[made], variant.layouts[given]
         return Inside(node.inputs[position], link, *layouts, node.name)
-    return Inside(node.outputs[0], link, form.layouts[given], form.layouts[made], node.name)
+    return Inside(node.outputs[0], link, variant.layouts[given], variant.layouts[made], node.name)
 
 
 def _moved(window: Layout, whole: Layout, placed: Layout) -> Layout:

@@ -9,13 +9,13 @@ from graphflow.cost.kernels import (
     GATHERED,
     MASKED_REDUCTION,
     UNPACKED,
+    in_pieces,
     move_cycles,
     operation_cycles,
     rows_worth_weights,
 )
 from graphflow.cost.model import NO_TIMINGS, CostModel, Price, Timings
-from graphflow.cost.near import NEAR, first_of_cheapest, levelled
-from graphflow.cost.table import Timing, TimingTable
+from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_PIXELS,
@@ -32,6 +32,7 @@ from graphflow.cost.tiles import (
     tiling_cycles,
     uneven,
 )
+from graphflow.cost.timing_table import Timing, TimingTable
 from graphflow.cost.work import NO_WORK, Rewriting, Work
 
 __all__ = [
@@ -55,14 +56,16 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
+    "clearly_less",
     "first_of_cheapest",
     "fits_sets",
-    "levelled",
+    "in_pieces",
     "missed_lines",
     "most_pixels",
     "move_cycles",
     "near_weights",
     "operation_cycles",
+    "plain_first",
     "row_cycles",
     "rows_worth_weights",
     "tiling_cycles",

@@ -5,7 +5,7 @@ In: counts of operations, elements and bytes, and the target.  Out: cycles of on
 
 from __future__ import annotations
 
-from graphflow.target import Target
+from graphflow.base.target import Target
 
 SCALAR_CYCLES = 4.0
 """Cycles of one operation outside lanes, loads and stores included."""
@@ -36,6 +36,14 @@ def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> fl
     """Of moving elements; where they are `adjacent` on both sides, in vectors."""
     one = MOVE_CYCLES / target.computed_lanes(dtype) if adjacent else MOVE_CYCLES
     return elements * one
+
+
+def in_pieces(target: Target) -> bool:
+    """Whether stores of one, two, four … lanes are cheaper than one under a mask known beforehand.
+
+    A mask leaves as many pieces as the binary number of its lanes has ones, mostly one or two.
+    """
+    return target.cycles_per_masked_store > 1
 
 
 def streaming_cycles(weight_bytes: float, near: bool, target: Target) -> float:

@@ -21,9 +21,9 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from graphflow.base.target import Target
 from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
 from graphflow.cost.work import Rewriting, Work
-from graphflow.target import Target
 
 WRITE_PAD = 1.01
 """How much longer a kernel takes whose epilogue also selects the value of the padding."""

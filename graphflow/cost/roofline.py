@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from math import ceil
 
+from graphflow.base.target import Target
 from graphflow.cost.work import Rewriting, Work
-from graphflow.target import Target
 
 START_UP = 0.3e-6
 """Seconds to begin a kernel: a call, a barrier, the first misses."""

@@ -15,9 +15,9 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.target import COMPUTED_BYTES, Target
 from graphflow.cost.kernels import streaming_cycles
-from graphflow.dtypes import DTYPES
-from graphflow.target import COMPUTED_BYTES, Target
 
 CONFLICT_CYCLES = 3.0
 """Cycles to load a pixel whose line was thrown out by another pixel's."""
@@ -79,7 +79,7 @@ class AlongRow(NamedTuple):
 class TileRow(NamedTuple):
     """The part of a problem that the pixels of a tile depend on; problems have few different ones.
 
-    `item_bytes` is the size of what a lane computes.
+    `item_bytes` is the size of what a lane sums up, of which a vector takes so many `registers`.
     """
 
     pixels: int
@@ -87,6 +87,7 @@ class TileRow(NamedTuple):
     pixel_bytes: int
     nests: int
     item_bytes: int
+    registers: int
     along: AlongRow | None = None
 
 
@@ -111,12 +112,25 @@ class TileProblem:
     """Given where the lanes run along the data, and the weights along the pixels."""
     dtype: str = "float32"
     """The element type of the output, which decides how many lanes a vector has."""
+    sum_dtype: str = ""
+    """The element type of the accumulators, where that is not the output's."""
 
     @property
     def row(self) -> TileRow:
         """What is done for each row."""
-        size = max(COMPUTED_BYTES, DTYPES[self.dtype].itemsize)
-        return TileRow(self.pixels, self.steps, self.pixel_bytes, self.nests, size, self.along)
+        lane, item = (
+            max(COMPUTED_BYTES, DTYPES[dtype].itemsize)
+            for dtype in (self.dtype, self.sum_dtype or self.dtype)
+        )
+        return TileRow(
+            self.pixels,
+            self.steps,
+            self.pixel_bytes,
+            self.nests,
+            item,
+            -(-item // lane),
+            self.along,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +166,8 @@ class Tiling:
 def most_pixels(row: TileRow, vectors: int, target: Target) -> int:
     """The most pixels of which the registers hold so many vectors."""
     masks = MASK_REGISTERS if row.along is not None and row.along.borders else 0
-    room = (target.vector_registers - 1 - vectors - masks) // vectors
+    wide = vectors * row.registers
+    room = (target.vector_registers - 1 - wide - masks) // wide
     return max(1, min(room, row.pixels, MOST_PIXELS))
 
 

@@ -3,83 +3,62 @@
 from graphflow.flow.candidates import (
     Candidate,
     Candidates,
-    Lies,
-    Need,
+    OperandRequirement,
+    OutputAliasing,
     enumerate_candidates,
-    output_need,
+    output_requirement,
 )
-from graphflow.flow.contenders import Contenders, CopyToTime, FormToTime, ToTime, contenders
+from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.contents import contents
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
-from graphflow.flow.forms import Forms, finite_inputs, forms_of, known_inputs
-from graphflow.flow.labels import accepts, label_of, padding_regions, serving
+from graphflow.flow.edge_types import edge_type_of, padding_regions, serving
 from graphflow.flow.plan import (
-    Cancelled,
-    Choice,
     Conversion,
-    Difference,
-    EdgePlan,
-    Label,
+    CopyKind,
+    EdgeType,
+    EndToEndTime,
     LayoutPlan,
     Other,
     Pinned,
-    Refused,
-    Relied,
-    Whole,
 )
-from graphflow.flow.planner import Planning, plan_layouts
-from graphflow.flow.regroup import cheapest, plan_groups, regrouped
-from graphflow.flow.solve import Problem
-from graphflow.flow.uniform import inner_values, uniform_pins
-from graphflow.flow.whole import compared_families, rivals, whole_keys
+from graphflow.flow.planner import Planning, find_plan, plan_layouts
+from graphflow.flow.regroup import cheapest, regrouped
+from graphflow.flow.solve import Problem, Solution
+from graphflow.flow.variants import NodeVariants, finite_inputs, known_inputs, variants_of
 
 __all__ = [
-    "Cancelled",
     "Candidate",
     "Candidates",
-    "Choice",
-    "Contenders",
     "Conversion",
     "Copy",
-    "CopyToTime",
-    "Difference",
-    "EdgePlan",
-    "FormToTime",
-    "Forms",
-    "Label",
+    "CopyKind",
+    "EdgeType",
+    "EndToEndTime",
     "LayoutPlan",
-    "Lies",
-    "Need",
+    "NodeVariants",
+    "OperandRequirement",
     "Other",
+    "OutputAliasing",
     "Pinned",
     "Planning",
     "Problem",
-    "Refused",
-    "Relied",
-    "ToTime",
-    "Whole",
-    "accepts",
+    "Solution",
     "cheapest",
     "clashing",
-    "compared_families",
-    "contenders",
+    "collection_deferred",
     "contents",
     "copies_for",
     "copy_prices",
     "directly",
+    "edge_type_of",
     "enumerate_candidates",
+    "find_plan",
     "finite_inputs",
-    "forms_of",
-    "inner_values",
     "known_inputs",
-    "label_of",
-    "output_need",
+    "output_requirement",
     "padding_regions",
-    "plan_groups",
     "plan_layouts",
     "regrouped",
-    "rivals",
     "serving",
-    "uniform_pins",
-    "whole_keys",
+    "variants_of",
 ]

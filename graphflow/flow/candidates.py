@@ -1,9 +1,9 @@
-"""Every form of every node with the labels it reads and gives, enumerated forward.
+"""Every variant of every node with the edge types it reads and gives, enumerated forward.
 
 In: the graph, the target, pins.  Out: `Candidates`: for each node its candidates, for each value
-the labels that some candidate gives.  Labels start at the graph's inputs and are followed through
-the forms, so only those that can occur are listed.  Facts come from evaluating bodies on the
-padding of the inputs; a constant that some reader demands can also be written by the producer.
+the edge types that some candidate gives.  Edge types start at the graph's inputs and are followed
+through the variants, so only those that can occur are listed.  Facts come from evaluating bodies on
+the padding of the inputs; a constant that some reader demands can also be written by the producer.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
-from graphflow.cost import CostModel
-from graphflow.dtypes import FLOATING
-from graphflow.errors import LayoutConflict
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import LayoutConflict
+from graphflow.cost import CostModel, clearly_less
 from graphflow.flow.contents import contents
-from graphflow.flow.forms import forms_of, forms_with, respects, user_layouts
-from graphflow.flow.labels import label_key, label_of, padding_regions
-from graphflow.flow.plan import Label
-from graphflow.flow.pricing import FormPrices
+from graphflow.flow.edge_types import edge_type_key, edge_type_of, padding_regions
+from graphflow.flow.plan import EdgeType
+from graphflow.flow.pricing import VariantPrices
+from graphflow.flow.variants import respects, user_layouts, variants_of, variants_with
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.recipes import (
-    Alternative,
+    KernelVariant,
     Padding,
     RefusedVariant,
     Scheduled,
@@ -55,7 +55,7 @@ class Unsatisfiable(LayoutConflict):
     """It was shown that no plan meets the constraints."""
 
 
-class Place(Enum):
+class InputAliasing(Enum):
     """Where a reader needs a value to lie.
 
     OWN: in a storage of its own, as the caller wants outputs.  WINDOW and WINDOW_PIECE: inside the
@@ -64,24 +64,24 @@ class Place(Enum):
     """
 
     ANYWHERE = "anywhere"
-    OWN = "own"
-    WINDOW = "window"
-    WINDOW_PIECE = "window, one piece"
-    HELD = "held"
-    HELD_PIECE = "held, one piece"
+    OWN_STORAGE = "own"
+    INSIDE_OUTPUT = "window"
+    INSIDE_OUTPUT_CONTIGUOUS = "window, one piece"
+    HOLDS_OUTPUT = "held"
+    HOLDS_OUTPUT_CONTIGUOUS = "held, one piece"
 
     @property
     def window(self) -> bool:
         """Whether the value lies inside its reader's output."""
-        return self in (Place.WINDOW, Place.WINDOW_PIECE)
+        return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
 
     @property
     def held(self) -> bool:
         """Whether the reader's output lies inside the value."""
-        return self in (Place.HELD, Place.HELD_PIECE)
+        return self in (InputAliasing.HOLDS_OUTPUT, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
 
 
-class Lies(Enum):
+class OutputAliasing(Enum):
     """How a candidate's output lies in memory.
 
     FREE: wherever its readers want it.  PIECE: likewise, but in one piece, because of what lies in
@@ -89,13 +89,13 @@ class Lies(Enum):
     """
 
     FREE = "free"
-    PIECE = "piece"
-    INSIDE = "inside"
-    INSIDE_PIECE = "inside, one piece"
+    CONTIGUOUS = "piece"
+    INSIDE_INPUT = "inside"
+    INSIDE_INPUT_CONTIGUOUS = "inside, one piece"
 
 
 @dataclass(frozen=True)
-class Need:
+class OperandRequirement:
     """What a candidate reads: input `position` holds `value`, in this layout, with this demand.
 
     `facts` are the facts that the candidate's own claims about its output rest on.
@@ -106,47 +106,50 @@ class Need:
     layout: Layout
     demand: Demand
     facts: tuple[tuple[str, Fact], ...] = ()
-    place: Place = Place.ANYWHERE
+    input_aliasing: InputAliasing = InputAliasing.ANYWHERE
 
 
-def output_need(value: Value) -> Need:
+def output_requirement(value: Value) -> OperandRequirement:
     """What the caller needs of a graph output."""
-    return Need(-1, value.name, row_major(value.shape), UNUSED, place=Place.OWN)
+    return OperandRequirement(
+        -1, value.name, row_major(value.shape), UNUSED, input_aliasing=InputAliasing.OWN_STORAGE
+    )
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One form of one node with everything decided but the rest of the graph."""
+    """One variant of one node with everything decided but the rest of the graph."""
 
     node: str
-    alternative: Alternative
-    needs: tuple[Need, ...]
-    gives: tuple[tuple[str, Label], ...]
+    variant: KernelVariant
+    requirements: tuple[OperandRequirement, ...]
+    gives: tuple[tuple[str, EdgeType], ...]
     pad_value: float | None
     seconds: float
-    lies: Lies = Lies.FREE
+    output_aliasing: OutputAliasing = OutputAliasing.FREE
     measured: bool = False
     read: frozenset[str] = frozenset()
 
     @property
     def rests_on(self) -> frozenset[str]:
-        """The inputs whose contents this rests on: for the form, or for what it leaves as padding.
+        """The inputs whose contents this rests on: for the variant, or for what it leaves as
+        padding.
 
         The latter are the `read` ones.
         """
-        recipe = self.alternative.recipe
+        recipe = self.variant.recipe
         return self.read | (recipe.rests_on if isinstance(recipe, Tiled) else frozenset())
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """All candidates by node, and all labels a value can be produced in.
+    """All candidates by node, and all edge types a value can be produced in.
 
-    `refused` are by node the forms that steps of their recipes refused.
+    `refused` are by node the variants that steps of their recipes refused.
     """
 
     of_node: Mapping[str, tuple[Candidate, ...]]
-    labels: Mapping[str, tuple[Label, ...]]
+    edge_types: Mapping[str, tuple[EdgeType, ...]]
     refused: Mapping[str, tuple[RefusedVariant, ...]] = field(default_factory=dict)
 
 
@@ -167,46 +170,48 @@ def enumerate_candidates(
     """
     facts = contents(graph) if facts is None else facts
     target = cost.target
-    forms = forms_of(graph, target, facts)
-    wanted = forms.demanded()
-    labels: dict[str, tuple[Label, ...]] = {
-        name: (label_of(row_major(graph.values[name].shape)),) for name in graph.inputs
+    variants = variants_of(graph, target, facts)
+    wanted = variants.demanded()
+    edge_types: dict[str, tuple[EdgeType, ...]] = {
+        name: (edge_type_of(row_major(graph.values[name].shape)),) for name in graph.inputs
     }
-    layouts = user_layouts(graph, forms, pins, target)
+    layouts = user_layouts(graph, variants, pins, target)
     found: dict[str, tuple[Candidate, ...]] = {}
     refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in graph.nodes:
-        if node.name not in forms.of_node:
+        if node.name not in variants.of_node:
             continue
         candidates: dict[object, Candidate] = {}
-        options, refused[node.name] = forms_with(
-            graph, node, forms, labels, pins, layouts, target, facts
+        options, refused[node.name] = variants_with(
+            graph, node, variants, edge_types, pins, layouts, target, facts
         )
-        prices = FormPrices(node.func, options, wanted, cost)
+        prices = VariantPrices(node.func, options, wanted, cost)
         reads = _reads(graph, node)
         dtype = node.func.outputs[0].dtype
         writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))
-        for form in options:
-            if node.name not in relaxed and not respects(node, form, pins):
+        for variant in options:
+            if node.name not in relaxed and not respects(node, variant, pins):
                 continue
-            for candidate in _of_form(node, form, reads, labels, writable, prices):
+            for candidate in _of_variant(node, variant, reads, edge_types, writable, prices):
                 key = (
-                    form.recipe if isinstance(form.recipe, Scheduled) else None,
-                    candidate.lies,
-                    tuple([(n.position, memory_key(n.layout), n.facts, n.demand, n.place)
-                           for n in candidate.needs]),
-                    tuple([(v, label_key(label)) for v, label in candidate.gives]),
+                    variant.recipe if isinstance(variant.recipe, Scheduled) else None,
+                    candidate.output_aliasing,
+                    tuple([(n.position, memory_key(n.layout), n.facts, n.demand, n.input_aliasing)
+                           for n in candidate.requirements]),
+                    tuple([(v, edge_type_key(edge_type)) for v, edge_type in candidate.gives]),
                 )  # fmt: skip
                 kept = candidates.get(key)
-                if kept is None or candidate.seconds < kept.seconds:
+                if kept is None or clearly_less(candidate.seconds, kept.seconds):
                     candidates[key] = candidate
         if not candidates:
-            raise Unsatisfiable(f"{node.name} ({node.op}) has no form with the pins around it")
+            raise Unsatisfiable(f"{node.name} ({node.op}) has no variant with the pins around it")
         found[node.name] = tuple(candidates.values())
         for value in node.outputs:
-            given = [label for c in found[node.name] for v, label in c.gives if v == value]
-            labels[value] = tuple({label_key(label): label for label in given}.values())
-    return Candidates(found, labels, refused)
+            given = [edge_type for c in found[node.name] for v, edge_type in c.gives if v == value]
+            edge_types[value] = tuple(
+                {edge_type_key(edge_type): edge_type for edge_type in given}.values()
+            )
+    return Candidates(found, edge_types, refused)
 
 
 Read: TypeAlias = tuple[int, str, str]
@@ -218,68 +223,91 @@ def _reads(graph: OperatorGraph, node: Node) -> tuple[Read, ...]:
     return tuple((k, b.name, value) for k, (b, value) in bound if not graph.is_constant(value))
 
 
-def _of_form(
+def _of_variant(
     node: Node,
-    form: Alternative,
+    variant: KernelVariant,
     reads: tuple[Read, ...],
-    labels: Mapping[str, tuple[Label, ...]],
+    edge_types: Mapping[str, tuple[EdgeType, ...]],
     writable: tuple[Constant, ...],
-    prices: FormPrices,
+    prices: VariantPrices,
 ) -> list[Candidate]:
     output, value = node.func.outputs[0], node.outputs[0]
-    layout = form.layouts[output.name]
+    layout = variant.layouts[output.name]
     # Of several outputs only the first one's padding is ever known, and none of it written.
     others = tuple(
-        (name, label_of(form.layouts[buffer.name]))
+        (name, edge_type_of(variant.layouts[buffer.name]))
         for buffer, name in zip(node.func.outputs[1:], node.outputs[1:], strict=True)
     )
-    if isinstance(form.recipe, View):
-        label, free = label_of(layout), prices.price(form, None)
+    if isinstance(variant.recipe, View):
+        edge_type, free = edge_type_of(layout), prices.price(variant, None)
         return [
-            Candidate(node.name, form, _needs(form, reads, place), ((value, label),), None,
-                      free.seconds, lies)
-            for place, lies in _view_places(form.recipe)
-        ]  # fmt: skip
-    needs = _needs(form, reads)
+            Candidate(
+                node.name,
+                variant,
+                _requirements(variant, reads, input_aliasing),
+                ((value, edge_type),),
+                None,
+                free.seconds,
+                output_aliasing,
+            )
+            for input_aliasing, output_aliasing in _view_aliasings(variant.recipe)
+        ]
+    requirements = _requirements(variant, reads)
     regions = padding_regions(layout)
 
     def candidate(
-        facts: Mapping[str, Fact], using: tuple[Need, ...], pad: float | None
+        facts: Mapping[str, Fact], using: tuple[OperandRequirement, ...], pad: float | None
     ) -> Candidate:
-        label = Label(layout, tuple((r, facts[r]) for r in regions))
-        price = prices.price(form, pad)
-        by_user = isinstance(form.recipe, Scheduled)
-        lies = Lies.PIECE if by_user and layout.is_padded else Lies.FREE
-        gives = ((value, label), *others)
-        return Candidate(node.name, form, using, gives, pad, price.seconds, lies, price.measured)
+        edge_type = EdgeType(layout, tuple((r, facts[r]) for r in regions))
+        price = prices.price(variant, pad)
+        by_user = isinstance(variant.recipe, Scheduled)
+        output_aliasing = (
+            OutputAliasing.CONTIGUOUS if by_user and layout.is_padded else OutputAliasing.FREE
+        )
+        gives = ((value, edge_type), *others)
+        return Candidate(
+            node.name, variant, using, gives, pad, price.seconds, output_aliasing, price.measured
+        )
 
     left: dict[str, Fact] = dict.fromkeys(regions, Undefined())
-    if form.padding is Padding.EVALUATED and any(isinstance(n.demand, Equal) for n in needs):
-        left = _evaluated(node, form, {n.position: _least(n) for n in needs})
-    found = [candidate(left, needs, None)]
-    if not regions or others or form.padding is Padding.KEPT:
+    if variant.padding is Padding.EVALUATED and any(
+        isinstance(n.demand, Equal) for n in requirements
+    ):
+        left = _evaluated(node, variant, {n.position: _least(n) for n in requirements})
+    found = [candidate(left, requirements, None)]
+    if not regions or others or variant.padding is Padding.KEPT:
         return found
     for constant in writable:
         literal = constant.literal.value
-        found.append(candidate(dict.fromkeys(regions, constant), needs, literal))
-    if form.padding is Padding.EVALUATED:
-        for known in _known_inputs(needs, labels):
-            facts = _evaluated(node, form, known)
+        found.append(candidate(dict.fromkeys(regions, constant), requirements, literal))
+    if variant.padding is Padding.EVALUATED:
+        for known in _known_inputs(requirements, edge_types):
+            facts = _evaluated(node, variant, known)
             if any(fact != Undefined() for fact in facts.values()):
                 using = tuple(
-                    Need(n.position, n.value, n.layout, n.demand, known[n.position].facts)
-                    for n in needs
+                    OperandRequirement(
+                        n.position, n.value, n.layout, n.demand, known[n.position].facts
+                    )
+                    for n in requirements
                 )
                 found.append(candidate(facts, using, None))
     return found
 
 
-def _needs(
-    form: Alternative, reads: tuple[Read, ...], place: Place = Place.ANYWHERE
-) -> tuple[Need, ...]:
-    """What a form needs of each input that is no constant."""
+def _requirements(
+    variant: KernelVariant,
+    reads: tuple[Read, ...],
+    input_aliasing: InputAliasing = InputAliasing.ANYWHERE,
+) -> tuple[OperandRequirement, ...]:
+    """What a variant needs of each input that is no constant."""
     return tuple([
-        Need(k, value, form.layouts[name], form.demands.get(name, UNUSED), place=place)
+        OperandRequirement(
+            k,
+            value,
+            variant.layouts[name],
+            variant.demands.get(name, UNUSED),
+            input_aliasing=input_aliasing,
+        )
         for k, name, value in reads
     ])  # fmt: skip
 
@@ -296,60 +324,70 @@ def _held(value: Number, dtype: str) -> Constant | None:
     return fact_of(value, dtype)
 
 
-def _view_places(view: View) -> Iterator[tuple[Place, Lies]]:
+def _view_aliasings(view: View) -> Iterator[tuple[InputAliasing, OutputAliasing]]:
     """Where a view's inputs and output can lie: as boxes of the whole, or as pieces of it."""
     if all(link.window is not None for link in view.links):
-        yield (Place.HELD, Lies.INSIDE) if view.outward else (Place.WINDOW, Lies.FREE)
+        yield (
+            (InputAliasing.HOLDS_OUTPUT, OutputAliasing.INSIDE_INPUT)
+            if view.outward
+            else (InputAliasing.INSIDE_OUTPUT, OutputAliasing.FREE)
+        )
     if all(link.offset is not None for link in view.links):
-        inward = Place.WINDOW_PIECE, Lies.PIECE
-        yield (Place.HELD_PIECE, Lies.INSIDE_PIECE) if view.outward else inward
+        inward = InputAliasing.INSIDE_OUTPUT_CONTIGUOUS, OutputAliasing.CONTIGUOUS
+        yield (
+            (InputAliasing.HOLDS_OUTPUT_CONTIGUOUS, OutputAliasing.INSIDE_INPUT_CONTIGUOUS)
+            if view.outward
+            else inward
+        )
 
 
 def _known_inputs(
-    needs: Sequence[Need], labels: Mapping[str, tuple[Label, ...]]
-) -> list[dict[int, Label]]:
-    """Every combination of labels in which the inputs may already be in the wanted layouts."""
-    options: list[list[tuple[int, Label]]] = []
-    for need in needs:
-        if isinstance(need.demand, Equal):
-            options.append([(need.position, _least(need))])
+    requirements: Sequence[OperandRequirement], edge_types: Mapping[str, tuple[EdgeType, ...]]
+) -> list[dict[int, EdgeType]]:
+    """Every combination of edge types in which the inputs may already be in the wanted layouts."""
+    options: list[list[tuple[int, EdgeType]]] = []
+    for requirement in requirements:
+        if isinstance(requirement.demand, Equal):
+            options.append([(requirement.position, _least(requirement))])
             continue
         fitting = [
-            label
-            for label in labels[need.value]
-            if memory_key(label.layout) == memory_key(need.layout)
+            edge_type
+            for edge_type in edge_types[requirement.value]
+            if memory_key(edge_type.layout) == memory_key(requirement.layout)
         ]
         if not fitting:
-            fitting = [label_of(need.layout)]
-        options.append([(need.position, label) for label in fitting])
+            fitting = [edge_type_of(requirement.layout)]
+        options.append([(requirement.position, edge_type) for edge_type in fitting])
     return [dict(chosen) for chosen in product(*options)]
 
 
-def _least(need: Need) -> Label:
+def _least(requirement: OperandRequirement) -> EdgeType:
     """What is certain of an input: what is demanded of it."""
-    if isinstance(need.demand, Equal):
-        literal = need.demand.literal
-        return label_of(need.layout, fact_of(literal.value, literal.dtype))
-    return label_of(need.layout)
+    if isinstance(requirement.demand, Equal):
+        literal = requirement.demand.literal
+        return edge_type_of(requirement.layout, fact_of(literal.value, literal.dtype))
+    return edge_type_of(requirement.layout)
 
 
-def _evaluated(node: Node, form: Alternative, known: Mapping[int, Label]) -> dict[str, Fact]:
+def _evaluated(
+    node: Node, variant: KernelVariant, known: Mapping[int, EdgeType]
+) -> dict[str, Fact]:
     """What the body leaves in the padding of its output, for these facts of its inputs."""
     facts: dict[tuple[str, str], Fact] = {}
     for k, buffer in enumerate(node.func.inputs):
-        layout = form.layouts[buffer.name]
+        layout = variant.layouts[buffer.name]
         zero = fact_of(0, buffer.dtype)  # constants are packed with that
         given = dict(known[k].facts) if k in known else None
         for region in padding_regions(layout):
             facts[buffer.name, region] = zero if given is None else given.get(region, Undefined())
     output = node.func.outputs[0]
-    result = left_facts(node.func, form, facts)
+    result = left_facts(node.func, variant, facts)
     return {
         region: _settled(result.get((output.name, region), Undefined()))
-        for region in padding_regions(form.layouts[output.name])
+        for region in padding_regions(variant.layouts[output.name])
     }
 
 
 def _settled(fact: Fact) -> Fact:
-    """Whatever was stored can be read back; only constants are worth a label of their own."""
+    """Whatever was stored can be read back; only constants are worth an edge type of their own."""
     return fact if isinstance(fact, Constant) else Undefined()

@@ -17,7 +17,7 @@ import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from graphflow.shared_scope import SharedScope
+from graphflow.processes.shared_scope import SharedScope
 
 
 def collection_deferred() -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 In: a graph and pins that no plan meets.  Out: a `LayoutConflict` with sets of pins that clash, and
 no longer do if any one pin of a set goes; and for each a set of nodes, as small in the same sense,
-whose forms cannot take them.
+whose variants cannot take them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
+from graphflow.base.errors import LayoutConflict
 from graphflow.cost import NO_TIMINGS, CostModel
-from graphflow.errors import LayoutConflict
-from graphflow.flow.candidates import Unsatisfiable, enumerate_candidates
+from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
 from graphflow.graph import Node, OperatorGraph
 from graphflow.layout import Fact, Layout
@@ -66,25 +66,23 @@ class _Conflict:
         )
 
     def _rule(self, clash: Sequence[str]) -> str:
-        """Which pins of a clash meet at which nodes, and the forms that these have without pins."""
+        """Which pins of a clash meet at which nodes, and the variants that these have without
+        pins."""
         pins = {name: self.pins[name] for name in clash}
         around = [node for node in self.graph.nodes if _touched(node, pins)]
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
-        found = enumerate_candidates(
-            self.graph, self.cost, pins, relaxed=every, facts=self.facts
-        ).of_node
+        found = enumerate_candidates(self.graph, self.cost, pins, relaxed=every, facts=self.facts)
         stated = [f"{node.name} ({node.op})" for node in nodes]
-        forms = ["; ".join({c.alternative.name: None for c in found[n.name]}) for n in nodes]
+        variants = [_variants(found, node.name) for node in nodes]
         if len(nodes) == 1:
-            return (
-                f"{stated[0]} has no form with {_pinned(nodes[0], pins)}; its forms are: {forms[0]}"
-            )
+            pinned = _pinned(nodes[0], pins)
+            return f"{stated[0]} has no variant with {pinned}; its variants are: {variants[0]}"
         together = " and ".join(
             f"{name} with {_pinned(node, pins)}" for name, node in zip(stated, nodes, strict=True)
         )
-        offered = "; ".join(f"{name}: {some}" for name, some in zip(stated, forms, strict=True))
-        return f"no plan has {together}; their forms are: {offered}"
+        offered = "; ".join(f"{name}: {some}" for name, some in zip(stated, variants, strict=True))
+        return f"no plan has {together}; their variants are: {offered}"
 
     def _clash(self, some: Sequence[str], relaxed: Set[str] = frozenset()) -> bool:
         """Whether it can be shown that no plan meets these pins where nodes are not relaxed."""
@@ -99,6 +97,13 @@ class _Conflict:
         except LayoutConflict:  # none was found in time, which shows nothing
             return False
         return False
+
+
+def _variants(found: Candidates, node: str) -> str:
+    """The variants of a node, and those that were refused, with the reasons."""
+    names = dict.fromkeys(candidate.variant.name for candidate in found.of_node[node])
+    refused = (f"{item.variant} is refused: {item.reason}" for item in found.refused.get(node, ()))
+    return "; ".join((*names, *dict.fromkeys(refused)))
 
 
 def minimal(items: Sequence[Item], clash: Callable[[Sequence[Item]], bool]) -> list[Item]:

@@ -1,10 +1,9 @@
 """What is known of the data itself: a fact about the logical region of every value.
 
 In: a graph, and what its user assumes of the inputs.  Out: a fact for each value, found by looking
-at initializers and by evaluating bodies, when it is asked for: few forms rest on any.  What always
-holds: layouts, forms and padding play no part, so the facts are those of the graph, whatever the
-plan.
-"""
+at initializers and by evaluating bodies, when it is asked for: few variants rest on any.  What
+always holds: layouts, variants and padding play no part, so the facts are those of the graph,
+whatever the plan."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from math import isfinite
 
 import numpy as np
 
-from graphflow.assumed import Assumed, Assumption, parse_assumption, require_assumed
-from graphflow.dtypes import FLOATING, STORED
-from graphflow.errors import InvalidModel
+from graphflow.base.assumed import Assumed, Assumption, parse_assumption, require_assumed
+from graphflow.base.dtypes import FLOATING, STORED
+from graphflow.base.errors import InvalidModel
 from graphflow.graph import Array, OperatorGraph
 from graphflow.layout import (
     LOGICAL,

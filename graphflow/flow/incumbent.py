@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from graphflow.flow.copies import Copy, clashing
+from graphflow.flow.plan import CopyKind
 from graphflow.flow.prices import NEVER
-from graphflow.flow.program import Outcome, Rest
+from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
 from graphflow.flow.terms import Term
 
 
-def greedy(rest: Rest) -> Outcome | None:
+def greedy(rest: ResidualIlp) -> IlpSolution | None:
     """An assignment in which each variable takes what is cheapest after those before it.
 
-    Readers that find no label that serves them pay for a conversion.  None where that runs into a
-    dead end: windows that exclude each other.
-    """
+    Readers that find no edge type that serves them pay for a conversion.  None where that runs into
+    a dead end: windows that exclude each other."""
     chosen: dict[int, int] = {}
     for variable in rest.variables:
         prices: list[int] = []
@@ -32,7 +32,7 @@ def greedy(rest: Rest) -> Outcome | None:
     return rest.outcome(chosen, copies, rest.floor())
 
 
-def _ahead(rest: Rest, chosen: dict[int, int], variable: int) -> int:
+def _ahead(rest: ResidualIlp, chosen: dict[int, int], variable: int) -> int:
     """What the conversions around a variable cost for those who are decided."""
     made = [_copies(term, chosen, rest) for term in rest.around[variable]]
     if any(copies is None for copies in made):
@@ -40,23 +40,25 @@ def _ahead(rest: Rest, chosen: dict[int, int], variable: int) -> int:
     return sum(rest.prices.copy(c) for copies in made for c in copies or ())
 
 
-def _copies(term: Term, chosen: dict[int, int], rest: Rest) -> tuple[Copy, ...] | None:
+def _copies(term: Term, chosen: dict[int, int], rest: ResidualIlp) -> tuple[Copy, ...] | None:
     """Conversions for all readers that are decided and not served; None if that is forbidden."""
     pattern = term.pattern
     given = term.given(chosen)
-    needs = list(pattern.output)
+    requirements = list(pattern.output)
     for reader, classes, wanted in zip(term.readers, term.reading, pattern.readers, strict=True):
         if len(wanted) == 1:
-            needs += wanted[0]
+            requirements += wanted[0]
         elif reader in chosen:
-            needs += wanted[int(classes[chosen[reader]])]
-    if clashing(needs):
+            requirements += wanted[int(classes[chosen[reader]])]
+    if clashing(requirements):
         return None
     made: dict[Copy, None] = {}
-    for need in needs:
-        if given in pattern.direct(need) or any(copy.serves(need) for copy in made):
+    for requirement in requirements:
+        if given in pattern.direct(requirement) or any(copy.serves(requirement) for copy in made):
             continue
-        serving = [c for c in pattern.made(given) if c.kind == "convert" and c.serves(need)]
+        serving = [
+            c for c in pattern.made(given) if c.kind == CopyKind.CONVERT and c.serves(requirement)
+        ]
         if not serving:
             return None
         made[min(serving, key=rest.prices.copy)] = None

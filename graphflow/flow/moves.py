@@ -7,40 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from graphflow.flow.candidates import Candidate, Candidates, Need
+from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement
 from graphflow.flow.copies import directly
-from graphflow.flow.plan import Conversion, Label
+from graphflow.flow.plan import Conversion, CopyKind, EdgeType
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.recipes import View, moves_of
+from graphflow.kernels.recipes import View
+from graphflow.tir import moves_of
 
 
 def executed_moves(
     graph: OperatorGraph,
     candidates: Candidates,
     solution: Solution,
-    labels: Mapping[str, Label],
+    edge_types: Mapping[str, EdgeType],
 ) -> Iterator[Conversion]:
     """A record of kind `move` for each executed node that stores nothing but what it loads."""
     for name, taken in solution.candidates.items():
         node = graph.node(name)
-        if isinstance(taken.alternative.recipe, View) or not moves_of(node.func):
+        if isinstance(taken.variant.recipe, View) or not moves_of(node.func):
             continue
         views = [
-            option
-            for option in candidates.of_node[name]
-            if isinstance(option.alternative.recipe, View)
+            option for option in candidates.of_node[name] if isinstance(option.variant.recipe, View)
         ]
-        value, work = node.inputs[0], taken.alternative.work
+        value, work = node.inputs[0], taken.variant.work
         yield Conversion(
             value=value,
-            source=labels.get(value, taken.gives[0][1]),
+            source=edge_types.get(value, taken.gives[0][1]),
             target=taken.gives[0][1],
             consumers=((name, 0),),
-            kind="move",
+            kind=CopyKind.MOVE,
             seconds=taken.seconds,
             bytes=work.read + work.written,
-            because=_because(graph, node, taken, views, solution, labels),
+            because=_because(graph, node, taken, views, solution, edge_types),
             measured=taken.measured,
         )
 
@@ -51,13 +50,17 @@ def _because(
     taken: Candidate,
     views: list[Candidate],
     solution: Solution,
-    labels: Mapping[str, Label],
+    edge_types: Mapping[str, EdgeType],
 ) -> str:
     what = f"{node.name} ({node.op})"
     if not views:
         return f"no layout leaves every element that {what} moves where it is"
     hindered = {
-        index: [need for need in view.needs if not _had(graph, solution, labels, need)]
+        index: [
+            requirement
+            for requirement in view.requirements
+            if not _had(graph, solution, edge_types, requirement)
+        ]
         for index, view in enumerate(views)
     }
     nearest = min(hindered, key=lambda index: (len(hindered[index]), index))
@@ -65,40 +68,50 @@ def _because(
     if not hindered[nearest]:
         given = view.gives[0][1].describe()
         return (
-            f"a {view.alternative.name} would give {given}; with {taken.gives[0][1].describe()} "
+            f"a {view.variant.name} would give {given}; with {taken.gives[0][1].describe()} "
             f"what reads {what} costs less, or may lie in another tensor"
         )
-    need = hindered[nearest][0]
-    maker = graph.producer(need.value)
+    requirement = hindered[nearest][0]
+    maker = graph.producer(requirement.value)
     origin = "the caller" if maker is None else f"{maker.name} ({maker.op})"
     return (
-        f"a {view.alternative.name} wants {need.value} as {need.layout.describe()}"
-        f"{_where(node, need)}; {origin} gives {labels[need.value].describe()}"
-        f"{_whereabouts(graph, solution, need)}"
+        f"a {view.variant.name} wants {requirement.value} as {requirement.layout.describe()}"
+        f"{_where(node, requirement)}; {origin} gives {edge_types[requirement.value].describe()}"
+        f"{_whereabouts(graph, solution, requirement)}"
     )
 
 
-def _had(graph: OperatorGraph, solution: Solution, labels: Mapping[str, Label], need: Need) -> bool:
-    maker = graph.producer(need.value)
-    lies = None if maker is None else solution.candidates[maker.name].lies
-    return directly(labels[need.value], lies, need, need.value in graph.outputs)
+def _had(
+    graph: OperatorGraph,
+    solution: Solution,
+    edge_types: Mapping[str, EdgeType],
+    requirement: OperandRequirement,
+) -> bool:
+    maker = graph.producer(requirement.value)
+    output_aliasing = None if maker is None else solution.candidates[maker.name].output_aliasing
+    return directly(
+        edge_types[requirement.value],
+        output_aliasing,
+        requirement,
+        requirement.value in graph.outputs,
+    )
 
 
-def _where(node: Node, need: Need) -> str:
-    return f" inside {node.outputs[0]}" if need.place.window else ""
+def _where(node: Node, requirement: OperandRequirement) -> str:
+    return f" inside {node.outputs[0]}" if requirement.input_aliasing.window else ""
 
 
-def _whereabouts(graph: OperatorGraph, solution: Solution, need: Need) -> str:
+def _whereabouts(graph: OperatorGraph, solution: Solution, requirement: OperandRequirement) -> str:
     """Where a value lies that cannot lie in a window."""
-    if not need.place.window:
+    if not requirement.input_aliasing.window:
         return ""
-    if need.value in graph.inputs or need.value in graph.outputs:
+    if requirement.value in graph.inputs or requirement.value in graph.outputs:
         return ", in memory of the caller"
     others = [
         user.name
-        for user, position in graph.consumers(need.value)
+        for user, position in graph.consumers(requirement.value)
         if user.name in solution.candidates
-        for other in solution.candidates[user.name].needs
-        if other.position == position and other.place.window
+        for other in solution.candidates[user.name].requirements
+        if other.position == position and other.input_aliasing.window
     ]
     return f", inside the output of {others[0]}" if others else ""

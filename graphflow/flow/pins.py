@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
 from graphflow.cost import CostModel
-from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
 from graphflow.flow.plan import Pinned
-from graphflow.flow.program import Unfinished
+from graphflow.flow.residual_ilp import OutOfTime
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout, families
-from graphflow.target import Target
 
 MOST_PRICED = 8
 """Pins that are still priced one by one."""
@@ -81,7 +81,7 @@ def price_pins(
         try:
             candidates = enumerate_candidates(graph, cost, left, facts=facts)
             return Problem(graph, candidates, cost, eliminated_only=True).best
-        except Unfinished:
+        except OutOfTime:
             return UNFINISHED
         except Unsatisfiable:
             return ALONE
@@ -115,30 +115,32 @@ def _priced(
         return Pinned(name, layout, 0.0, FREE)
     cost = best.seconds - other.seconds
     changed = [
-        n for n, taken in best.candidates.items() if _form(taken) != _form(other.candidates[n])
+        n
+        for n, taken in best.candidates.items()
+        if _variant(taken) != _variant(other.candidates[n])
     ]
     because = f"without it {_given(graph, name, other)}"
     copies = len(best.copies) - len(other.copies)
     if copies:
         because += f", with {abs(copies)} {'fewer' if copies > 0 else 'more'} copies in all"
     if changed:
-        because += f"; other forms of {', '.join(changed[:4])}{' …' if changed[4:] else ''}"
+        because += f"; other variants of {', '.join(changed[:4])}{' …' if changed[4:] else ''}"
     return Pinned(name, layout, cost, because)
 
 
 def _given(graph: OperatorGraph, name: str, plan: Solution) -> str:
-    """In which label a plan has a value."""
+    """In which edge type a plan has a value."""
     maker = graph.producer(name)
     if maker is None or maker.name not in plan.candidates:
         read = {
-            need.layout.describe(): None
+            requirement.layout.describe(): None
             for candidate in plan.candidates.values()
-            for need in candidate.needs
-            if need.value == name
+            for requirement in candidate.requirements
+            if requirement.value == name
         }
         return f"{name} is read as {' and '.join(read) or 'its nodes like it'}"
     return f"{name} is {dict(plan.candidates[maker.name].gives)[name].describe()}"
 
 
-def _form(candidate: Candidate) -> tuple[str, float | None]:
-    return candidate.alternative.name, candidate.pad_value
+def _variant(candidate: Candidate) -> tuple[str, float | None]:
+    return candidate.variant.name, candidate.pad_value

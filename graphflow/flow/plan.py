@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from math import inf
 
 from graphflow.arith import Proof
-from graphflow.assumed import Assumed
-from graphflow.decisions import microseconds
-from graphflow.kernels.recipes import Alternative, RefusedVariant, View
+from graphflow.base.assumed import Assumed
+from graphflow.base.decisions import microseconds
+from graphflow.kernels.recipes import KernelVariant, RefusedVariant, View
 from graphflow.layout import Constant, Demand, Fact, Layout
 from graphflow.tir import Literal
 
 
 @dataclass(frozen=True)
-class Label:
+class EdgeType:
     """A layout, and what each of its padding regions holds (no regions: no padding)."""
 
     layout: Layout
@@ -35,15 +36,16 @@ class Label:
 
 @dataclass(frozen=True)
 class Other:
-    """What was not chosen: a form, the label that it would give, the seconds it would take alone.
+    """What was not chosen: a variant, the edge type that it would give, the seconds it would take
+    alone.
 
     `extra` is by how many seconds the best plan that has it takes longer than the one that was
     chosen: infinite where no plan has it, None where the integer program decided and this is not
     known.  `seconds` are `measured`, or else estimated.
     """
 
-    form: str
-    label: Label
+    variant: str
+    edge_type: EdgeType
     seconds: float
     extra: float | None
     measured: bool = False
@@ -59,17 +61,16 @@ class Other:
 
 @dataclass(frozen=True)
 class Choice:
-    """The form chosen for one node.
+    """The variant chosen for one node.
 
-    `form` is its name, with what the epilogue writes to padding; `pad_value` is that constant, or
-    None.  `because` says in words why this form and not another; `others` are the remaining forms,
-    the cheapest by themselves first, `refused` those that a step of their recipe refused.  The
-    price is `measured`, or else estimated.
-    """
+    `variant_name` is its name, with what the epilogue writes to padding; `pad_value` is that
+    constant, or None.  `because` says in words why this variant and not another; `others` are the
+    remaining variants, the cheapest by themselves first, `refused` those that a step of their
+    recipe refused.  The price is `measured`, or else estimated."""
 
     node: str
-    alternative: Alternative
-    form: str
+    variant: KernelVariant
+    variant_name: str
     pad_value: float | None
     seconds: float
     because: str
@@ -78,20 +79,31 @@ class Choice:
     refused: tuple[RefusedVariant, ...] = ()
 
 
+class CopyKind(StrEnum):
+    """What a copy of a tensor writes."""
+
+    CONVERT = "convert"
+    """All elements, in another layout."""
+    FILL = "fill"
+    """The padding only, in the same layout."""
+    COPY = "copy"
+    """All elements, in the same layout and another storage."""
+    MOVE = "move"
+    """All elements, by a node of the graph that does nothing else."""
+
+
 @dataclass(frozen=True)
 class Conversion:
-    """A copy of `value` into another label, made once for all `consumers`.
+    """A copy of `value` into another edge type, made once for all `consumers`.
 
-    `kind` is `convert`, `fill` (same layout, only padding is written) or `copy` (same layout, other
-    storage); `move` is a node of the graph that does nothing else.  `because` names the two
-    constraints that disagree.  The price is `measured`, or else estimated.
+    `because` names the two constraints that disagree.  The price is `measured`, or else estimated.
     """
 
     value: str
-    source: Label
-    target: Label
+    source: EdgeType
+    target: EdgeType
     consumers: tuple[tuple[str, int], ...]
-    kind: str
+    kind: CopyKind
     seconds: float
     bytes: int
     because: str
@@ -120,7 +132,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Relied:
-    """A node whose form is right only because of a `fact` about the contents of `value`.
+    """A node whose variant is right only because of a `fact` about the contents of `value`.
 
     `tensors` are the inputs whose users' assumptions it follows from.
     """
@@ -133,13 +145,13 @@ class Relied:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """What was decided for one value: the label its producer gives, and who decided it.
+    """What was decided for one value: the edge type its producer gives, and who decided it.
 
-    `others` are the labels that it could have had, those of the cheapest plans first.
+    `others` are the edge types that it could have had, those of the cheapest plans first.
     """
 
     value: str
-    label: Label
+    edge_type: EdgeType
     decided_by: str
     reason: str
     others: tuple[Other, ...] = ()
@@ -161,15 +173,15 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Difference:
-    """A node that has another form in the next best plan."""
+    """A node that has another variant in the next best plan."""
 
     node: str
-    form: str
+    variant: str
     instead: str
 
 
 @dataclass(frozen=True)
-class Whole:
+class EndToEndTime:
     """Why the plan is not the one whose parts take least.
 
     Timed as programs, a plan with `family` wherever that can be had took `seconds`, and the one
@@ -196,7 +208,7 @@ class LayoutPlan:
 
     `choices` by node, `edges` by value, `conversions` in a stable order, `moves` the nodes that
     only move elements and are no views, `seconds` the estimated time of a run, `next_best` the same
-    for the best plan that differs in some form, `differences` the nodes where it does, and `gap`
+    for the best plan that differs in some variant, `differences` the nodes where it does, and `gap`
     the relative optimality gap that the solver left (0.0: proven optimal).  `unpinned` is the time
     of the best plan without pins, None where there are none or it was not computed.  `assumed` is
     what the user says of the inputs, `relied` what of it the plan rests on.  `whole` says why it
@@ -218,7 +230,7 @@ class LayoutPlan:
     unpinned: float | None = None
     assumed: tuple[Assumed, ...] = ()
     relied: tuple[Relied, ...] = ()
-    whole: Whole | None = None
+    whole: EndToEndTime | None = None
 
     @property
     def measured_prices(self) -> int:
@@ -232,8 +244,8 @@ class LayoutPlan:
 
     @cached_property
     def _executed(self) -> tuple[bool, ...]:
-        """For each executed form and each conversion, whether its price was measured."""
-        chosen = (c for c in self.choices.values() if not isinstance(c.alternative.recipe, View))
+        """For each executed variant and each conversion, whether its price was measured."""
+        chosen = (c for c in self.choices.values() if not isinstance(c.variant.recipe, View))
         return (*(c.measured for c in chosen), *(made.measured for made in self.conversions))
 
     def conversion_for(self, node: str, position: int, value: str) -> int | None:
@@ -243,10 +255,11 @@ class LayoutPlan:
         """
         return self._by_reader.get((node, position, value))
 
-    def source(self, node: str, position: int, value: str) -> Label:
-        """The label in which input `position` of `node` is read: a conversion's, or the value's."""
+    def source(self, node: str, position: int, value: str) -> EdgeType:
+        """The edge type in which input `position` of `node` is read: a conversion's, or the
+        value's."""
         number = self.conversion_for(node, position, value)
-        return self.edges[value].label if number is None else self.conversions[number].target
+        return self.edges[value].edge_type if number is None else self.conversions[number].target
 
     @cached_property
     def _by_reader(self) -> dict[tuple[str, int, str], int]:

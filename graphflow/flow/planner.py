@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from graphflow.assumed import Assumed, Assumption
+from graphflow.base.assumed import Assumed, Assumption
+from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.conflict import conflict
 from graphflow.flow.contents import assumptions_about, contents
 from graphflow.flow.pins import price_pins, read_pins
-from graphflow.flow.plan import LayoutPlan, Whole
+from graphflow.flow.plan import EndToEndTime, LayoutPlan
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
 from graphflow.flow.writer import moved_values, write_plan
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout
-from graphflow.target import Target
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Planning:
     facts: Mapping[str, Fact]
     candidates: Candidates
     problem: Problem
-    whole: Whole | None = None
+    whole: EndToEndTime | None = None
 
     @property
     def seconds(self) -> float:
@@ -102,7 +102,7 @@ def plan_layouts(
     """The cheapest plan for `graph`; `pins` names a layout, or its description, for some values.
 
     Prices are estimated where `timings` has none.  `assume` is what the user says of inputs (see
-    `graphflow.assumed`), InvalidModel where that cannot be.
+    `graphflow.base.assumed`), InvalidModel where that cannot be.
     LayoutConflict where there is no plan; it names pins that clash, and the nodes between them.
     """
     with collection_deferred():

@@ -1,7 +1,7 @@
 """Prices as integers: sums are exact in any order, and plans that take equally long have an order.
 
 A price is seconds, rounded to a unit far below any that matters, with a rank in its low bits: of
-plans that take equally long, the one with the fewer copies and the earlier forms is the cheaper.
+plans that take equally long, the one with the fewer copies and the earlier variants is the cheaper.
 """
 
 from __future__ import annotations

@@ -11,26 +11,26 @@ from collections.abc import Sequence
 
 from graphflow.cost import CostModel, Price
 from graphflow.kernels.recipes import (
-    Alternative,
     Foreign,
+    KernelVariant,
     View,
     conversion_key,
     definition_key,
     fill_key,
-    form_key,
     rewriting_of,
+    variant_key,
 )
 from graphflow.layout import Layout
 from graphflow.tir import DTYPES, Literal, PrimFunc
 
 
-class FormPrices:
-    """The prices of one kernel's forms, with each constant that may be written to padding."""
+class VariantPrices:
+    """The prices of one kernel's variants, with each constant that may be written to padding."""
 
     def __init__(
         self,
         definition: PrimFunc,
-        forms: Sequence[Alternative],
+        variants: Sequence[KernelVariant],
         pads: Sequence[float],
         cost: CostModel,
     ) -> None:
@@ -38,29 +38,36 @@ class FormPrices:
         self._key = definition_key(definition) if cost.timings else ""
         self._scale = 1.0
         if cost.timings.known:
-            known = ((self._known(form, pad), form, pad) for form in forms for pad in (None, *pads))
+            known = (
+                (self._known(variant, pad), variant, pad)
+                for variant in variants
+                for pad in (None, *pads)
+            )
             self._scale = cost.scale_of(
-                (price.seconds, self._estimate(form, pad)) for price, form, pad in known if price
+                (price.seconds, self._estimate(variant, pad))
+                for price, variant, pad in known
+                if price
             )
 
-    def price(self, form: Alternative, pad: float | None) -> Price:
-        """The price of a form that writes `pad` to the padding of its output (None: anything)."""
-        known = self._known(form, pad)
+    def price(self, variant: KernelVariant, pad: float | None) -> Price:
+        """The price of a variant that writes `pad` to the padding of its output (None:
+        anything)."""
+        known = self._known(variant, pad)
         if known is not None:
             return known
-        plain = None if pad is None else self._known(form, None)
+        plain = None if pad is None else self._known(variant, None)
         if plain is not None:
             # It does the same and more: there is nothing to hope.
             return Price(self._cost.with_padding(plain.seconds))
-        return self._cost.estimated(self._estimate(form, pad), self._scale)
+        return self._cost.estimated(self._estimate(variant, pad), self._scale)
 
-    def _known(self, form: Alternative, pad: float | None) -> Price | None:
-        if not self._cost.timings.known or isinstance(form.recipe, View | Foreign):
+    def _known(self, variant: KernelVariant, pad: float | None) -> Price | None:
+        if not self._cost.timings.known or isinstance(variant.recipe, View | Foreign):
             return None
-        return self._cost.measured(form_key(self._key, form, pad))
+        return self._cost.measured(variant_key(self._key, variant, pad))
 
-    def _estimate(self, form: Alternative, pad: float | None) -> float:
-        return self._cost.kernel_seconds(form.work, writes_padding=pad is not None)
+    def _estimate(self, variant: KernelVariant, pad: float | None) -> float:
+        return self._cost.kernel_seconds(variant.work, writes_padding=pad is not None)
 
 
 class CopyPrices:

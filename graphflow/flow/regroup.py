@@ -2,43 +2,17 @@
 
 In: the grouped graph.  Out: a graph of the same meaning and its plan.  Reading through movement
 makes kernels longer, so it is considered where the plan moves something, and taken if the plan of
-the graph so changed costs less.  What was timed as a whole has the last word.
+the graph so changed costs less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow.assumed import Assumption
-from graphflow.cost import NO_TIMINGS, CostModel, Timings
-from graphflow.flow.collecting import collection_deferred
-from graphflow.flow.plan import LayoutPlan
+from graphflow.base.assumed import Assumption
+from graphflow.cost import CostModel, clearly_less
 from graphflow.flow.planner import Planning, find_plan
-from graphflow.flow.whole import fastest
 from graphflow.graph import OperatorGraph, read_through
-from graphflow.layout import Layout
-from graphflow.target import Target
-
-
-def plan_groups(
-    graph: OperatorGraph,
-    target: Target,
-    threads: int,
-    pins: Mapping[str, Layout | str] | None = None,
-    timings: Timings = NO_TIMINGS,
-    assume: Mapping[str, Assumption] | None = None,
-) -> tuple[OperatorGraph, LayoutPlan]:
-    """The cheapest plan found, and the graph it is a plan of; errors as of `plan_layouts`.
-
-    A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
-    """
-    with collection_deferred():
-        cost = CostModel(target, threads, timings)
-        if pins:
-            found = find_plan(graph, cost, pins, assume)
-        else:
-            found = fastest(cheapest(graph, cost, assume), graph)
-        return found.graph, found.plan()
 
 
 def cheapest(
@@ -50,11 +24,11 @@ def cheapest(
     if other is None:
         return found
     through = find_plan(other, cost, None, assume)
-    return through if through.seconds < found.seconds else found
+    return through if clearly_less(through.seconds, found.seconds) else found
 
 
 def regrouped(graph: OperatorGraph, cost: CostModel) -> OperatorGraph | None:
-    """The other graph that `plan_groups` makes a plan of; None where there is nothing to change."""
+    """The other graph that `cheapest` makes a plan of; None where there is nothing to change."""
     return _without_movement(find_plan(graph, cost))
 
 

@@ -1,4 +1,4 @@
-"""Which forms of a plan are right only because of what the user assumes of the inputs.
+"""Which variants of a plan are right only because of what the user assumes of the inputs.
 
 In: the chosen candidates, and the facts that hold with the assumptions.  Out: a record for each use
 of a fact that does not hold without them.

@@ -15,8 +15,8 @@ from math import fsum, inf, prod
 
 import numpy as np
 
+from graphflow.base.errors import LayoutConflict
 from graphflow.cost import CostModel
-from graphflow.errors import LayoutConflict
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
 from graphflow.flow.connected import connected
 from graphflow.flow.copies import Copy, copies_for
@@ -24,7 +24,7 @@ from graphflow.flow.elimination import Detours, Factor, Reduced, detours, elimin
 from graphflow.flow.incumbent import greedy
 from graphflow.flow.marginals import extras
 from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.program import Outcome, Rest, Unfinished
+from graphflow.flow.residual_ilp import IlpSolution, OutOfTime, ResidualIlp
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
 
@@ -67,7 +67,7 @@ def solve(
 class Problem:
     """The plans of one graph: what elimination and the integer program found is kept.
 
-    With `eliminated_only`, `Unfinished` where the integer program would be needed.
+    With `eliminated_only`, `OutOfTime` where the integer program would be needed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Problem:
         self.reduced = self._reduced(table_limit)
         self.rests = self._rests()
         if self.rests and eliminated_only:
-            raise Unfinished
+            raise OutOfTime
         self.chosen, self.outcomes = self._solved()
         self.best = self._solution(self.chosen, self.outcomes)
 
@@ -101,7 +101,7 @@ class Problem:
         own = [self._differing(node, left_out) for node in range(len(self.own))]
         own += [np.full_like(prices, NEVER) for prices in self.reduced.own[len(own) :]]
         found = detours(self.reduced, own)
-        ways: list[tuple[int, int | None, int | None, Outcome | None]] = []
+        ways: list[tuple[int, int | None, int | None, IlpSolution | None]] = []
         for root in self.reduced.roots():
             around = found.price(root)
             if around is not None and around < NEVER:
@@ -183,7 +183,7 @@ class Problem:
                 self.term_of[factors[-1]] = term
         return eliminate(own, factors, limit, hard)
 
-    def _rests(self) -> list[Rest]:
+    def _rests(self) -> list[ResidualIlp]:
         """What is left of the graph, in parts that have nothing to do with each other."""
         variables = ((0, variable) for variable in self.reduced.left())
         scopes = (
@@ -195,7 +195,7 @@ class Problem:
         for part in sorted(sorted(part) for part in connected(variables, scopes)):
             factors = [self.reduced.rest[number] for kind, number in part if kind]
             found.append(
-                Rest(
+                ResidualIlp(
                     self.own,
                     [variable for kind, variable in part if not kind],
                     [self.term_of[factor] for factor in factors if factor in self.term_of],
@@ -205,7 +205,7 @@ class Problem:
             )
         return found
 
-    def _solved(self) -> tuple[list[int], list[Outcome]]:
+    def _solved(self) -> tuple[list[int], list[IlpSolution]]:
         """The best candidate of each node, and what became of the parts that were left."""
         ends = time.perf_counter() + TIME_LIMIT
         done = [f for f in self.reduced.rest if not f.scope and f.tabled]
@@ -221,7 +221,7 @@ class Problem:
 
     # Solutions -----------------------------------------------------------------------------------
 
-    def _solution(self, chosen: list[int], outcomes: list[Outcome]) -> Solution:
+    def _solution(self, chosen: list[int], outcomes: list[IlpSolution]) -> Solution:
         picked = [options[k] for options, k in zip(self.options, chosen, strict=False)]
         made = {value: copies for outcome in outcomes for value, copies in outcome.copies.items()}
         copies: list[tuple[tuple[int, ...], Copy]] = []
@@ -241,28 +241,30 @@ class Problem:
         wanted = {copy_key(copy): replace(copy, value=term.value) for copy in copies}
         found: list[tuple[tuple[int, ...], Copy]] = []
         tensor = self.graph.values[term.value]
-        needs = [
-            ((node, k, position), need)
+        requirements = [
+            ((node, k, position), requirement)
             for node in (sorted(term.readers) if wanted else ())
             for k, candidate in enumerate(self.options[node])
-            for position, need in enumerate(candidate.needs)
-            if need.value == term.value
+            for position, requirement in enumerate(candidate.requirements)
+            if requirement.value == term.value
         ]
-        for need in term.pattern.output if wanted else ():
-            needs.append(((len(self.options), self.graph.outputs.index(term.value), 0), need))
-        for place, need in needs:
-            for copy in copies_for(tensor, need):
+        for requirement in term.pattern.output if wanted else ():
+            requirements.append(
+                ((len(self.options), self.graph.outputs.index(term.value), 0), requirement)
+            )
+        for place, requirement in requirements:
+            for copy in copies_for(tensor, requirement):
                 first = wanted.pop(copy_key(copy), None)
                 if first is not None:
                     found.append((place, first))
         return found
 
 
-def _best(rest: Rest, ends: float) -> Outcome:
+def _best(rest: ResidualIlp, ends: float) -> IlpSolution:
     """The best assignment of a part, or the best one that was found in time."""
     try:
         found = rest.solve(max(ends - time.perf_counter(), LEAST_TIME))
-    except Unfinished:
+    except OutOfTime:
         found = greedy(rest)
         if found is None:
             raise LayoutConflict(
@@ -274,8 +276,8 @@ def _best(rest: Rest, ends: float) -> Outcome:
     return found
 
 
-def _detour(rest: Rest, found: Detours, ends: float) -> Outcome | None:
+def _detour(rest: ResidualIlp, found: Detours, ends: float) -> IlpSolution | None:
     try:
         return rest.detour(found, max(ends - time.perf_counter(), LEAST_TIME))
-    except Unfinished:
+    except OutOfTime:
         return None

@@ -2,7 +2,7 @@
 
 In: the graph and its candidates.  Out: `Term`s.  The term of a value is the price of the cheapest
 set of copies that serves all its readers, given the candidates of its producer and of its readers.
-It depends on candidates only through classes: in which label one leaves the value, and what one
+It depends on candidates only through classes: in which edge type one leaves the value, and what one
 wants of it.  Values that are given and read in the same ways share a `Pattern`, which does the
 work.
 
@@ -24,18 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import CostModel, Price
-from graphflow.flow.candidates import Candidates, Lies, Need, Place, output_need
+from graphflow.flow.candidates import (
+    Candidates,
+    InputAliasing,
+    OperandRequirement,
+    OutputAliasing,
+    output_requirement,
+)
 from graphflow.flow.copies import (
     Copy,
     copies_for,
     copy_prices,
     directly,
-    label_serves,
+    edge_type_serves,
     relies_on_padding,
 )
+from graphflow.flow.edge_types import edge_type_key
 from graphflow.flow.elimination import Factor
-from graphflow.flow.labels import label_key
-from graphflow.flow.plan import Label
+from graphflow.flow.plan import CopyKind, EdgeType
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
@@ -54,68 +60,67 @@ Classes: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Given:
-    """How a candidate leaves a value; a graph input `lies` nowhere else (None)."""
+class Production:
+    """How a candidate leaves a value; `output_aliasing` is None for a graph input."""
 
-    label: Label
-    lies: Lies | None = None
+    edge_type: EdgeType
+    output_aliasing: OutputAliasing | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """How values are given and read: `readers` has, for each reader, the needs of each class.
 
-    `given` are the labels of the classes of the producer; a graph input has one.  `output` is what
-    the caller needs, if anything.  `copies` have no prices yet; `prices` has, for each label, what
-    each of them costs if it is made of it.
-    """
+    `given` are the edge types of the classes of the producer; a graph input has one.  `output` is
+    what the caller needs, if anything.  `copies` have no prices yet; `prices` has, for each edge
+    type, what each of them costs if it is made of it."""
 
-    given: tuple[Given, ...]
-    readers: tuple[tuple[tuple[Need, ...], ...], ...]
-    output: tuple[Need, ...]
+    given: tuple[Production, ...]
+    readers: tuple[tuple[tuple[OperandRequirement, ...], ...], ...]
+    output: tuple[OperandRequirement, ...]
     copies: tuple[Copy, ...]
     prices: tuple[tuple[Price, ...], ...]
 
     def made(self, given: int) -> tuple[Copy, ...]:
-        """The copies as they are made of a label."""
+        """The copies as they are made of an edge type."""
         return tuple(map(Copy.at, self.copies, self.prices[given]))
 
-    def direct(self, need: Need) -> list[int]:
-        """The labels in which the value serves a need without a copy."""
+    def direct(self, requirement: OperandRequirement) -> list[int]:
+        """The edge types in which the value serves a need without a copy."""
         output = bool(self.output)
         return [
             g
-            for g in self._alike[0].get(memory_key(need.layout), ())
-            if directly(self.given[g].label, self.given[g].lies, need, output)
+            for g in self._alike[0].get(memory_key(requirement.layout), ())
+            if directly(self.given[g].edge_type, self.given[g].output_aliasing, requirement, output)
         ]
 
-    def serving(self, need: Need) -> list[int]:
+    def serving(self, requirement: OperandRequirement) -> list[int]:
         """The copies that a reader with this need may take."""
-        alike = self._alike[1].get(memory_key(need.layout), ())
-        return [c for c in alike if self.copies[c].serves(need)]
+        alike = self._alike[1].get(memory_key(requirement.layout), ())
+        return [c for c in alike if self.copies[c].serves(requirement)]
 
     @cached_property
     def _alike(self) -> tuple[dict[MemoryKey, list[int]], dict[MemoryKey, list[int]]]:
-        """The labels, and the copies, by where they place elements: no others serve a need."""
+        """The edge types, and the copies, by where they place elements: no others serve a need."""
         return (
-            _by_memory(given.label for given in self.given),
+            _by_memory(given.edge_type for given in self.given),
             _by_memory(copy.target for copy in self.copies),
         )
 
     def fillable(self, given: int, copy: Copy) -> bool:
-        """Whether a copy can be made of this label; a fill keeps the rest where it is."""
-        if copy.kind != "fill":
+        """Whether a copy can be made of this edge type; a fill keeps the rest where it is."""
+        if copy.kind != CopyKind.FILL:
             return True
-        label, lies = self.given[given].label, self.given[given].lies
-        free = lies in (Lies.FREE, Lies.PIECE)
-        return free and memory_key(label.layout) == memory_key(copy.target.layout)
+        edge_type, output_aliasing = self.given[given].edge_type, self.given[given].output_aliasing
+        free = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
+        return free and memory_key(edge_type.layout) == memory_key(copy.target.layout)
 
-    def disturbing(self, need: Need) -> list[int]:
+    def disturbing(self, requirement: OperandRequirement) -> list[int]:
         """The fills that overwrite padding which a reader of the value relies on."""
-        if need.position < 0 or not relies_on_padding(need):
+        if requirement.position < 0 or not relies_on_padding(requirement):
             return []
-        fills = (c for c, copy in enumerate(self.copies) if copy.kind == "fill")
-        return [c for c in fills if not label_serves(self.copies[c].target, need)]
+        fills = (c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL)
+        return [c for c in fills if not edge_type_serves(self.copies[c].target, requirement)]
 
     @cached_property
     def compared(self) -> bool:
@@ -125,8 +130,8 @@ class Pattern:
     @property
     def _most(self) -> int:
         """How many copies can be of use: one for each need."""
-        needs = sum(max(map(len, classes)) for classes in self.readers) + len(self.output)
-        return min(needs, len(self.copies))
+        requirements = sum(max(map(len, classes)) for classes in self.readers) + len(self.output)
+        return min(requirements, len(self.copies))
 
     @cached_property
     def sets(self) -> tuple[tuple[int, ...], ...]:
@@ -141,7 +146,7 @@ class Pattern:
     def penalties(self) -> tuple[Table, tuple[Table, ...]]:
         """`NEVER` where a set of copies cannot be made or does not serve.
 
-        By label and set of copies; and for each reader by label, set and class.
+        By edge type and set of copies; and for each reader by edge type, set and class.
         """
         possible = np.array(
             [[self.fillable(g, copy) for copy in self.copies] for g in range(len(self.given))], bool
@@ -161,16 +166,16 @@ class Pattern:
             member[list(chosen), position] = True
         return member
 
-    def _served(self, classes: Sequence[tuple[Need, ...]]) -> list[NDArray[np.bool_]]:
-        """For each class of needs whether all are served, by label and set of copies."""
-        needs = [need for group in classes for need in group]
-        direct = np.zeros((len(needs), len(self.given)), bool)
-        serving = np.zeros((len(needs), len(self.copies)), bool)
+    def _served(self, classes: Sequence[tuple[OperandRequirement, ...]]) -> list[NDArray[np.bool_]]:
+        """For each class of needs whether all are served, by edge type and set of copies."""
+        requirements = [requirement for group in classes for requirement in group]
+        direct = np.zeros((len(requirements), len(self.given)), bool)
+        serving = np.zeros((len(requirements), len(self.copies)), bool)
         spoiling = np.zeros_like(serving)
-        for number, need in enumerate(needs):
-            direct[number, self.direct(need)] = True
-            serving[number, self.serving(need)] = True
-            spoiling[number, self.disturbing(need)] = True
+        for number, requirement in enumerate(requirements):
+            direct[number, self.direct(requirement)] = True
+            serving[number, self.serving(requirement)] = True
+            spoiling[number, self.disturbing(requirement)] = True
         each = direct[:, :, None] | (serving @ self._member)[:, None]
         each &= ~(spoiling @ self._member)[:, None]
         ends = list(accumulate(map(len, classes)))
@@ -178,13 +183,13 @@ class Pattern:
         return [p[0] if len(p) == 1 else np.logical_and.reduce(p) for p in parts]
 
     def costs(self, prices: Prices) -> Table:
-        """The price of each set of copies, by label; `NEVER` where one cannot be made."""
+        """The price of each set of copies, by edge type; `NEVER` where one cannot be made."""
         alone = [[prices.copy(price) for price in made] for made in self.prices]
         total = np.array(alone, np.int64).reshape(len(self.given), len(self.copies)) @ self._member
         return plus(total, self.penalties[0])
 
     def table(self, prices: Prices) -> Table:
-        """The cost of the cheapest copies, by label and by the class of each reader.
+        """The cost of the cheapest copies, by edge type and by the class of each reader.
 
         Readers that have one class have no axis.
         """
@@ -204,30 +209,41 @@ class Pattern:
 
     def _clash(self, axes: Sequence[int]) -> NDArray[np.bool_]:
         """Where readers exclude each other."""
-        boxes, pieces = self._count(Place.WINDOW, axes), self._count(Place.HELD_PIECE, axes)
-        windows = boxes + self._count(Place.WINDOW_PIECE, axes)
+        boxes, pieces = (
+            self._count(InputAliasing.INSIDE_OUTPUT, axes),
+            self._count(InputAliasing.HOLDS_OUTPUT_CONTIGUOUS, axes),
+        )
+        windows = boxes + self._count(InputAliasing.INSIDE_OUTPUT_CONTIGUOUS, axes)
         return np.asarray((windows > 1) | ((boxes > 0) & (pieces > 0)))
 
-    def _count(self, place: Place, axes: Sequence[int]) -> NDArray[np.intp]:
-        """How many needs with this place all readers have, by the class of each."""
+    def _count(self, aliasing: InputAliasing, axes: Sequence[int]) -> NDArray[np.intp]:
+        """How many requirements with this aliasing all readers have, by the class of each."""
         total = np.zeros([1] * (len(axes) + 1), np.intp)
         for k, classes in enumerate(self.readers):
-            here = np.array([[sum(n.place is place for n in needs) for needs in classes]], np.intp)
+            here = np.array(
+                [[sum(n.input_aliasing is aliasing for n in needed) for needed in classes]], np.intp
+            )
             total = total + (_along(here, axes.index(k), len(axes)) if k in axes else here[0])
         return total
 
     @cached_property
-    def holders(self) -> tuple[tuple[int, Place] | None, ...]:
+    def holders(self) -> tuple[tuple[int, InputAliasing] | None, ...]:
         """Who may hold the value in a window, and how: nobody, or a reader."""
-        found: dict[tuple[int, Place] | None, None] = {None: None}
+        found: dict[tuple[int, InputAliasing] | None, None] = {None: None}
         for k, classes in enumerate(self.readers):
-            for need in (need for needs in classes for need in needs if need.place.window):
-                found[k, need.place] = None
+            for requirement in (
+                requirement
+                for requirements in classes
+                for requirement in requirements
+                if requirement.input_aliasing.window
+            ):
+                found[k, requirement.input_aliasing] = None
         return tuple(found)
 
     @property
     def states(self) -> int:
-        """How many states a value has: a label, a set of copies, and a holder; in this order."""
+        """How many states a value has: an edge type, a set of copies, and a holder; in this
+        order."""
         return len(self.given) * len(self.sets) * len(self.holders)
 
     def state_prices(self, prices: Prices) -> Table:
@@ -242,8 +258,10 @@ class Pattern:
         """`NEVER` where a reader is not served, by its class and state."""
         penalty = self.penalties[1][reader]
         found = []
-        for number, needs in enumerate(self.readers[reader]):
-            held = _penalty(np.array([_agrees(h, reader, needs) for h in self.holders], bool))
+        for number, requirements in enumerate(self.readers[reader]):
+            held = _penalty(
+                np.array([_agrees(h, reader, requirements) for h in self.holders], bool)
+            )
             found.append(plus(penalty[:, :, number, None], held).reshape(-1))
         return np.stack(found)
 
@@ -256,20 +274,27 @@ class Pattern:
         return tuple(self.copies[c].at(self.prices[given][c]) for c in made)
 
 
-def _by_memory(labels: Iterable[Label]) -> dict[MemoryKey, list[int]]:
+def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
     found: dict[MemoryKey, list[int]] = {}
-    for number, label in enumerate(labels):
-        found.setdefault(memory_key(label.layout), []).append(number)
+    for number, edge_type in enumerate(edge_types):
+        found.setdefault(memory_key(edge_type.layout), []).append(number)
     return found
 
 
-def _agrees(holder: tuple[int, Place] | None, reader: int, needs: Sequence[Need]) -> bool:
-    """Whether the places that a reader needs agree with who holds the value."""
-    windows = [need.place for need in needs if need.place.window]
-    if len(windows) > 1 or any(holder != (reader, place) for place in windows):
+def _agrees(
+    holder: tuple[int, InputAliasing] | None,
+    reader: int,
+    requirements: Sequence[OperandRequirement],
+) -> bool:
+    """Whether the aliasings that a reader requires agree with the reader that holds the value."""
+    windows = [r.input_aliasing for r in requirements if r.input_aliasing.window]
+    if len(windows) > 1 or any(holder != (reader, aliasing) for aliasing in windows):
         return False
-    held = any(need.place is Place.HELD_PIECE for need in needs)
-    return not (held and holder is not None and holder[1] is Place.WINDOW)
+    held = any(
+        requirement.input_aliasing is InputAliasing.HOLDS_OUTPUT_CONTIGUOUS
+        for requirement in requirements
+    )
+    return not (held and holder is not None and holder[1] is InputAliasing.INSIDE_OUTPUT)
 
 
 def _factor(scope: tuple[int, int], table: Table) -> Factor:
@@ -281,7 +306,7 @@ def _penalty(allowed: NDArray[np.bool_]) -> Table:
 
 
 def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
-    """A table by label and class, with the class on one of the axes behind the label."""
+    """A table by edge type and class, with the class on one of the axes behind the edge type."""
     shape = [1] * axes
     shape[axis] = table.shape[1]
     return table.reshape(table.shape[0], *shape)
@@ -291,9 +316,8 @@ def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
 class Term:
     """The copies of one value: a pattern, and which nodes fill its places.
 
-    Nodes are numbers.  `giving` has the label that each candidate of the producer gives, `reading`
-    for each reader the class of each candidate.
-    """
+    Nodes are numbers.  `giving` has the edge type that each candidate of the producer gives,
+    `reading` for each reader the class of each candidate."""
 
     value: str
     pattern: Pattern
@@ -312,7 +336,7 @@ class Term:
 
     @property
     def gives_several(self) -> bool:
-        """Whether the candidates of the producer give the value in different labels."""
+        """Whether the candidates of the producer give the value in different edge types."""
         return self.producer is not None and len(self.pattern.given) > 1
 
     @property
@@ -346,12 +370,12 @@ class Term:
     def split(self, variable: int) -> Iterator[Factor]:
         """The term as factors over one node each and `variable`: the value's state.
 
-        The state is the label, the set of copies, and who may hold the value in a window; each
+        The state is the edge type, the set of copies, and who may hold the value in a window; each
         node depends on nothing else of it.  `variable` is greater than the nodes.
         """
         if self.producer is not None and self.gives_several:
-            labels = len(self.pattern.given)
-            given = np.repeat(np.arange(labels), self.pattern.states // labels)
+            edge_types = len(self.pattern.given)
+            given = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
             agreeing = self.giving[:, None] == given
             yield _factor((self.producer, variable), _penalty(agreeing))
         for k, (node, classes) in enumerate(zip(self.readers, self.reading, strict=True)):
@@ -359,7 +383,8 @@ class Term:
                 yield _factor((node, variable), self.pattern.admitted(k)[classes])
 
     def given(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
-        """The class of the label that the value has where `chosen` has the candidate of each node.
+        """The class of the edge type that the value has where `chosen` has the candidate of each
+        node.
 
         The producer need not be among them if its candidates all give the same.
         """
@@ -390,41 +415,46 @@ class _Terms:
 
     def terms(self) -> Iterator[Term]:
         """Terms in the order in which values are first read; outputs that nobody reads last."""
-        givers: dict[str, tuple[int, list[Given]]] = {}
-        needs: dict[str, dict[int, list[list[Need]]]] = {}
+        givers: dict[str, tuple[int, list[Production]]] = {}
+        requirements: dict[str, dict[int, list[list[OperandRequirement]]]] = {}
         for node, options in enumerate(self.candidates.of_node.values()):
             for k, candidate in enumerate(options):
-                for value, label in candidate.gives:
+                for value, edge_type in candidate.gives:
                     given = givers.setdefault(value, (node, []))[1]
-                    given.append(Given(label, candidate.lies))
-                for need in candidate.needs:
-                    found = needs.setdefault(need.value, {})
+                    given.append(Production(edge_type, candidate.output_aliasing))
+                for requirement in candidate.requirements:
+                    found = requirements.setdefault(requirement.value, {})
                     if node not in found:
                         found[node] = [[] for _ in options]
-                    found[node][k].append(need)
+                    found[node][k].append(requirement)
         outputs = [v for v in self.graph.outputs if not self.graph.is_constant(v)]
-        for value in dict.fromkeys((*needs, *outputs)):
-            yield self._term(value, givers.get(value), needs.get(value, {}), value in outputs)
+        for value in dict.fromkeys((*requirements, *outputs)):
+            yield self._term(
+                value, givers.get(value), requirements.get(value, {}), value in outputs
+            )
 
     def _term(
         self,
         value: str,
-        giver: tuple[int, list[Given]] | None,
-        needs: dict[int, list[list[Need]]],
+        giver: tuple[int, list[Production]] | None,
+        requirements: dict[int, list[list[OperandRequirement]]],
         output: bool,
     ) -> Term:
         if value in self.graph.inputs or giver is None:
-            producer, made = None, [Given(label) for label in self.candidates.labels[value][:1]]
+            producer, made = (
+                None,
+                [Production(edge_type) for edge_type in self.candidates.edge_types[value][:1]],
+            )
         else:
             producer, made = giver
         given, giving = _classes(made, [self._given_key(g) for g in made])
         readers, reading = [], []
-        for options in needs.values():
-            wanted, classes = _classes(options, [self._needs_key(o) for o in options])
+        for options in requirements.values():
+            wanted, classes = _classes(options, [self._requirements_key(o) for o in options])
             readers.append(tuple(map(tuple, wanted)))
             reading.append(classes)
         pattern = self._pattern(self.graph.values[value], tuple(given), tuple(readers), output)
-        return Term(value, pattern, producer, giving, tuple(needs), tuple(reading))
+        return Term(value, pattern, producer, giving, tuple(requirements), tuple(reading))
 
     def _number(self, layout: Layout) -> int:
         """Equal for layouts that are the same memory; candidates keep their layouts alive."""
@@ -433,58 +463,73 @@ class _Terms:
             key = self._memory[id(layout)] = memory_key(layout)
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _given_key(self, given: Given) -> object:
-        return self._number(given.label.layout), given.label.facts, given.lies
+    def _given_key(self, given: Production) -> object:
+        return self._number(given.edge_type.layout), given.edge_type.facts, given.output_aliasing
 
-    def _needs_key(self, needs: list[Need]) -> object:
-        return tuple((self._number(n.layout), n.demand, n.facts, n.place) for n in needs)
+    def _requirements_key(self, requirements: list[OperandRequirement]) -> object:
+        return tuple(
+            (self._number(n.layout), n.demand, n.facts, n.input_aliasing) for n in requirements
+        )
 
     def _pattern(
         self,
         tensor: Value,
-        given: tuple[Given, ...],
-        readers: tuple[tuple[tuple[Need, ...], ...], ...],
+        given: tuple[Production, ...],
+        readers: tuple[tuple[tuple[OperandRequirement, ...], ...], ...],
         output: bool,
     ) -> Pattern:
         # Layouts by identity: those that are the same memory may still be described differently.
         key = (
             tensor.dtype, tensor.shape, output,
-            tuple((id(g.label.layout), g.label.facts, g.lies) for g in given),
+            tuple((id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing) for g in given),
             tuple(
                 tuple(
-                    tuple((id(n.layout), n.demand, n.facts, n.place) for n in needs)
-                    for needs in classes
+                    tuple((id(n.layout), n.demand, n.facts, n.input_aliasing) for n in requirements)
+                    for requirements in classes
                 )
                 for classes in readers
             ),
         )  # fmt: skip
         found = self._patterns.get(key)
         if found is None:
-            wanted: tuple[Need, ...] = ()
+            wanted: tuple[OperandRequirement, ...] = ()
             if output:
-                wanted = (output_need(tensor),)
-            every = [need for classes in readers for needs in classes for need in needs]
+                wanted = (output_requirement(tensor),)
+            every = [
+                requirement
+                for classes in readers
+                for requirements in classes
+                for requirement in requirements
+            ]
             copies = _copies(tensor, [*every, *wanted])
-            labels = [g.label for g in given]
-            prices = copy_prices(tensor, copies, labels, self.cost)
+            edge_types = [g.edge_type for g in given]
+            prices = copy_prices(tensor, copies, edge_types, self.cost)
             found = self._patterns[key] = Pattern(given, readers, wanted, copies, prices)
         return found
 
 
-def _copies(tensor: Value, needs: list[Need]) -> tuple[Copy, ...]:
+def _copies(tensor: Value, requirements: list[OperandRequirement]) -> tuple[Copy, ...]:
     found: dict[object, Copy] = {}
-    distinct: dict[object, Need] = {}
-    for need in needs:
-        distinct.setdefault((id(need.layout), need.demand, need.facts, need.place), need)
-    for need in distinct.values():
-        for copy in copies_for(tensor, need):
+    distinct: dict[object, OperandRequirement] = {}
+    for requirement in requirements:
+        distinct.setdefault(
+            (
+                id(requirement.layout),
+                requirement.demand,
+                requirement.facts,
+                requirement.input_aliasing,
+            ),
+            requirement,
+        )
+    for requirement in distinct.values():
+        for copy in copies_for(tensor, requirement):
             found.setdefault(copy_key(copy), copy)
     return tuple(found.values())
 
 
 def copy_key(copy: Copy) -> object:
     """What tells the copies of one value apart."""
-    return label_key(copy.target), copy.kind, copy.window
+    return edge_type_key(copy.target), copy.kind, copy.window
 
 
 def _classes(items: list[Item], keys: list[object]) -> tuple[list[Item], Classes]:

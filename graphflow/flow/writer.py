@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from graphflow.flow.candidates import Candidate, Candidates, Need, output_need
+from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement, output_requirement
 from graphflow.flow.copies import Copy, directly
-from graphflow.flow.labels import label_key, padding_regions, serving
+from graphflow.flow.edge_types import edge_type_key, padding_regions, serving
 from graphflow.flow.moves import executed_moves
 from graphflow.flow.plan import (
     Cancelled,
     Choice,
     Conversion,
+    CopyKind,
     Difference,
     EdgePlan,
-    Label,
+    EdgeType,
     LayoutPlan,
     Other,
     Refused,
@@ -48,7 +49,7 @@ def moved_values(graph: OperatorGraph, candidates: Candidates, best: Solution) -
     return {
         made.value
         for made in (*writer.edges()[0], *writer.moves())
-        if made.kind != "fill" and any(node for node, _ in made.consumers)
+        if made.kind != CopyKind.FILL and any(node for node, _ in made.consumers)
     }
 
 
@@ -63,9 +64,11 @@ class _Writer:
     ) -> None:
         self.graph, self.candidates = graph, candidates
         self.best, self.other, self.extras = best, other, extras
-        self.labels: dict[str, Label] = {name: candidates.labels[name][0] for name in graph.inputs}
+        self.edge_types: dict[str, EdgeType] = {
+            name: candidates.edge_types[name][0] for name in graph.inputs
+        }
         for candidate in best.candidates.values():
-            self.labels |= dict(candidate.gives)
+            self.edge_types |= dict(candidate.gives)
 
     def plan(self) -> LayoutPlan:
         """The plan, with everything in the order of the graph."""
@@ -73,11 +76,15 @@ class _Writer:
         chosen = self.best.candidates
         return LayoutPlan(
             choices=self.choices,
-            edges={name: self._edge(name, label) for name, label in self.labels.items()},
+            edges={
+                name: self._edge(name, edge_type) for name, edge_type in self.edge_types.items()
+            },
             conversions=conversions,
             moves=self.moves(),
             demands={
-                (c.node, n.position): (n.layout, n.demand) for c in chosen.values() for n in c.needs
+                (c.node, n.position): (n.layout, n.demand)
+                for c in chosen.values()
+                for n in c.requirements
             },
             cancelled=cancelled,
             refused=tuple(r for c in chosen.values() for r in self._refusals(c)),
@@ -89,7 +96,7 @@ class _Writer:
 
     def moves(self) -> tuple[Conversion, ...]:
         """The nodes that only move elements."""
-        return tuple(executed_moves(self.graph, self.candidates, self.best, self.labels))
+        return tuple(executed_moves(self.graph, self.candidates, self.best, self.edge_types))
 
     @cached_property
     def choices(self) -> dict[str, Choice]:
@@ -102,33 +109,33 @@ class _Writer:
         for node, taken in self.best.candidates.items():
             instead = self.other.candidates[node]
             if instead is not taken:
-                names = _form_name(taken), _form_name(instead)
+                names = _variant_name(taken), _variant_name(instead)
                 if names[0] == names[1]:
                     names = _in_full(taken), _in_full(instead)
                 yield Difference(node, *names)
 
     def _choice(self, candidate: Candidate) -> Choice:
         options = self.candidates.of_node[candidate.node]
-        form = _form_name(candidate)
+        variant = _variant_name(candidate)
         others: dict[str, Other] = {}
         for other in self.others[candidate.node]:
-            if other.form != form:
-                others.setdefault(other.form, other)
+            if other.variant != variant:
+                others.setdefault(other.variant, other)
         cheapest = min(option.seconds for option in options)
         if candidate.seconds <= cheapest:
-            because = "no other form of this node is cheaper by itself"
+            because = "no other variant of this node is cheaper by itself"
         else:
             extra = (candidate.seconds - cheapest) * 1e6
-            because = f"{extra:.1f} µs more than its cheapest form, saved on the edges around it"
+            because = f"{extra:.1f} µs more than its cheapest variant, saved on the edges around it"
         because += ", as measured" if candidate.measured else ", as estimated"
         return Choice(
             candidate.node,
-            candidate.alternative,
-            form,
+            candidate.variant,
+            variant,
             candidate.pad_value,
             candidate.seconds,
             because,
-            tuple(sorted(others.values(), key=lambda other: (other.seconds, other.form))),
+            tuple(sorted(others.values(), key=lambda other: (other.seconds, other.variant))),
             candidate.measured,
             self.candidates.refused.get(candidate.node, ()),
         )
@@ -142,80 +149,88 @@ class _Writer:
         options = self.candidates.of_node[candidate.node]
         extras = self.extras.get(candidate.node, [None] * len(options))
         found = [
-            Other(_form_name(option), option.gives[0][1], option.seconds, extra, option.measured)
+            Other(_variant_name(option), option.gives[0][1], option.seconds, extra, option.measured)
             for option, extra in zip(options, extras, strict=True)
             if option is not candidate
         ]
-        return sorted(found, key=lambda o: (0.0 if o.extra is None else o.extra, o.seconds, o.form))
+        return sorted(
+            found, key=lambda o: (0.0 if o.extra is None else o.extra, o.seconds, o.variant)
+        )
 
-    def _edge(self, value: str, label: Label) -> EdgePlan:
+    def _edge(self, value: str, edge_type: EdgeType) -> EdgePlan:
         node = self.graph.producer(value)
         if node is None:
-            return EdgePlan(value, label, "graph input", "graph inputs are row-major")
+            return EdgePlan(value, edge_type, "graph input", "graph inputs are row-major")
         others: dict[object, Other] = {}
         for other in self.others[node.name]:
-            if label_key(other.label) != label_key(label):
-                others.setdefault(label_key(other.label), other)
+            if edge_type_key(other.edge_type) != edge_type_key(edge_type):
+                others.setdefault(edge_type_key(other.edge_type), other)
         because = self.choices[node.name].because
-        return EdgePlan(value, label, self._giver(value), because, tuple(others.values()))
+        return EdgePlan(value, edge_type, self._giver(value), because, tuple(others.values()))
 
     def _giver(self, value: str) -> str:
-        """Whose form decides the label of a value: node, buffer and form."""
+        """Whose variant decides the edge type of a value: node, buffer and variant."""
         node = self.graph.producer(value)
         if node is None:
             return "the graph input"
         buffer = node.func.outputs[node.outputs.index(value)].name
-        form = _form_name(self.best.candidates[node.name])
-        return f"{node.name} ({node.op}), output {buffer}, form {form}"
+        variant = _variant_name(self.best.candidates[node.name])
+        return f"{node.name} ({node.op}), output {buffer}, variant {variant}"
 
     def _reader(self, node: str, position: int) -> str:
-        """Whose form wants a value in a layout, likewise."""
+        """Whose variant wants a value in a layout, likewise."""
         if not node:
             return "the graph output"
         reader = self.graph.node(node)
-        form = _form_name(self.best.candidates[node])
-        return f"{node} ({reader.op}), input {reader.func.inputs[position].name}, form {form}"
+        variant = _variant_name(self.best.candidates[node])
+        return f"{node} ({reader.op}), input {reader.func.inputs[position].name}, variant {variant}"
 
-    def _needs(self) -> list[tuple[str, Need]]:
-        found = [(c.node, need) for c in self.best.candidates.values() for need in c.needs]
+    def _requirements(self) -> list[tuple[str, OperandRequirement]]:
+        found = [
+            (c.node, requirement)
+            for c in self.best.candidates.values()
+            for requirement in c.requirements
+        ]
         for value in self.graph.outputs:
             if not self.graph.is_constant(value):
-                found.append(("", output_need(self.graph.values[value])))
+                found.append(("", output_requirement(self.graph.values[value])))
         return found
 
     def edges(self) -> tuple[tuple[Conversion, ...], tuple[Cancelled, ...]]:
         """The copies that are made, and the pairs that need none."""
         users: dict[int, list[tuple[str, int]]] = {}
         cancelled: list[Cancelled] = []
-        for node, need in self._needs():
-            label = self.labels[need.value]
-            if self._direct(need):
-                if label.layout != row_major(label.layout.logical_shape):
-                    cancelled.append(_cancelled(node or "graph output", need, label))
+        for node, requirement in self._requirements():
+            edge_type = self.edge_types[requirement.value]
+            if self._direct(requirement):
+                if edge_type.layout != row_major(edge_type.layout.logical_shape):
+                    cancelled.append(_cancelled(node or "graph output", requirement, edge_type))
                 continue
-            index = self._copy_for(need)
-            users.setdefault(index, []).append((node, need.position))
+            index = self._copy_for(requirement)
+            users.setdefault(index, []).append((node, requirement.position))
         conversions = tuple(
             self._conversion(self.best.copies[k], tuple(users[k])) for k in sorted(users)
         )
         return conversions, tuple(cancelled)
 
-    def _direct(self, need: Need) -> bool:
-        maker = self.graph.producer(need.value)
-        lies = None if maker is None else self.best.candidates[maker.name].lies
-        output = need.value in self.graph.outputs
-        return directly(self.labels[need.value], lies, need, output)
+    def _direct(self, requirement: OperandRequirement) -> bool:
+        maker = self.graph.producer(requirement.value)
+        output_aliasing = (
+            None if maker is None else self.best.candidates[maker.name].output_aliasing
+        )
+        output = requirement.value in self.graph.outputs
+        return directly(self.edge_types[requirement.value], output_aliasing, requirement, output)
 
-    def _copy_for(self, need: Need) -> int:
+    def _copy_for(self, requirement: OperandRequirement) -> int:
         for k, copy in enumerate(self.best.copies):
-            if copy.value == need.value and copy.serves(need):
+            if copy.value == requirement.value and copy.serves(requirement):
                 return k
-        raise AssertionError(f"the solution does not serve {need}")
+        raise AssertionError(f"the solution does not serve {requirement}")
 
     def _conversion(self, copy: Copy, consumers: tuple[tuple[str, int], ...]) -> Conversion:
-        source = self.labels[copy.value]
+        source = self.edge_types[copy.value]
         same = memory_key(source.layout) == memory_key(copy.target.layout)
-        kind = copy.kind if not same or copy.kind == "fill" else "copy"
+        kind = copy.kind if not same or copy.kind == CopyKind.FILL else CopyKind.COPY
         wants = [self._reader(node, position) for node, position in consumers]
         because = (
             f"{self._giver(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
@@ -227,19 +242,20 @@ class _Writer:
         )  # fmt: skip
 
     def _refusals(self, candidate: Candidate) -> list[Refused]:
-        """Pairs that a form of this node could have met without repair, had the facts allowed."""
+        """Pairs that a variant of this node could have met without repair, had the facts
+        allowed."""
         found: list[Refused] = []
-        for need in candidate.needs:
-            natural = self._natural(need.value)
+        for requirement in candidate.requirements:
+            natural = self._natural(requirement.value)
             if natural is None or not natural.facts:
                 continue
-            if memory_key(natural.layout) != memory_key(need.layout):
+            if memory_key(natural.layout) != memory_key(requirement.layout):
                 continue
-            for demand in self._other_demands(candidate, need):
+            for demand in self._other_demands(candidate, requirement):
                 failing = [(r, f) for r, f in natural.facts if not serves(f, demand)]
                 if failing:
                     region, fact = failing[0]
-                    maker = self.graph.producer(need.value)
+                    maker = self.graph.producer(requirement.value)
                     assert maker is not None
                     reason = (
                         f"{maker.name} ({maker.op}) leaves {fact} in {region} of "
@@ -247,79 +263,93 @@ class _Writer:
                         f"({self.graph.node(candidate.node).op}) without a mask needs it {demand}"
                     )
                     found.append(
-                        Refused(need.value, candidate.node, reason, self._repair(candidate, need))
+                        Refused(
+                            requirement.value,
+                            candidate.node,
+                            reason,
+                            self._repair(candidate, requirement),
+                        )
                     )
                     break
         return found
 
-    def _other_demands(self, candidate: Candidate, need: Need) -> list[Demand]:
+    def _other_demands(self, candidate: Candidate, requirement: OperandRequirement) -> list[Demand]:
         demands: dict[Demand, None] = {}
-        place = memory_key(need.layout)
+        place = memory_key(requirement.layout)
         for option in self.candidates.of_node[candidate.node]:
-            for other in option.needs:
-                asks = other.position == need.position and not isinstance(other.demand, Unused)
+            for other in option.requirements:
+                asks = other.position == requirement.position and not isinstance(
+                    other.demand, Unused
+                )
                 if asks and memory_key(other.layout) == place:
                     demands[other.demand] = None
         return list(demands)
 
-    def _natural(self, value: str) -> Label | None:
-        """The label that the chosen form would give if its epilogue wrote no padding."""
+    def _natural(self, value: str) -> EdgeType | None:
+        """The edge type that the chosen variant would give if its epilogue wrote no padding."""
         node = self.graph.producer(value)
         if node is None:
             return None
         chosen = self.best.candidates[node.name]
         if chosen.pad_value is None:
-            return self.labels[value]
+            return self.edge_types[value]
         facts: list[tuple[str, Fact]] = []
-        layout = self.labels[value].layout
+        layout = self.edge_types[value].layout
         for option in self.candidates.of_node[node.name]:
             same = memory_key(option.gives[0][1].layout) == memory_key(layout)
-            evaluated = option.alternative.padding is Padding.EVALUATED
-            own = option.alternative.recipe == chosen.alternative.recipe and same and evaluated
+            evaluated = option.variant.padding is Padding.EVALUATED
+            own = option.variant.recipe == chosen.variant.recipe and same and evaluated
             if own and option.pad_value is None and self._rests_on_what_is(option):
                 stronger = any(fact != Undefined() for _, fact in option.gives[0][1].facts)
                 facts = list(option.gives[0][1].facts) if stronger or not facts else facts
         known: list[tuple[str, Fact]] = [(r, Undefined()) for r in padding_regions(layout)]
-        return Label(layout, tuple(facts or known))
+        return EdgeType(layout, tuple(facts or known))
 
     def _rests_on_what_is(self, option: Candidate) -> bool:
         """Whether the facts that a candidate's claims rest on hold where its node reads now."""
-        reading = {need.position: need for need in self.best.candidates[option.node].needs}
-        for need in option.needs:
-            chosen = reading[need.position]
-            source = self.labels[need.value]
+        reading = {
+            requirement.position: requirement
+            for requirement in self.best.candidates[option.node].requirements
+        }
+        for requirement in option.requirements:
+            chosen = reading[requirement.position]
+            source = self.edge_types[requirement.value]
             if not self._direct(chosen):
                 source = self.best.copies[self._copy_for(chosen)].target
             known = dict(source.facts)
-            if any(f != Undefined() and known.get(region) != f for region, f in need.facts):
+            if any(f != Undefined() and known.get(region) != f for region, f in requirement.facts):
                 return False
         return True
 
-    def _repair(self, candidate: Candidate, need: Need) -> str:
-        node = self.graph.producer(need.value)
+    def _repair(self, candidate: Candidate, requirement: OperandRequirement) -> str:
+        node = self.graph.producer(requirement.value)
         assert node is not None
         maker = self.best.candidates[node.name]
         if maker.pad_value is not None:
             return f"a select in the epilogue of {node.name} writes {maker.pad_value} there"
-        if not self._direct(need):
-            copy = self.best.copies[self._copy_for(need)]
-            return f"a {copy.kind} of {need.value} to {copy.target.describe()}"
-        return f"{candidate.node} masks what it reads (form {_form_name(candidate)})"
+        if not self._direct(requirement):
+            copy = self.best.copies[self._copy_for(requirement)]
+            return f"a {copy.kind} of {requirement.value} to {copy.target.describe()}"
+        return f"{candidate.node} masks what it reads (variant {_variant_name(candidate)})"
 
 
-def _form_name(candidate: Candidate) -> str:
+def _variant_name(candidate: Candidate) -> str:
     pad = "" if candidate.pad_value is None else f", padding written as {candidate.pad_value}"
-    return candidate.alternative.name + pad
+    return candidate.variant.name + pad
 
 
 def _in_full(candidate: Candidate) -> str:
-    """A form with what tells apart candidates of the same: where its output lies, what it holds."""
-    given = ", ".join(label.describe() for _, label in candidate.gives)
-    read = ", ".join(dict.fromkeys(need.place.value for need in candidate.needs))
-    return f"{_form_name(candidate)}, giving {given}, {candidate.lies.value}; inputs {read}"
+    """A variant with what tells apart candidates of the same: where its output lies, what it
+    holds."""
+    given = ", ".join(edge_type.describe() for _, edge_type in candidate.gives)
+    read = ", ".join(
+        dict.fromkeys(requirement.input_aliasing.value for requirement in candidate.requirements)
+    )
+    lies = candidate.output_aliasing.value
+    return f"{_variant_name(candidate)}, giving {given}, {lies}; inputs {read}"
 
 
-def _cancelled(consumer: str, need: Need, label: Label) -> Cancelled:
+def _cancelled(consumer: str, requirement: OperandRequirement, edge_type: EdgeType) -> Cancelled:
     """`pad(crop(p)) → p`: the layouts are one, and every region serves its reader."""
-    proofs = serving(label, need.layout, need.demand)
-    return Cancelled(need.value, consumer, label.layout, tuple(proofs))
+    proofs = serving(edge_type, requirement.layout, requirement.demand)
+    return Cancelled(requirement.value, consumer, edge_type.layout, tuple(proofs))

@@ -1,6 +1,6 @@
 """Foreign sections: nodes of a model that have no kernel run in onnxruntime."""
 
-from graphflow.foreign.opening import Runs, open_section
-from graphflow.foreign.section import FALLBACKS, ForeignNode, ObjectSpec, Section
+from graphflow.foreign.opening import RunnableSection, open_section
+from graphflow.foreign.section import ForeignNode, ObjectSpec, Section
 
-__all__ = ["FALLBACKS", "ForeignNode", "ObjectSpec", "Runs", "Section", "open_section"]
+__all__ = ["ForeignNode", "ObjectSpec", "RunnableSection", "Section", "open_section"]

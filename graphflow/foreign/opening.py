@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from graphflow.foreign.section import Section
 
 
-class Runs(Protocol):
+class RunnableSection(Protocol):
     """A section that is ready to run."""
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs and outgoing objects by name; GraphflowError where that fails."""
+        """The outputs and outgoing objects by name; GraphflowError if the section fails."""
 
 
-def open_section(section: Section, threads: int) -> Runs:
-    """A session of the section; UnsupportedOp where onnxruntime cannot run it either."""
-    session: Runs = import_module("graphflow.foreign.session").Session(section, threads)
+def open_section(section: Section, threads: int) -> RunnableSection:
+    """A session for the section; UnsupportedOp if onnxruntime refuses it."""
+    session: RunnableSection = import_module("graphflow.foreign.session").Session(section, threads)
     return session

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FALLBACKS = ("onnxruntime",)
-"""What can run the nodes that have no kernel here."""
-
 
 @dataclass(frozen=True, slots=True)
 class ForeignNode:
-    """A node of the model that has no kernel, and why."""
+    """A node of the model without a kernel, and the reason."""
 
     name: str
     op: str
@@ -28,10 +25,10 @@ class ForeignNode:
 class Section:
     """Neighbouring foreign nodes as a model of their own.
 
-    `model` holds a serialized ModelProto.  `inputs` and `outputs` are tensors of a known dtype and
-    shape, which lie in memory that kernels share.  `objects_in` and `objects_out` are all others:
-    strings, sequences, tensors whose shape depends on data; they pass from the caller to sections,
-    between sections, and back to the caller as Python objects.
+    `model` is a serialized ModelProto.  `inputs` and `outputs` are tensors of known dtype and
+    shape, in memory that is shared with kernels.  `objects_in` and `objects_out` are all other
+    values: strings, sequences, tensors whose shape depends on data.  They pass from the caller to
+    sections, between sections, and back to the caller as Python objects.
     """
 
     name: str
@@ -44,7 +41,7 @@ class Section:
 
     @property
     def title(self) -> str:
-        """The operators in it, for messages."""
+        """The operators of the section, for messages."""
         return ", ".join(dict.fromkeys(node.op for node in self.nodes))
 
 
@@ -52,7 +49,7 @@ class Section:
 class ObjectSpec:
     """An input or output of the model that is no tensor of known shape: its name and ONNX type.
 
-    `place` is its place among all inputs, or all outputs, of the model.
+    `place` is its position among all inputs, or all outputs, of the model.
     """
 
     name: str

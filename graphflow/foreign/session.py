@@ -16,15 +16,15 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
 
-from graphflow.errors import GraphflowError, UnsupportedOp
+from graphflow.base.errors import GraphflowError, UnsupportedOp
 from graphflow.foreign.section import Section
 
 
 class Session:
-    """A section in onnxruntime, on as many threads as the rest of the program."""
+    """A section in onnxruntime, with a given number of threads."""
 
     def __init__(self, section: Section, threads: int) -> None:
-        """Raises UnsupportedOp where onnxruntime cannot run the section either."""
+        """Raises UnsupportedOp if onnxruntime refuses the section."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -48,7 +48,7 @@ class Session:
         self._typed = any("float8" in t.type or "bfloat16" in t.type for t in (*given, *made))
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs and outgoing objects by name; GraphflowError where onnxruntime fails."""
+        """The outputs and outgoing objects by name; GraphflowError if onnxruntime fails."""
         wanted = [*self._section.outputs, *self._section.objects_out]
         names = (*self._section.inputs, *self._section.objects_in)
         given = {name: values[name] for name in names}
@@ -65,7 +65,7 @@ class Session:
         return results
 
     def _run_typed(self, wanted: list[str], given: dict[str, Any]) -> list[Any]:
-        """With element types that numpy does not have by itself, which `run` would refuse."""
+        """Run with dtypes that numpy itself does not have, which `InferenceSession.run` refuses."""
         values = {name: _ort_value(np.asarray(array)) for name, array in given.items()}
         return [_array(value) for value in self._session.run_with_ort_values(wanted, values)]
 
@@ -80,7 +80,7 @@ def _ort_value(array: NDArray[Any]) -> Any:
 
 
 def _array(value: Any) -> NDArray[Any]:
-    """A copy of a tensor, also of an element type for which onnxruntime has no numpy type."""
+    """A tensor as a new array, also for element types that onnxruntime cannot convert to numpy."""
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.element_type()))
     if dtype.isbuiltin == 1:
         result: NDArray[Any] = value.numpy()

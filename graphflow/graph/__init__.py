@@ -1,47 +1,29 @@
 """The operator graph, its canonical form, and its fusion groups."""
 
-from graphflow.graph.calls import Kernel, call, graph_of
-from graphflow.graph.canonicalize import CONSTANT_LIMIT, PASSES, Pass, canonicalize
+from graphflow.graph.calls import call, graph_of
+from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize
+from graphflow.graph.forward_movement import read_through
 from graphflow.graph.groups import fuse
-from graphflow.graph.hidden import OutputTrim, ValueGuard
-from graphflow.graph.joining import Call, Joined, join
-from graphflow.graph.meaning import interpret_graph
+from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.stated import take_assumptions
-from graphflow.graph.structure import (
-    elements_touched,
-    elementwise_store,
-    is_identity,
-    only_moves,
-    reads_in_place,
-)
-from graphflow.graph.through import read_through
+from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
 from graphflow.graph.value import Array, Value
 
 __all__ = [
     "CONSTANT_LIMIT",
-    "PASSES",
     "Array",
-    "Call",
-    "Joined",
-    "Kernel",
     "Node",
     "OperatorGraph",
-    "OutputTrim",
-    "Pass",
     "Removed",
     "Value",
-    "ValueGuard",
     "call",
     "canonicalize",
-    "elements_touched",
     "elementwise_store",
     "fuse",
     "graph_of",
     "interpret_graph",
     "is_identity",
-    "join",
-    "only_moves",
     "read_through",
     "reads_in_place",
     "take_assumptions",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.schedule import Schedule
 from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, serial_form, walk

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.graph.operator_graph import OperatorGraph, Removed
 from graphflow.graph.structure import elements_touched, is_identity
 from graphflow.graph.value import Array

@@ -25,8 +25,7 @@ from graphflow.arith import (
 )
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.kernels.definitions import Segment
-from graphflow.kernels.recipes import moves_of
-from graphflow.tir import Buffer
+from graphflow.tir import Buffer, moves_of
 
 CHANNELS = 1
 

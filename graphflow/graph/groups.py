@@ -12,15 +12,14 @@ from elsewhere can not depend on the group, and groups can not form a cycle.
 
 from __future__ import annotations
 
-from graphflow.graph.joining import Call, Joiner
+from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.graph.structure import (
     elementwise_store,
     only_fills,
-    only_moves,
     reads_in_place,
 )
-from graphflow.tir import matched_variables
+from graphflow.tir import matched_variables, only_moves
 
 GROUP_LIMIT = 128
 """Kernels in a group.
@@ -38,7 +37,7 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
     the chain that starts first does.
     """
     out = graph.copy()
-    joiner = Joiner()
+    joiner = KernelFuser()
     taken: set[str] = set()
     for node in graph.topological():
         if node.name in taken:
@@ -91,9 +90,9 @@ def _tail(graph: OperatorGraph, last: Node) -> Node | None:
     return None
 
 
-def _merge(graph: OperatorGraph, chain: list[Node], joiner: Joiner) -> None:
+def _merge(graph: OperatorGraph, chain: list[Node], joiner: KernelFuser) -> None:
     """The chain → one node, where its last member stands."""
-    calls = [Call(node.func, node.inputs, node.outputs) for node in chain]
+    calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     title = "_".join(node.func.name for node in chain)
     joined = joiner.join(title, calls, chain[-1].outputs)
     fused = Node(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import VerifyError, outside_interval
+from graphflow.base.errors import VerifyError, outside_interval
 from graphflow.graph.value import Value
 
 

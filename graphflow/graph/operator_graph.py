@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
-from graphflow.errors import InvalidModel, ScheduleError, VerifyError
+from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.foreign import ObjectSpec, Section
 from graphflow.graph.hidden import OutputTrim, ValueGuard
 from graphflow.graph.value import Array, Value

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from graphflow.arith import FALSE, Predicate, negation
-from graphflow.assumed import Assumed
-from graphflow.errors import VerifyError
+from graphflow.base.assumed import Assumed
+from graphflow.base.errors import VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.layout import Constant, Fact, Range
 from graphflow.schedule import claims, forbids_access, is_finite_claim

@@ -12,14 +12,11 @@ from graphflow.tir import (
     Block,
     Body,
     For,
-    Load,
     PrimFunc,
-    Reduce,
     Store,
     accesses,
-    sites,
+    only_moves,
     walk,
-    writes_in,
 )
 
 
@@ -68,23 +65,6 @@ def reads_in_place(func: PrimFunc, position: int) -> bool:
         return False
     reads = [a for a in accesses(func.body) if a.buffer == buffer and a.kind == "read"]
     return bool(reads) and all(read.indices == store.indices for read in reads)
-
-
-def only_moves(func: PrimFunc) -> bool:
-    """Whether each statement that writes stores a bare load: elements move, none is computed.
-
-    Which element moves where must be known: under a condition on data it is not.
-    """
-    if func.callee is not None or _decided_by_data(func):
-        return False
-    return all(
-        isinstance(write, Store) and isinstance(write.value, Load) for write in writes_in(func.body)
-    )
-
-
-def _decided_by_data(func: PrimFunc) -> bool:
-    """Whether data decides whether, and so where, some statement writes."""
-    return any(site.guards for site in sites(func.body) if isinstance(site.stmt, Store | Reduce))
 
 
 def only_fills(func: PrimFunc) -> bool:

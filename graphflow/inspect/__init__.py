@@ -1,31 +1,31 @@
-"""Looking at what the compiler decided: per tensor, as a report, in words, as a table; and at what
+"""Looking at what the compiler decided: per tensor, as a report, in words, in rows; and at what
 differs between two reports.
 """
 
-from graphflow.inspect.diff import Change, change_table, changes, read_report
-from graphflow.inspect.edges import EdgeType, Reading, RegionFact, edge_types
+from graphflow.inspect.decision_table import decisions, summary_line
+from graphflow.inspect.diff import Change, changes, read_report
 from graphflow.inspect.explain import explain, explanations
-from graphflow.inspect.movement import Movement, movement, movement_kind
+from graphflow.inspect.moved_elements import movement_kind
 from graphflow.inspect.report import report
-from graphflow.inspect.table import decision_table, decisions, draw_table, summary_line
+from graphflow.inspect.tensor_decisions import (
+    CONSTANT,
+    REMOVED,
+    TensorDecision,
+    tensor_decisions,
+)
 
 __all__ = [
+    "CONSTANT",
+    "REMOVED",
     "Change",
-    "EdgeType",
-    "Movement",
-    "Reading",
-    "RegionFact",
-    "change_table",
+    "TensorDecision",
     "changes",
-    "decision_table",
     "decisions",
-    "draw_table",
-    "edge_types",
     "explain",
     "explanations",
-    "movement",
     "movement_kind",
     "read_report",
     "report",
     "summary_line",
+    "tensor_decisions",
 ]

@@ -1,10 +1,9 @@
 """What differs between two reports, as `graphflow inspect --json` prints them.
 
 In: reports as plain values, or files of them.  Out: changes, each with what was before and after,
-in the order of the reports; and as a table.  What always holds: a report does not differ from
-itself.
-The names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers
-are compared to six digits.
+in the order of the reports.  What always holds: a report does not differ from itself.  The
+names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers are
+compared to six digits.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
+from graphflow.base.errors import InvalidModel
 
-from graphflow.errors import InvalidModel
-
-EDGE_FIELDS = ("dtype", "logical_shape", "where", "layout", "form")
+EDGE_FIELDS = ("dtype", "logical_shape", "where", "layout", "variant")
 TOTALS = ("seconds", "unpinned_seconds", "gap")
 
 
@@ -69,17 +65,6 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change
     return tuple(_changes(_compared(before, "the first"), _compared(after, "the second")))
 
 
-def change_table(found: tuple[Change, ...]) -> Table:
-    """The changes for people; a dash where there is nothing."""
-    table = Table(header_style="bold")
-    for column in ("what", "of", "before", "after"):
-        table.add_column(column, overflow="fold")
-    for change in found:
-        table.add_row(*(escape(text or "-") for text in (
-            change.kind, change.name, change.before, change.after)))  # fmt: skip
-    return table
-
-
 def _changes(before: _Compared, after: _Compared) -> Iterator[Change]:
     for name in {**before.edges, **after.edges}:
         old, new = before.edges.get(name), after.edges.get(name)
@@ -123,7 +108,7 @@ def _compared(report: Any, name: str) -> _Compared:
 
 
 def _edge(edge: Mapping[str, Any]) -> dict[str, str]:
-    facts = (f"{r['region']} ({r['owner']}) = {r['fact']}" for r in edge["regions"])
+    facts = (f"{r['region']} = {r['fact']}" for r in edge["regions"])
     texts = {field: _text(edge[field]) for field in EDGE_FIELDS}
     return {**texts, "padding": "; ".join(facts) or "-"}
 

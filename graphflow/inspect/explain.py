@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphflow.compiler import Compiled
-from graphflow.decisions import microseconds, unknown_tensor
+from graphflow.base.decisions import microseconds, unknown_tensor
 from graphflow.flow import Pinned
-from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, Reading, edge_types, readers_text
 from graphflow.inspect.refusals import refusals
-from graphflow.layout import LOGICAL, Owner
+from graphflow.inspect.tensor_decisions import (
+    GRAPH_OUTPUT,
+    Reading,
+    TensorDecision,
+    readers_text,
+    tensor_decisions,
+)
+from graphflow.layout import LOGICAL
+from graphflow.pipeline.compiler import Compiled
 
 
 def explain(compiled: Compiled, name: str, full: bool = False) -> str:
     """Everything that was decided about the tensor `name`, and why.
 
-    In full it tells too which forms of the producer, and which steps of the chosen one, were
+    In full it tells too which variants of the producer, and which steps of the chosen one, were
     refused.  InvalidModel where the model has no such tensor; the message lists similar names.
     """
-    edges = edge_types(compiled)
+    edges = tensor_decisions(compiled)
     if name not in edges:
         raise unknown_tensor(name, edges)
     lines = [*_lines(compiled, edges[name])]
@@ -34,10 +40,12 @@ def explain(compiled: Compiled, name: str, full: bool = False) -> str:
 
 def explanations(compiled: Compiled) -> dict[str, str]:
     """`explain` for every tensor, by name."""
-    return {name: "\n".join(_lines(compiled, edge)) for name, edge in edge_types(compiled).items()}
+    return {
+        name: "\n".join(_lines(compiled, edge)) for name, edge in tensor_decisions(compiled).items()
+    }
 
 
-def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
+def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     shape = ", ".join(map(str, edge.logical_shape))
     yield f"{edge.name}: {edge.dtype}[{shape}], {edge.where}"
     yield f"  because   {edge.reason} ({edge.decided_by})"
@@ -58,7 +66,7 @@ def _lines(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
     if edge.producer is not None:
         yield from _producer(compiled, edge.producer)
     for other in edge.others:
-        yield f"  instead   {other.label.describe()}: {other.price()} (form {other.form})"
+        yield f"  instead   {other.edge_type.describe()}: {other.price()} (variant {other.variant})"
     for use in edge.readings:
         yield from _reading(use)
     yield from _pairs(compiled, edge)
@@ -71,12 +79,12 @@ def cost_text(pin: Pinned) -> str:
     return f"it costs {microseconds(pin.cost)}: {pin.because}"
 
 
-def _regions(edge: EdgeType) -> Iterator[str]:
-    """Each region with who may write it and what it holds, the tensor itself first."""
+def _regions(edge: TensorDecision) -> Iterator[str]:
+    """Each region with what it holds, the tensor itself first."""
     if not any(known.region == LOGICAL for known in edge.regions):
-        yield f"  region    {LOGICAL} ({Owner.OWN.value}): the elements, of which nothing is known"
+        yield f"  region    {LOGICAL}: the elements, of which nothing is known"
     for known in edge.regions:
-        yield f"  region    {known.region} ({known.owner}): {known.fact}"
+        yield f"  region    {known.region}: {known.fact}"
 
 
 def _reading(use: Reading) -> Iterator[str]:
@@ -95,15 +103,15 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     yield f"  made by   {producer} ({node.op})" + (f" for {origins}" if origins else "")
     if choice is None:
         return
-    yield f"  form      {choice.alternative.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
+    yield f"  variant      {choice.variant.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
     if choice.pad_value is not None:
         yield f"  epilogue  writes {choice.pad_value} to the padding"
     for other in choice.others:
         alone = f"{1e6 * other.seconds:.1f} µs alone{', measured' if other.measured else ''}"
-        yield f"  not       {other.form}, {alone}; {other.price()}"
+        yield f"  not       {other.variant}, {alone}; {other.price()}"
 
 
-def _pairs(compiled: Compiled, edge: EdgeType) -> Iterator[str]:
+def _pairs(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
     for made in edge.conversions:
         yield (
             f"  {made.kind:9} for {readers_text(made)}: {made.source.describe()} -> "

@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.compiler import Compiled
-from graphflow.decisions import refusal_line
+from graphflow.base.decisions import refusal_line
+from graphflow.pipeline.compiler import Compiled
 
 MOVES = "moves elements"
-"""The form of a call that is made by no recipe of a node's own."""
+"""The variant of a call that is made by no recipe of a node's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedStep:
-    """Why there is no such form of these nodes; of the form they have, why it is as it is.
+    """Why there is no such variant of these nodes; of the variant they have, why it is as it is.
 
     `chosen` says which of the two: a recipe went on without the step that was refused.
     """
 
-    form: str
+    variant: str
     reason: str
     chosen: bool
     nodes: tuple[str, ...]
@@ -34,35 +34,35 @@ class RefusedStep:
         """The refusal as plain values."""
         return {
             "nodes": list(self.nodes),
-            "form": self.form,
+            "variant": self.variant,
             "chosen": self.chosen,
             "reason": self.reason,
         }
 
     def line(self) -> str:
         """The refusal in the story of a tensor that one of the nodes makes."""
-        return refusal_line(self.form, self.reason, self.chosen)
+        return refusal_line(self.variant, self.reason, self.chosen)
 
 
 def refusals(compiled: Compiled) -> tuple[RefusedStep, ...]:
-    """All that was refused, in the order of the graph; nodes of one form and reason together."""
+    """All that was refused, in the order of the graph; nodes of one variant and reason together."""
     found: dict[tuple[str, str, bool], dict[str, None]] = {}
-    for node, form, reason, chosen in (*_variants(compiled), *_steps(compiled)):
-        found.setdefault((form, reason, chosen), {})[node] = None
+    for node, variant, reason, chosen in (*_variants(compiled), *_steps(compiled)):
+        found.setdefault((variant, reason, chosen), {})[node] = None
     return tuple(RefusedStep(*about, tuple(nodes)) for about, nodes in found.items())
 
 
 def _variants(compiled: Compiled) -> Iterator[tuple[str, str, str, bool]]:
-    """The forms that nodes do not have."""
+    """The variants that nodes do not have."""
     for node, choice in compiled.plan.choices.items():
         for refused in choice.refused:
-            yield node, refused.form, str(refused.reason), False
+            yield node, refused.variant, str(refused.reason), False
 
 
 def _steps(compiled: Compiled) -> Iterator[tuple[str, str, str, bool]]:
-    """What was refused while the kernels of the chosen forms were made, for those of a run."""
+    """What was refused while the kernels of the chosen variants were made, for those of a run."""
     for call, step in compiled.lowered.calls:
         kernel = None if call.prepare else compiled.lowered.kernels.get(step.symbol)
         for refusal in () if kernel is None else kernel.schedule.refusals:
-            form = MOVES if call.form is None else call.form.name
-            yield call.name, form, str(refusal), True
+            variant = MOVES if call.variant is None else call.variant.name
+            yield call.name, variant, str(refusal), True

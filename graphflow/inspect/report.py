@@ -11,15 +11,15 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from graphflow.compiler import Compiled
 from graphflow.flow import Conversion, LayoutPlan, Other
-from graphflow.inspect.edges import GRAPH_OUTPUT, EdgeType, edge_types
-from graphflow.inspect.movement import movement
+from graphflow.inspect.moved_elements import movement
 from graphflow.inspect.refusals import refusals
+from graphflow.inspect.tensor_decisions import GRAPH_OUTPUT, TensorDecision, tensor_decisions
+from graphflow.pipeline.compiler import Compiled
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
-    """Model, target, one entry an edge, cancelled and refused pairs, `refusals` of forms and of
+    """Model, target, one entry an edge, cancelled and refused pairs, `refusals` of variants and of
     steps of the chosen ones, what runs check (`guards`) and
     cut (`trimmed`), pins, the plan's price beside the next best, and a summary.
 
@@ -27,7 +27,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
     they are what it took, and differ from run to run.
     """
     plan = compiled.plan
-    edges = edge_types(compiled)
+    edges = tensor_decisions(compiled)
     return {
         "model": compiled.name,
         "target": compiled.target.name,
@@ -87,19 +87,19 @@ def report(compiled: Compiled) -> dict[str, Any]:
 
 
 def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:
-    """The best plan that differs in some form, and where it does."""
+    """The best plan that differs in some variant, and where it does."""
     if plan.next_best is None:
         return None
     return {
         "seconds": plan.next_best,
         "differs": [
-            {"node": other.node, "form": other.form, "instead": other.instead}
+            {"node": other.node, "variant": other.variant, "instead": other.instead}
             for other in plan.differences
         ],
     }
 
 
-def _edge(edge: EdgeType) -> dict[str, Any]:
+def _edge(edge: TensorDecision) -> dict[str, Any]:
     shape = edge.physical_shape
     return {
         "name": edge.name,
@@ -110,9 +110,9 @@ def _edge(edge: EdgeType) -> dict[str, Any]:
         "where": edge.where,
         "physical_shape": None if shape is None else list(shape),
         "layout": None if edge.layout is None else edge.layout.describe(),
-        "form": edge.form,
+        "variant": edge.variant,
         "regions": [
-            {"region": known.region, "owner": known.owner, "fact": known.fact}
+            {"region": known.region, "fact": known.fact}
             for known in edge.regions
         ],
         "demands": [
@@ -134,11 +134,11 @@ def _edge(edge: EdgeType) -> dict[str, Any]:
 
 
 def _other(other: Other) -> dict[str, Any]:
-    """A label that an edge could have had; `extra_seconds` is null where `price` says why."""
+    """An edge type that an edge could have had; `extra_seconds` is null where `price` says why."""
     known = other.extra is not None and isfinite(other.extra)
     return {
-        "label": other.label.describe(),
-        "form": other.form,
+        "edge_type": other.edge_type.describe(),
+        "variant": other.variant,
         "extra_seconds": other.extra if known else None,
         "price": other.price(),
     }
@@ -153,7 +153,7 @@ def _conversion(made: Conversion, consumer: str) -> dict[str, Any]:
     }
 
 
-def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]:
+def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str, Any]:
     """Counts on the finished program, and which share of the multiply-adds runs in lanes."""
     moves = movement(compiled)
     return {
@@ -174,8 +174,8 @@ def summary(compiled: Compiled, edges: Mapping[str, EdgeType]) -> dict[str, Any]
 
 
 def vector_form_share(compiled: Compiled) -> float:
-    """Of all multiply-adds, those in a form with channels in lanes; 1.0 where there are none."""
-    forms = [choice.alternative for choice in compiled.plan.choices.values()]
-    total = sum(form.work.flops for form in forms)
-    vector = sum(form.work.flops for form in forms if form.vector_form)
+    """Of all multiply-adds, those in a variant with channels in lanes; 1.0 where there are none."""
+    variants = [choice.variant for choice in compiled.plan.choices.values()]
+    total = sum(variant.work.flops for variant in variants)
+    vector = sum(variant.work.flops for variant in variants if variant.vector_form)
     return 1.0 if total == 0 else vector / total

@@ -1,13 +1,12 @@
 """Layouts, storage, regions, and the facts and demands about what regions hold."""
 
-from graphflow.layout.evaluator import evaluate, required_fact, undecided
+from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import (
     SERVES,
     Constant,
     Demand,
     Equal,
     Fact,
-    InRange,
     NoAccess,
     Number,
     Range,
@@ -22,8 +21,7 @@ from graphflow.layout.facts import (
     reduction_demand,
     serves,
 )
-from graphflow.layout.families import Construction, Family, families
-from graphflow.layout.folding import EXACT_POINTS
+from graphflow.layout.families import Family, families
 from graphflow.layout.index_map import IndexMap, logical_vars, physical_vars, smallest_box
 from graphflow.layout.inversion import solve
 from graphflow.layout.kernel_facts import RegionFacts, output_facts, packed_facts
@@ -34,47 +32,35 @@ from graphflow.layout.layout import (
     channels_last_padded,
     row_major,
 )
-from graphflow.layout.reductions import reduction_fact
 from graphflow.layout.spans import MIRRORED, Span, step, whole
 from graphflow.layout.storage import (
-    GAP,
     LOGICAL,
-    OUTSIDE,
-    Owner,
     Region,
-    Storage,
-    Window,
+    StorageWindow,
     pad_region_name,
 )
 
 __all__ = [
-    "EXACT_POINTS",
-    "GAP",
     "LOGICAL",
     "MIRRORED",
-    "OUTSIDE",
     "SERVES",
     "Constant",
-    "Construction",
     "Demand",
     "Equal",
     "Fact",
     "Family",
-    "InRange",
     "IndexMap",
     "Layout",
     "NoAccess",
     "Number",
-    "Owner",
     "Range",
     "Readable",
     "Region",
     "RegionFacts",
     "Span",
-    "Storage",
+    "StorageWindow",
     "Undefined",
     "Unused",
-    "Window",
     "at_least_as_strong",
     "blocked",
     "channels_last",
@@ -91,13 +77,10 @@ __all__ = [
     "pad_region_name",
     "physical_vars",
     "reduction_demand",
-    "reduction_fact",
-    "required_fact",
     "row_major",
     "serves",
     "smallest_box",
     "solve",
     "step",
-    "undecided",
     "whole",
 ]

@@ -11,27 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan
+from math import isfinite, isnan
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import Predicate, Ranges, Truth, bounds
-from graphflow.dtypes import FLOATING
+from graphflow.layout.constant_folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.facts import (
     Constant,
-    Demand,
-    Equal,
     Fact,
-    InRange,
     NoAccess,
     Range,
-    Readable,
     Undefined,
-    Unused,
-    at_least_as_strong,
     dtype_limits,
-    serves,
 )
-from graphflow.layout.folding import fold_binary, fold_cast, fold_unary
 from graphflow.layout.spans import (
     MIRRORED,
     Span,
@@ -67,8 +59,12 @@ Decide: TypeAlias = Callable[[Predicate], "bool | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
-    """What an expression may be: a span, its bits where they are one constant, and two marks."""
+class AbstractValue:
+    """The abstract value of an expression: a span, the literal if it is constant, and two marks.
+
+    With `poison` the value may be undefined; with `forbidden` it depends on memory that must not be
+    read.
+    """
 
     span: Span
     literal: Literal | None = None
@@ -77,7 +73,7 @@ class _Value:
 
 
 def undecided(predicate: Predicate) -> bool | None:
-    """The truth of a predicate about which nothing is known."""
+    """The value of a constant predicate, else None: a `decide` that knows no ranges."""
     return predicate.value if isinstance(predicate, Truth) else None
 
 
@@ -92,10 +88,10 @@ def evaluate(
     A load of a NoAccess region on a side that may be taken makes the result NoAccess; an
     expression of `undef` is Undefined, whatever is done to it.
     """
-    return _as_fact(_Evaluator(fact_of_load, decide, ranges or {}).value(expr))
+    return _as_fact(KernelEvaluator(fact_of_load, decide, ranges or {}).value(expr))
 
 
-def _as_fact(value: _Value) -> Fact:
+def _as_fact(value: AbstractValue) -> Fact:
     if value.forbidden:
         return NoAccess()
     if value.poison:
@@ -108,54 +104,54 @@ def _as_fact(value: _Value) -> Fact:
     return Range(span.lo, span.hi)
 
 
-def _of_fact(fact: Fact, dtype: str) -> _Value:
+def value_of_fact(fact: Fact, dtype: str) -> AbstractValue:
     match fact:
         case Constant():
             return _of_literal(fact.literal)
         case Range():
             return _marked(Span(fact.lo, fact.hi), dtype, None)
         case Undefined():
-            return _Value(whole(dtype))
+            return AbstractValue(whole(dtype))
         case NoAccess():
-            return _Value(whole(dtype), forbidden=True)
+            return AbstractValue(whole(dtype), forbidden=True)
     assert_never(fact)
 
 
-def _of_literal(literal: Literal) -> _Value:
+def _of_literal(literal: Literal) -> AbstractValue:
     if isnan(literal.value):
-        return _Value(whole(literal.dtype), literal)
-    return _Value(Span(literal.value, literal.value), literal)
+        return AbstractValue(whole(literal.dtype), literal)
+    return AbstractValue(Span(literal.value, literal.value), literal)
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluator:
-    """`within` are the sides of comparisons that are known here, and where they lie."""
+class KernelEvaluator:
+    """Evaluates expressions; `within` are spans of subexpressions that conditions imply."""
 
     fact_of_load: FactOfLoad
     decide: Decide
     ranges: Ranges
     within: tuple[tuple[Expr, Span], ...] = ()
 
-    def value(self, expr: Expr) -> _Value:
+    def value(self, expr: Expr) -> AbstractValue:
         found = self.unlimited(expr)
         for limited, span in self.within:
             if limited == expr and found.literal is None and not found.poison:
                 found = _marked(intersection(found.span, span), expr.dtype, None, found)
         return found
 
-    def unlimited(self, expr: Expr) -> _Value:
+    def unlimited(self, expr: Expr) -> AbstractValue:
         match expr:
             case Literal():
                 return _of_literal(expr)
             case Load():
-                return _of_fact(self.fact_of_load(expr), expr.dtype)
+                return value_of_fact(self.fact_of_load(expr), expr.dtype)
             case IndexValue():
                 lo, hi = bounds(expr.index, self.ranges)
                 low, high = dtype_limits("int64")
                 span = Span(low if lo is None else lo, high if hi is None else hi)
-                return _Value(cast_span(span, "int64", expr.dtype))
+                return AbstractValue(cast_span(span, "int64", expr.dtype))
             case Undef():
-                return _Value(whole(expr.dtype), poison=True)
+                return AbstractValue(whole(expr.dtype), poison=True)
             case Unary():
                 return self.unary(expr)
             case Binary():
@@ -174,7 +170,7 @@ class _Evaluator:
                 return self.select(expr)
         assert_never(expr)
 
-    def unary(self, expr: Unary) -> _Value:
+    def unary(self, expr: Unary) -> AbstractValue:
         x = self.value(expr.operand)
         literal = fold_unary(expr.op, x.literal) if x.literal else None
         if expr.op not in ("neg", "abs"):
@@ -182,7 +178,7 @@ class _Evaluator:
         span = unary_span(expr.op, x.span, expr.dtype)
         return _marked(span, expr.dtype, literal, x)
 
-    def binary(self, expr: Binary) -> _Value:
+    def binary(self, expr: Binary) -> AbstractValue:
         a, b = self.value(expr.left), self.value(expr.right)
         span = binary_span(expr.op, a.span, b.span, expr.dtype)
         literal = None
@@ -195,7 +191,7 @@ class _Evaluator:
             span = Span(literal.value, literal.value)
         return _marked(span, expr.dtype, literal, a, b)
 
-    def contracts(self, expr: Binary, a: _Value, b: _Value) -> bool:
+    def contracts(self, expr: Binary, a: AbstractValue, b: AbstractValue) -> bool:
         """Whether an FMA could give a sum other bits than two roundings do.
 
         A product's span contains the unrounded product; it is a point where that was exact.
@@ -205,7 +201,7 @@ class _Evaluator:
         sides = ((expr.left, a), (expr.right, b))
         return any(_is_product(side) and not value.span.is_point for side, value in sides)
 
-    def select(self, expr: Select) -> _Value:
+    def select(self, expr: Select) -> AbstractValue:
         taken, condition = self.condition(expr.condition)
         sides = [
             self.given(expr.condition, possible).value(side)
@@ -217,7 +213,7 @@ class _Evaluator:
             literal = None
         return _marked(hull(side.span for side in sides), expr.dtype, literal, *condition, *sides)
 
-    def given(self, condition: Condition, holds: bool) -> _Evaluator:
+    def given(self, condition: Condition, holds: bool) -> KernelEvaluator:
         """What is known where a condition holds, or where it fails."""
         if not isinstance(condition, Comparison):
             return self
@@ -233,9 +229,10 @@ class _Evaluator:
         return replace(self, within=tuple(found.items()))
 
     def recomputed(self, expr: Expr) -> float | None:
-        """How far two computations of `expr` may differ beside their own size; None: not known.
+        """A bound on the difference between two computations of `expr`; None if none is known.
 
-        One may round a product before a sum, the other contract the two.
+        One computation may contract a product and a sum to an FMA and the other may not, so an
+        expression that is compared and then computed again need not have the same value.
         """
         if not any(_may_contract(node) for node in walk_expr(expr)):
             return 0.0
@@ -247,7 +244,7 @@ class _Evaluator:
                     return sizes[0] if len(sizes) == 1 and isfinite(sizes[0]) else None
         return None
 
-    def condition(self, condition: Condition) -> tuple[bool | None, tuple[_Value, ...]]:
+    def condition(self, condition: Condition) -> tuple[bool | None, tuple[AbstractValue, ...]]:
         if is_predicate(condition):
             return self.decide(cast(Predicate, condition)), ()
         value = self.value(cast(Expr, condition))
@@ -255,15 +252,19 @@ class _Evaluator:
         return bool(value.span.lo) if certain else None, (value,)
 
 
-def _marked(span: Span, dtype: str, literal: Literal | None, *operands: _Value) -> _Value:
+def _marked(
+    span: Span, dtype: str, literal: Literal | None, *operands: AbstractValue
+) -> AbstractValue:
     poison = any(x.poison for x in operands)
     if literal is None and span.is_point:
         literal = Literal(span.lo, dtype)
-    return _Value(span, None if poison else literal, poison, any(x.forbidden for x in operands))
+    return AbstractValue(
+        span, None if poison else literal, poison, any(x.forbidden for x in operands)
+    )
 
 
 def _unflushed(literal: Literal | None, *operands: Literal | None) -> Literal | None:
-    """A folded constant, unless a program that flushes denormals may give another one."""
+    """A folded constant, or None if a program that flushes denormals may compute another value."""
     involved = [x for x in (literal, *operands) if x is not None]
     return None if any(is_denormal(x.value, x.dtype) for x in involved) else literal
 
@@ -278,99 +279,3 @@ def _is_product(expr: Expr) -> bool:
     while isinstance(expr, Unary) and expr.op == "neg":
         expr = expr.operand
     return isinstance(expr, Binary) and expr.op == "mul"
-
-
-# Backward ---------------------------------------------------------------------------------------
-
-
-def _unknown(load: Load) -> Fact:
-    return Undefined()
-
-
-def required_fact(
-    expr: Expr,
-    load: Load,
-    wanted: Fact | Demand,
-    fact_of_load: FactOfLoad = _unknown,
-    producer: Literal | None = None,
-    decide: Decide = undecided,
-) -> tuple[Constant, ...]:
-    """Constants for `load` with which `expr` has the wanted fact, the cheapest first.
-
-    Tried are the `producer`'s own constant, 0, 1, −inf, +inf, and the constant found by undoing
-    `x + c`, `x · c`, `−x` from the wanted one; each is accepted only if evaluation gives the wanted
-    fact.  An empty tuple means that a mask is needed.
-    """
-    found: dict[Constant, None] = {}
-    for literal in _candidates(expr, load, wanted, producer, fact_of_load):
-        candidate = Constant(literal)
-
-        def facts(other: Load, candidate: Constant = candidate) -> Fact:
-            return candidate if other == load else fact_of_load(other)
-
-        if _meets(evaluate(expr, facts, decide), wanted):
-            found[candidate] = None
-    return tuple(found)
-
-
-def _meets(fact: Fact, wanted: Fact | Demand) -> bool:
-    match wanted:
-        case Constant() | Range() | Undefined() | NoAccess():
-            return at_least_as_strong(fact, wanted)
-        case Unused() | Readable() | InRange() | Equal():
-            return serves(fact, wanted)
-    assert_never(wanted)
-
-
-def _candidates(
-    expr: Expr,
-    load: Load,
-    wanted: Fact | Demand,
-    producer: Literal | None,
-    fact_of_load: FactOfLoad,
-) -> tuple[Literal, ...]:
-    values = [0, 1] if load.dtype not in FLOATING else [0.0, 1.0, -inf, inf]
-    tried = [Literal(value, load.dtype) for value in values]
-    if producer is not None and producer.dtype == load.dtype:
-        tried.insert(0, producer)
-    if isinstance(wanted, Constant | Equal):
-
-        def others(other: Load) -> Fact:
-            return Undefined() if other == load else fact_of_load(other)
-
-        undone = _undo(expr, wanted.literal, load, others)
-        if undone is not None and undone.dtype == load.dtype:
-            tried.append(undone)
-    return tuple(dict.fromkeys(tried))
-
-
-_INVERSE_OF = {"add": "sub", "sub": "add", "mul": "div", "div": "mul"}
-
-
-def _undo(expr: Expr, wanted: Literal, load: Load, fact_of_load: FactOfLoad) -> Literal | None:
-    """The value that `load`, below a chain of invertible operators, must have."""
-    match expr:
-        case Load():
-            return wanted if expr == load else None
-        case Unary(op="neg"):
-            negated = fold_unary("neg", wanted)
-            return None if negated is None else _undo(expr.operand, negated, load, fact_of_load)
-        case Binary() if expr.op in _INVERSE_OF and expr.dtype == wanted.dtype:
-            return _undo_binary(expr, wanted, load, fact_of_load)
-    return None
-
-
-def _undo_binary(
-    expr: Binary, wanted: Literal, load: Load, fact_of_load: FactOfLoad
-) -> Literal | None:
-    right, left = evaluate(expr.right, fact_of_load), evaluate(expr.left, fact_of_load)
-    if isinstance(right, Constant):
-        before = fold_binary(_INVERSE_OF[expr.op], wanted, right.literal)
-        return None if before is None else _undo(expr.left, before, load, fact_of_load)
-    if not isinstance(left, Constant):
-        return None
-    if expr.op in ("sub", "div"):
-        before = fold_binary(expr.op, left.literal, wanted)
-    else:
-        before = fold_binary(_INVERSE_OF[expr.op], wanted, left.literal)
-    return None if before is None else _undo(expr.right, before, load, fact_of_load)

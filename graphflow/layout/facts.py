@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import copysign, inf, isfinite, isnan
+from math import copysign, inf, isfinite
 from typing import Any, TypeAlias
 
-from graphflow.dtypes import FLOATING, integer_limits
+from graphflow.base.dtypes import FLOATING, integer_limits
 from graphflow.tir import FLOATS, Literal, ReduceOp
 
 Number: TypeAlias = float | int | bool
 
 
 def order_key(value: Number) -> tuple[Number, float]:
-    """Sorts numbers in total order: −0.0 before +0.0, which Python calls equal."""
+    """The sort key of IEEE's total order: −0.0 comes before +0.0, which Python considers equal."""
     return (value, copysign(1.0, value))
 
 
@@ -94,7 +94,7 @@ def fact_of(value: Number, dtype: str) -> Constant:
 
 
 def at_least_as_strong(fact: Fact, other: Fact) -> bool:
-    """`fact ⊑ other`: whatever the first allows, the second allows too."""
+    """`fact ⊑ other`: any contents that satisfy `fact` satisfy `other` too."""
     if fact == other or isinstance(other, NoAccess):
         return True
     if isinstance(other, Undefined):
@@ -107,7 +107,7 @@ def at_least_as_strong(fact: Fact, other: Fact) -> bool:
 
 
 def join(a: Fact, b: Fact) -> Fact:
-    """The strongest fact that both are at least as strong as."""
+    """The strongest fact that both facts imply."""
     if at_least_as_strong(a, b):
         return b
     if at_least_as_strong(b, a):
@@ -146,23 +146,6 @@ class Readable:
 
 
 @dataclass(frozen=True, slots=True)
-class InRange:
-    """Every element must be a number in `lo <= x <= hi`; the bounds may be infinite."""
-
-    lo: Number
-    hi: Number
-
-    def holds(self, value: Number) -> bool:
-        """Whether `value` serves; NaN never does."""
-        if isnan(value):
-            return False
-        return order_key(self.lo) <= order_key(value) <= order_key(self.hi)
-
-    def __str__(self) -> str:
-        return f"in [{self.lo}, {self.hi}]"
-
-
-@dataclass(frozen=True, slots=True)
 class Equal:
     """Every element must have exactly these bits."""
 
@@ -172,7 +155,7 @@ class Equal:
         return f"equal to {self.literal.value} {self.literal.dtype}"
 
 
-Demand: TypeAlias = Unused | Readable | InRange | Equal
+Demand: TypeAlias = Unused | Readable | Equal
 
 
 def _always(fact: Any, demand: Any) -> bool:
@@ -187,62 +170,42 @@ def _same_bits(fact: Constant, demand: Equal) -> bool:
     return fact.literal == demand.literal
 
 
-def _constant_inside(fact: Constant, demand: InRange) -> bool:
-    return demand.holds(fact.literal.value)
-
-
-def _range_inside(fact: Range, demand: InRange) -> bool:
-    return demand.holds(fact.lo) and demand.holds(fact.hi)
-
-
 SERVES: dict[tuple[type[Fact], type[Demand]], Callable[[Any, Any], bool]] = {
     (Constant, Unused): _always,
     (Constant, Readable): _always,
-    (Constant, InRange): _constant_inside,
     (Constant, Equal): _same_bits,
     (Range, Unused): _always,
     (Range, Readable): _always,
-    (Range, InRange): _range_inside,
     (Range, Equal): _never,
     (Undefined, Unused): _always,
     (Undefined, Readable): _always,
-    (Undefined, InRange): _never,
     (Undefined, Equal): _never,
     (NoAccess, Unused): _always,
     (NoAccess, Readable): _never,
-    (NoAccess, InRange): _never,
     (NoAccess, Equal): _never,
 }
 """The whole relation between facts and demands; nothing else decides it."""
 
 
 def serves(fact: Fact, demand: Demand) -> bool:
-    """Whether a reader with this demand may read a region with this fact."""
+    """Whether a region with this fact satisfies a reader's demand."""
     return SERVES[type(fact), type(demand)](fact, demand)
 
 
-def reduction_demand(op: ReduceOp, dtype: str, logical: Fact | None = None) -> tuple[Demand, ...]:
-    """Demands on padded elements of a reduction, any one of which leaves its result unchanged.
-
-    For `max` and `min`, what is known of the `logical` elements admits more paddings: those that
-    no element exceeds.  These alone need at least one logical element in every reduction; a window
-    wholly in the padding is the caller's to exclude.
-    """
-    extreme = dtype_limits(dtype)
+def reduction_demand(op: ReduceOp, dtype: str) -> tuple[Equal, ...]:
+    """The constants, any one of which leaves the result of a reduction unchanged as padding."""
+    smallest, largest = dtype_limits(dtype)
     match op:
         case ReduceOp.ADD:
-            zeros = (0.0, -0.0) if dtype in FLOATS else (0,)
-            return tuple(Equal(Literal(zero, dtype)) for zero in zeros)
+            # Both zeros: a sum that starts at -0.0 is the caller's to exclude.
+            neutral: tuple[Number, ...] = (0.0, -0.0) if dtype in FLOATS else (0,)
         case ReduceOp.MUL:
-            return (Equal(Literal(1, dtype)),)
+            neutral = (1,)
         case ReduceOp.MAX:
-            neutral = Equal(Literal(extreme[0], dtype))
-            known = None if logical is None else _as_range(logical)
-            return (neutral,) if known is None else (neutral, InRange(extreme[0], known.lo))
+            neutral = (smallest,)
         case ReduceOp.MIN:
-            neutral = Equal(Literal(extreme[1], dtype))
-            known = None if logical is None else _as_range(logical)
-            return (neutral,) if known is None else (neutral, InRange(known.hi, extreme[1]))
+            neutral = (largest,)
+    return tuple(Equal(Literal(value, dtype)) for value in neutral)
 
 
 def dtype_limits(dtype: str) -> tuple[Number, Number]:

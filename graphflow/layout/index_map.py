@@ -36,7 +36,7 @@ from graphflow.arith import (
     substitute,
     variables,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.inversion import solve
 
 Inverse: TypeAlias = "tuple[tuple[Var, ...], tuple[IndexExpr, ...]]"
@@ -59,9 +59,10 @@ def physical_vars(rank: int) -> tuple[Var, ...]:
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
-    """Sends a logical index tuple to a physical one; `inverse` leads back.
+    """A bijection from logical index tuples to physical ones, with its inverse.
 
-    The constructor renames variables to i0 … and p0 …; it trusts the inverse (see `check`).
+    The constructor renames variables to i0 … and p0 …, and does not check the inverse (see
+    `check`).
     """
 
     inputs: tuple[Var, ...]
@@ -96,7 +97,7 @@ class IndexMap:
 
     @staticmethod
     def identity(rank: int) -> IndexMap:
-        """Each index as it is: row-major order."""
+        """The identity: row-major order."""
         return IndexMap.permute(range(rank))
 
     @staticmethod
@@ -159,7 +160,7 @@ class IndexMap:
         return _invertible(rank, outputs, None if shape is None else tuple(shape))
 
     def then(self, other: IndexMap) -> IndexMap:
-        """First this map, then `other` on its physical indices."""
+        """The composition: this map, then `other` on its physical indices."""
         if self.physical_rank != other.logical_rank:
             raise ScheduleError(
                 f"cannot compose {self} with {other}: the first gives {self.physical_rank} "
@@ -178,7 +179,7 @@ class IndexMap:
         return _at(*self.inverse, indices)
 
     def check(self, shape: Sequence[int] | None = None) -> Proof:
-        """Whether the map is injective and the inverse undoes it, for indices of `shape`."""
+        """A proof that the map is injective and the inverse undoes it, for indices of `shape`."""
         undone = self._undone(shape)
         if not undone.proven:
             return undone
@@ -189,7 +190,7 @@ class IndexMap:
         return undone if not injective.proven else injective
 
     def _undone(self, shape: Sequence[int] | None) -> Proof:
-        """Whether the inverse undoes the map, which is then injective."""
+        """A proof that the inverse undoes the map, which implies that the map is injective."""
         back = self.invert(self.outputs)
         same = conjunction(equal(a, b) for a, b in zip(back, self.inputs, strict=True))
         return prove(same, self._domain(shape))

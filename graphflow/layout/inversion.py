@@ -28,7 +28,7 @@ Known = dict[IndexExpr, IndexExpr]
 
 
 def solve(outputs: Mapping[Var, IndexExpr], ranges: Ranges) -> Known:
-    """Atoms of `outputs` (variables, floors, mods), each with its physical expression."""
+    """Atoms (variables, floors, mods) of `outputs`, and the physical expression of each."""
     known: Known = {}
     equations: list[tuple[IndexExpr, IndexExpr]] = [(e, p) for p, e in outputs.items()]
     size = -1
@@ -73,10 +73,10 @@ def _add(atom: IndexExpr, value: IndexExpr, known: Known, ranges: Ranges) -> Non
 
 
 def _join(atom: IndexExpr, known: Known, ranges: Ranges) -> None:
-    """`x // c = q` and `x % c = r` give `x = c·q + r`, whichever of the two is `atom`.
+    """`x // c = q` and `x % c = r` give `x = c·q + r`; `atom` is the quotient or the remainder.
 
-    The normal form of the remainder may drop multiples of c from x, and either of the two may be
-    a sum of atoms; so both are built again from x and c, and looked up term by term.
+    The normal form of the remainder may omit multiples of c from x, and either may be a sum of
+    atoms; so both are constructed again from x and c, and looked up term by term.
     """
     if not isinstance(atom, FloorMod | FloorDiv):
         return

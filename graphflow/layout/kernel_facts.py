@@ -45,7 +45,7 @@ from graphflow.arith import (
     terms_of,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.evaluator import evaluate
 from graphflow.layout.facts import Fact, NoAccess, Undefined, join
 from graphflow.layout.index_map import physical_vars
@@ -94,15 +94,15 @@ def output_facts(
     if func.callee is not None:
         return {(b.name, LOGICAL): Undefined() for b in func.outputs}
     func = _apart(func, placed)
-    return _facts(func, _Kernel(placed, facts, _writers(func)))
+    return _facts(func, _KernelFacts(placed, facts, _writers(func)))
 
 
 def packed_facts(
     func: PrimFunc, layouts: Mapping[str, Layout], facts: RegionFacts
 ) -> dict[tuple[str, str], Fact]:
-    """The same for a kernel whose parameters are the boxes of their layouts already.
+    """`output_facts` for a kernel whose parameters have their layouts' physical shapes.
 
-    What the kernel leaves in a region is what it stores there; NoAccess where that is not known.
+    The fact of a region is that of the values stored there; NoAccess where that is not known.
     """
     for param in func.params:
         box = layouts[param.buffer.name].physical_shape
@@ -112,11 +112,14 @@ def packed_facts(
                 f"layout {list(box)}"
             )
     func = _apart(func, layouts)
-    return _facts(func, _Kernel(layouts, facts, _writers(func), packed=True))
+    return _facts(func, _KernelFacts(layouts, facts, _writers(func), packed=True))
 
 
 def _apart(func: PrimFunc, layouts: Mapping[str, Layout]) -> PrimFunc:
-    """`func` with no loop named as an axis of a box: regions are stated over those names."""
+    """`func` with loop variables renamed that have the name of a physical axis.
+
+    Predicates of regions are stated over those names.
+    """
     axes = {axis for layout in layouts.values() for axis in layout.physical_axes}
     clashing = [loop.var for loop in loops_of(func.body) if loop.var in axes]
     if not clashing:
@@ -130,17 +133,17 @@ def _apart(func: PrimFunc, layouts: Mapping[str, Layout]) -> PrimFunc:
     return replace(func, body=map_body(substitute_body(func.body, values), renamed))
 
 
-def _facts(func: PrimFunc, kernel: _Kernel) -> dict[tuple[str, str], Fact]:
+def _facts(func: PrimFunc, kernel: _KernelFacts) -> dict[tuple[str, str], Fact]:
     found: dict[tuple[str, str], Fact] = {}
     placed = kernel.layouts
     for buffer in func.outputs:
         for region in placed[buffer.name].regions():
-            found[buffer.name, region.name] = _Query(kernel, buffer, region).fact()
+            found[buffer.name, region.name] = _RegionQuery(kernel, buffer, region).fact()
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
+class _StoreSite:
     """A store with the loops around it, and the reductions into the same element."""
 
     store: Store
@@ -148,7 +151,10 @@ class _Writer:
     reductions: tuple[tuple[Reduce, Domain], ...]
 
     def place(self, indices: Sequence[IndexExpr]) -> tuple[dict[Var, IndexExpr], Predicate] | None:
-        """Loop variables at which it stores to `indices`, and when they do; None if not solved."""
+        """The loop variables at which the store writes to `indices`, and the condition for it.
+
+        None where the store's indices cannot be solved for the loop variables.
+        """
         values: dict[Var, IndexExpr] = {}
         conditions: list[Predicate] = []
         loops = {axis.var for axis in self.domain.axes}
@@ -164,18 +170,18 @@ class _Writer:
         return (values, conjunction(conditions)) if complete else None
 
     def fills(self, shape: tuple[int, ...]) -> bool:
-        """Whether it stores to each element of a buffer, with a loop over each axis in order."""
+        """Whether the store writes every element of the buffer, with one loop per axis in order."""
         axes = self.domain.axes
         plain = self.store.indices == tuple(axis.var for axis in axes)
         extents = tuple(constant_value(axis.stop - axis.start) for axis in axes)
         return plain and extents == shape and self.domain.where == TRUE
 
-    def shares_loops(self, other: _Writer) -> bool:
-        """Whether iterations of the two alternate."""
+    def shares_loops(self, other: _StoreSite) -> bool:
+        """Whether the two stores have a loop in common, so that their iterations alternate."""
         return bool({a.var for a in self.domain.axes} & {a.var for a in other.domain.axes})
 
     def extent(self, values: Mapping[Var, IndexExpr]) -> Predicate:
-        """Whether the loops as they are written reach these values."""
+        """The predicate that these values of the loop variables are within the loops' bounds."""
         inside = (
             within(values[a.var], substitute(a.start, values), substitute(a.stop, values))
             for a in self.domain.axes
@@ -183,13 +189,13 @@ class _Writer:
         return conjunction((*inside, substitute_in(self.domain.where, values)))
 
 
-def _writers(func: PrimFunc) -> dict[Buffer, tuple[_Writer, ...] | None]:
-    """The writers of each buffer in program order; None where the body is not made of stages.
+def _writers(func: PrimFunc) -> dict[Buffer, tuple[_StoreSite, ...] | None]:
+    """The writers of each buffer in program order; None where the body is not a sequence of stages.
 
-    None as well for a buffer that is computed from itself: from the element before, or by a later
-    stage from what an earlier one wrote.
+    Also None for a buffer whose contents depend on itself: on earlier elements, or on what an
+    earlier stage wrote to it.
     """
-    found: dict[Buffer, tuple[_Writer, ...] | None] = {}
+    found: dict[Buffer, tuple[_StoreSite, ...] | None] = {}
     sources: dict[Buffer, set[Buffer]] = {}
     for site in sites(func.body):
         if isinstance(site.stmt, Store | Reduce):
@@ -207,7 +213,7 @@ def _writers(func: PrimFunc) -> dict[Buffer, tuple[_Writer, ...] | None]:
 def _follows_from(
     buffer: Buffer, origin: Buffer, sources: Mapping[Buffer, Collection[Buffer]]
 ) -> bool:
-    """Whether what is stored to `buffer` is computed from `origin`, if only by way of others."""
+    """Whether values stored to `buffer` depend on `origin`, directly or through other buffers."""
     seen: set[Buffer] = set()
     left = [buffer]
     while left:
@@ -220,12 +226,12 @@ def _follows_from(
     return False
 
 
-def _extended(writers: tuple[_Writer, ...], site: Site) -> tuple[_Writer, ...] | None:
+def _extended(writers: tuple[_StoreSite, ...], site: Site) -> tuple[_StoreSite, ...] | None:
     stmt = site.stmt
     if site.guards:
         return None
     if isinstance(stmt, Store):
-        return (*writers, _Writer(stmt, site.domain, ()))
+        return (*writers, _StoreSite(stmt, site.domain, ()))
     assert isinstance(stmt, Reduce)
     last = writers[-1] if writers else None
     outer = last.domain.axes if last else ()
@@ -233,43 +239,45 @@ def _extended(writers: tuple[_Writer, ...], site: Site) -> tuple[_Writer, ...] |
         return None
     if last.store.indices != stmt.indices:
         return None
-    grown = _Writer(last.store, last.domain, (*last.reductions, (stmt, site.domain)))
+    grown = _StoreSite(last.store, last.domain, (*last.reductions, (stmt, site.domain)))
     return (*writers[:-1], grown)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
-    """`whole` are facts of every element of intermediate buffers, `held` of some elements.
+class _KernelFacts:
+    """The kernel under analysis, and the facts found so far about its intermediate buffers.
 
-    They are found in the order of the stages, so that nothing recurses through all of them.
+    `whole` has facts that hold for all elements of a buffer, `held` facts at some indices.  They
+    are found in the order of the stages, so that the recursion depth does not grow with their
+    number.
     """
 
     layouts: Mapping[str, Layout]
     facts: RegionFacts
-    writers: Mapping[Buffer, tuple[_Writer, ...] | None]
+    writers: Mapping[Buffer, tuple[_StoreSite, ...] | None]
     packed: bool = False
     whole: dict[Buffer, Fact] = field(default_factory=dict)
     held: dict[tuple[Buffer, tuple[IndexExpr, ...], Domain], Fact] = field(default_factory=dict)
 
     def logical(self, layout: Layout) -> tuple[IndexExpr, ...]:
-        """How the kernel names the element at each place of the box of a parameter."""
+        """The indices by which the kernel accesses the place p0, p1 … of a parameter's box."""
         axes = layout.physical_axes
         return axes if self.packed else layout.logical_index(axes)
 
     def physical(self, layout: Layout, indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
-        """The place of what the kernel calls `indices`."""
+        """The place in the box of the element that the kernel accesses by `indices`."""
         return indices if self.packed else layout.physical_index(indices)
 
     def intermediates(self) -> Iterator[Buffer]:
-        """The buffers that are no parameters, as they are first written."""
+        """The buffers that are not parameters, in the order in which they are first written."""
         return (buffer for buffer in self.writers if buffer.name not in self.layouts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
-    """What one region of one output holds."""
+class _RegionQuery:
+    """Finds the fact of one region of one output."""
 
-    kernel: _Kernel
+    kernel: _KernelFacts
     output: Buffer
     region: Region
     own_index: tuple[IndexExpr, ...] = field(default=())
@@ -288,14 +296,14 @@ class _Query:
             return fact if fact == Undefined() or self.reaches_all(writers) else Undefined()
         layout = self.kernel.layouts[self.output.name]
         index = self.kernel.logical(layout)
-        inner = _Query(self.kernel, self.output, self.region, index)
+        inner = _RegionQuery(self.kernel, self.output, self.region, index)
         domain = self.region.domain()
         for buffer in self.kernel.intermediates():
             if buffer.shape == self.output.shape:
                 inner.written(buffer, index, domain)
         return inner.stored(self.output, index, domain, final=True)
 
-    def reaches_all(self, writers: Sequence[_Writer]) -> bool:
+    def reaches_all(self, writers: Sequence[_StoreSite]) -> bool:
         """Whether each element of the output is proven to be written."""
         if any(writer.fills(self.output.shape) for writer in writers):
             return True
@@ -306,7 +314,7 @@ class _Query:
         return images_cover(images, region, axes, self.output.shape).proven
 
     def everywhere(self, buffer: Buffer) -> None:
-        """Finds what an intermediate buffer holds, if one stage writes all of it."""
+        """Record the fact of an intermediate buffer's elements, if one stage writes all of them."""
         writers = self.kernel.writers[buffer]
         if buffer in self.kernel.whole or not writers or len(writers) > 1:
             return
@@ -315,7 +323,7 @@ class _Query:
             self.kernel.whole[buffer] = self.run(writer, {}, writer.domain)
 
     def written(self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain) -> Fact:
-        """What `buffer` holds at `indices`, over the points of `domain`."""
+        """The fact of `buffer` at `indices`, over the points of `domain`; computed once."""
         key = buffer, indices, domain
         if key not in self.kernel.held:
             self.kernel.held[key] = self.stored(buffer, indices, domain)
@@ -324,7 +332,7 @@ class _Query:
     def stored(
         self, buffer: Buffer, indices: tuple[IndexExpr, ...], domain: Domain, final: bool = False
     ) -> Fact:
-        """`written`, not looked up; or what `final`ly is there."""
+        """Computes `written`; with `final`, what holds after the whole kernel."""
         writers = self.kernel.writers.get(buffer)
         if not writers:
             return NoAccess() if writers is None else Undefined()
@@ -349,7 +357,7 @@ class _Query:
             return NoAccess()
         return _joined(parts)
 
-    def run(self, writer: _Writer, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
+    def run(self, writer: _StoreSite, values: Mapping[Var, IndexExpr], domain: Domain) -> Fact:
         """The fact of what `writer` leaves, its loop variables replaced by `values`."""
         fact = self.value(writer.store.value, values, domain)
         for stmt, inner in writer.reductions:
@@ -417,7 +425,7 @@ class _Query:
         return self.found(load, layout, domain)
 
     def found(self, load: Load, layout: Layout, domain: Domain) -> Fact:
-        """The facts of all regions of the operand that the load may touch."""
+        """The join of the facts of all regions of the operand that the load may access."""
         ranges = domain.ranges()
         place = tuple(simplify(e, ranges) for e in self.kernel.physical(layout, load.indices))
         names = dict(zip(layout.physical_axes, place, strict=True))

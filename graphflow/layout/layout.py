@@ -16,11 +16,11 @@ from functools import lru_cache
 from math import prod
 
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, simplify, substitute_in
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout.index_map import IndexMap, physical_vars, smallest_box
 from graphflow.layout.naming import describe
 from graphflow.layout.regions import membership, regions_of
-from graphflow.layout.storage import Region, Window
+from graphflow.layout.storage import Region, StorageWindow
 from graphflow.tir import DTYPES, Buffer, Hashed
 
 
@@ -99,14 +99,13 @@ class Layout(Hashed):
         names = zip(self.physical_axes, physical, strict=True)
         return substitute_in(predicate, {v: as_index(e) for v, e in names})
 
-    def regions(self, window: Window | None = None) -> tuple[Region, ...]:
+    def regions(self) -> tuple[Region, ...]:
         """The logical region, then one for each combination of padded logical axes that occurs.
 
         A point belongs to `pad(a,b)` when its logical index leaves the tensor along exactly the
-        axes a and b; to `gap` when it is the image of no index.  With a `window` of a shared
-        storage, what lies beyond it is one foreign region, and the others end at the window.
+        axes a and b; to `gap` when it is the image of no index.
         """
-        return regions_of(self.index_map, self.logical_shape, self.physical_shape, window)
+        return regions_of(self.index_map, self.logical_shape, self.physical_shape)
 
     def region(self, name: str) -> Region:
         """The region of that name; KeyError lists those there are."""
@@ -136,14 +135,9 @@ class Layout(Hashed):
 
     # Other layouts made from this one -----------------------------------------------------------
 
-    def transformed(self, index_map: IndexMap, box: Sequence[int] | None = None) -> Layout:
-        """This layout with its physical indices sent through another map."""
-        physical = smallest_box(index_map, self.physical_shape) if box is None else tuple(box)
-        return Layout(self.index_map.then(index_map), self.logical_shape, physical)
-
     def windowed(self, offsets: Sequence[int], physical_shape: Sequence[int]) -> Layout:
         """This layout's box placed at `offsets` of a bigger storage, one a physical axis."""
-        window = Window(tuple(offsets), self.physical_shape)
+        window = StorageWindow(tuple(offsets), self.physical_shape)
         if not window.fits(physical_shape):
             raise ScheduleError(
                 f"a window of {list(self.physical_shape)} at {list(offsets)} does not fit into a "
@@ -157,7 +151,7 @@ class Layout(Hashed):
         )
 
     def halo(self, before: Sequence[int], after: Sequence[int]) -> Layout:
-        """This layout with so many more places before and after each physical axis."""
+        """This layout with its physical box extended by these numbers of places on each axis."""
         sides = zip(before, self.physical_shape, after, strict=True)
         return self.windowed(before, [front + n + behind for front, n, behind in sides])
 

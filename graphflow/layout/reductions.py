@@ -25,7 +25,7 @@ from graphflow.layout.facts import (
 from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, ReduceOp
 
 FIXPOINT_STEPS = 4
-"""Joins after which a growing fact is bounded by the number of iterations instead."""
+"""Joins without a fixpoint after which the fact is derived from the number of iterations."""
 
 
 def reduction_fact(
@@ -37,9 +37,9 @@ def reduction_fact(
     least: int,
     most: int | None,
 ) -> Fact:
-    """The fact of `start ⊕ value ⊕ value …`, `least` to `most` times (None: not known).
+    """The fact of `start ⊕ value ⊕ value …`, with `least` to `most` values (None: no known bound).
 
-    Where `least` is 0, the start alone may remain.
+    If `least` is 0, the result may be `start`.
     """
     if most == 0:
         return start

@@ -28,9 +28,8 @@ from graphflow.arith import (
     simplify_predicate,
     within,
 )
-from graphflow.errors import ScheduleError
 from graphflow.layout.index_map import IndexMap, physical_vars
-from graphflow.layout.storage import GAP, LOGICAL, OUTSIDE, Owner, Region, Window, pad_region_name
+from graphflow.layout.storage import GAP, LOGICAL, Region, pad_region_name
 
 Shape = tuple[int, ...]
 
@@ -74,23 +73,15 @@ def regions_of(
     index_map: IndexMap,
     logical_shape: Shape,
     physical_shape: Shape,
-    window: Window | None = None,
 ) -> tuple[Region, ...]:
     """The logical region, then the others that have a point; see `Layout.regions`."""
     found = membership(index_map, logical_shape, physical_shape)
-    limit: Predicate = TRUE
-    if window is not None:
-        limit = _window_predicate(window, physical_shape)
     axes = physical_vars(len(physical_shape))
-    regions = [
-        Region(name, predicate, axes, physical_shape, Owner.OWN)
-        for name, predicate in _own_parts(found, limit)
-    ]
-    regions.append(Region(OUTSIDE, negation(limit), axes, physical_shape, Owner.FOREIGN))
+    regions = [Region(name, predicate, axes, physical_shape) for name, predicate in _parts(found)]
     return (regions[0], *(r for r in regions[1:] if _occurs(r)))
 
 
-def _own_parts(found: Membership, limit: Predicate) -> Iterator[tuple[str, Predicate]]:
+def _parts(found: Membership) -> Iterator[tuple[str, Predicate]]:
     yield LOGICAL, found.logical
     padded = [axis for axis, inside in enumerate(found.inside) if inside != TRUE]
     for size in range(1, len(padded) + 1):
@@ -99,17 +90,8 @@ def _own_parts(found: Membership, limit: Predicate) -> Iterator[tuple[str, Predi
                 negation(inside) if axis in chosen else inside
                 for axis, inside in enumerate(found.inside)
             )
-            yield pad_region_name(chosen), conjunction((found.reachable, *parts, limit))
-    yield GAP, conjunction((negation(found.reachable), limit))
-
-
-def _window_predicate(window: Window, physical_shape: Shape) -> Predicate:
-    if not window.fits(physical_shape):
-        raise ScheduleError(f"{window} does not lie in the box {list(physical_shape)}")
-    names = physical_vars(len(physical_shape))
-    sides = zip(names, window.offsets, window.shape, strict=True)
-    inside = conjunction(within(v, start, start + extent) for v, start, extent in sides)
-    return simplify_predicate(inside, _ranges(names, physical_shape))
+            yield pad_region_name(chosen), conjunction((found.reachable, *parts))
+    yield GAP, negation(found.reachable)
 
 
 def _occurs(region: Region) -> bool:

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.dtypes import FLOATING, HALVES, largest
+from graphflow.base.dtypes import FLOATING, HALVES, largest
 from graphflow.layout.facts import Number, dtype_limits, order_key
 from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, UNSIGNED
 
 RELATIVE_SLACK = 2.0**-14
-"""How far a native transcendental may be from numpy's, relative to its result."""
+"""Relative difference allowed between a native transcendental function and numpy's."""
 ABSOLUTE_SLACK = 1e-6
-"""The same for those whose result may be near zero where the operand is not."""
+"""Absolute difference allowed where the result may be near zero and the operand is not."""
 TINY = 1e-30
 """Below this a native transcendental may give zero."""
 
@@ -76,7 +76,7 @@ def hull(spans: Iterable[Span]) -> Span:
 
 
 def intersection(a: Span, b: Span) -> Span:
-    """What lies in both spans; where that is nothing, nothing is said about it: `a`."""
+    """The numbers in both spans; `a` if there are none, so that a contradiction proves nothing."""
     lo, hi = max(a.lo, b.lo, key=order_key), min(a.hi, b.hi, key=order_key)
     return Span(lo, hi, a.nan and b.nan) if order_key(lo) <= order_key(hi) else a
 
@@ -92,7 +92,7 @@ def is_denormal(value: Number, dtype: str) -> bool:
 
 
 def flushed(x: Span, dtype: str) -> Span:
-    """`x`, and the zeros that a program which flushes denormals may take its numbers for."""
+    """`x`, and the zeros that its denormal numbers become in a program that flushes denormals."""
     if dtype not in FLOATS:
         return x
     lo = 0.0 if x.lo > 0 and is_denormal(x.lo, dtype) else x.lo
@@ -101,7 +101,7 @@ def flushed(x: Span, dtype: str) -> Span:
 
 
 def _fit(lo: Number, hi: Number, dtype: str) -> Span:
-    """An integer span, or all of the dtype where it would wrap."""
+    """The integer span, or all numbers of the dtype if the operation might wrap."""
     low, high = dtype_limits(dtype)
     return Span(lo, hi) if low <= lo and hi <= high else whole(dtype)
 
@@ -111,7 +111,7 @@ def _typed(value: Number, dtype: str) -> Any:
 
 
 def step(value: float, dtype: str, towards: float) -> float:
-    """The neighbour of `value` in a float dtype."""
+    """The neighbour of `value` in a float dtype, in the direction of `towards`."""
     if dtype == "float32":
         with np.errstate(over="ignore"):
             return float(np.nextafter(np.float32(value), np.float32(towards)))
@@ -227,7 +227,10 @@ _EXPONENTIAL = ("exp", "sinh", "cosh")
 
 
 def _rising(op: str, x: Span, dtype: str) -> Span:
-    """A rising function whose implementation is off by a relative slack, but keeps the sign."""
+    """The span of an increasing function whose implementation has a bounded relative error.
+
+    The sign of the result is exact.
+    """
     lo, hi = _apply(op, x.lo, dtype), _apply(op, x.hi, dtype)
     if op in _EXPONENTIAL and x.hi > _SAFE_EXPONENT[dtype]:
         hi = inf
@@ -237,7 +240,7 @@ def _rising(op: str, x: Span, dtype: str) -> Span:
 
 
 def _rising_within(op: str, x: Span, low: float, high: float, dtype: str) -> Span:
-    """A rising function that is defined from `low` to `high`, and NaN elsewhere."""
+    """The span of an increasing function defined from `low` to `high`, and NaN elsewhere."""
     if x.hi < low or x.lo > high:
         return whole(dtype)
     inside = intersection(x, Span(low, high))
@@ -246,7 +249,7 @@ def _rising_within(op: str, x: Span, low: float, high: float, dtype: str) -> Spa
 
 
 def _arc_cosine(x: Span, dtype: str) -> Span:
-    """It falls, from π at −1 to 0 at 1, and is NaN elsewhere."""
+    """The span of acos, which decreases from π at −1 to 0 at 1, and is NaN elsewhere."""
     if x.hi < -1.0 or x.lo > 1.0:
         return whole(dtype)
     lo, hi = _apply("acos", min(x.hi, 1.0), dtype), _apply("acos", max(x.lo, -1.0), dtype)
@@ -281,9 +284,9 @@ def binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
 
 
 def _either_zero(found: Span, operands: tuple[Span, Span], dtype: str) -> Span:
-    """`found` for a maximum or minimum, and the other zero where a denormal may count as that one.
+    """The span of a maximum or minimum, extended by a second zero if denormals may count as zeros.
 
-    Zeros are told apart by their signs; denormals that count as zeros may not be.
+    `max` and `min` order −0.0 below +0.0, but a denormal that is flushed may be taken for either.
     """
     tiny = smallest_normal(dtype)
     below = any(-tiny < x.hi and x.lo < 0 for x in operands)
@@ -388,7 +391,7 @@ def _corner(op: str, x: Number, y: Number, dtype: str, towards: float) -> float:
 
 
 def _remainder(a: Span, b: Span) -> Span:
-    """Of a float division: no larger than either operand, with the sign of `a`."""
+    """The span of `fmod`: its magnitude is at most that of either operand, its sign that of `a`."""
     nan = a.nan or b.nan or a.has_infinity or b.has_zero
     most = max(abs(b.lo), abs(b.hi))
     lo = max(a.lo, -most) if order_key(a.lo) < order_key(0.0) else 0.0
@@ -398,7 +401,10 @@ def _remainder(a: Span, b: Span) -> Span:
 
 
 def _power(a: Span, b: Span, dtype: str) -> Span:
-    """Only a positive base is followed; it is monotone in both operands on each side of one."""
+    """The span of a power; powers of positive bases are monotone on each side of 1.
+
+    Any other base gives the whole dtype.
+    """
     if dtype not in FLOATS or not a.lo > 0 or a.nan or b.nan or b.has_infinity:
         return whole(dtype)
     if a.has_infinity:
@@ -468,11 +474,11 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 
 def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0.0) -> Span:
-    """Where `x` lies if `x op limit` holds, or fails.
+    """The span of `x` where `x op limit` holds, or where it fails.
 
-    Zeros of both signs compare alike, and denormals may compare as zeros.  The `x` that is used may
-    differ from the one that was compared, by a rounding of what has the size of `slack` and of the
-    limit.
+    Zeros of both signs compare equal, and denormals may compare as zeros.  If `x` is computed again
+    after the comparison, it may differ from the value that was compared by a few roundings of
+    numbers as large as `slack` plus the limit.
     """
     lo, hi = dtype_limits(dtype)
     limit = flushed(limit, dtype)
@@ -487,7 +493,7 @@ def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0
 
 
 def _beyond(limit: float, slack: float, dtype: str, sign: float) -> float:
-    """A limit with room for a recomputed value, and for the other zero."""
+    """The limit moved outward by the error of a recomputed value, and past the other zero."""
     if slack and isfinite(limit):
         room = 8 * _EPSILON[dtype] * (abs(limit) + slack) + TINY
         return step(float(_typed(limit + sign * room, dtype)), dtype, sign * inf)

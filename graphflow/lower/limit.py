@@ -11,14 +11,11 @@ import os
 import resource
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
-from graphflow.errors import MemoryLimitExceeded
-from graphflow.lower.program import Lowered
+from graphflow.base.errors import MemoryLimitExceeded
+from graphflow.graph import OperatorGraph
+from graphflow.lower.program_tables import Lowered
 from graphflow.tir import DTYPES
-
-if TYPE_CHECKING:  # see kernels.py
-    from graphflow.graph import OperatorGraph
 
 
 def available_memory() -> int:

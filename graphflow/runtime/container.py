@@ -28,22 +28,25 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import GraphflowError, InvalidModel
-from graphflow.plain import integer, listed, mapping, text
+from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.plain import integer, listed, mapping, text
+from graphflow.runtime.aligned_memory import zeroed_block
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.drafts import replace_file
-from graphflow.runtime.memory import zeroed_block
 from graphflow.runtime.watch import Watch, state_of
 
 MAGIC = b"\x89GFX\r\n\x1a\n"
-"""No text, and changed by whatever converts line ends."""
+"""The first bytes are no text, and conversions of line ends would change them."""
 
 FORMAT_VERSION = 6
-"""Of the sections' meaning as well; the first 72 bytes mean the same in every version."""
+"""The version of the file format, including the contents of the sections.
+
+The first 72 bytes have the same meaning in all versions.
+"""
 
 PAGE = 4096
 CHUNK = 1 << 20
-"""Bytes under one checksum."""
+"""The number of bytes that one checksum covers."""
 
 PREAMBLE = struct.Struct("<8sIIQQ32sQ")
 """Magic, format version, zero, bytes of the header, bytes of the file, SHA-256 of the header with
@@ -52,11 +55,13 @@ its padding, CRC-32 of all that."""
 Bytes: TypeAlias = "bytes | memoryview"
 
 _FEW_BYTES = 8 * CHUNK
+"""Sections up to this size are checked by one thread, which takes some milliseconds."""
+
 _REPAIR = "compile the ONNX model and save it again"
 
 
 def is_container(path: str | Path) -> bool:
-    """Whether a file begins like one; False where it cannot be read."""
+    """Whether a file begins with the magic bytes; False if it cannot be read."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -72,9 +77,9 @@ def is_container(path: str | Path) -> bool:
 def write_container(
     path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Bytes]
 ) -> None:
-    """Write `path`, which holds the old file or none until the new one is complete on disk.
+    """Write `path`; until the new file is complete on disk, the old one, or none, is there.
 
-    Raises GraphflowError where the system refuses; what was there before is then still there.
+    Raises GraphflowError if the system refuses; the old file is then unchanged.
     """
     table = [
         {"name": name, "bytes": len(content), "sums": _checksums(_padded_chunks(content))}
@@ -105,10 +110,11 @@ def write_container(
 
 
 class Container:
-    """An open file whose preamble and header are checked; sections are when they are read.
+    """An open file whose preamble and header have been checked; each section is checked when it is
+    read.
 
-    Raises InvalidModel for a file that is damaged, shortened, of a newer format, or none of these
-    files at all.
+    Raises InvalidModel for a file that is damaged, incomplete, of another format version, or no
+    saved model.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -125,7 +131,7 @@ class Container:
             self._places = self._sections()
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             self.close()
-            raise self.refuse(f"its header has another form ({error!r:.200})") from error
+            raise self.refuse(f"its header has another structure ({error!r:.200})") from error
         except BaseException:
             self.close()
             raise
@@ -137,26 +143,26 @@ class Container:
         self.close()
 
     def close(self) -> None:
-        """Sections that were given out stay valid."""
+        """Close the file; sections that were returned stay valid."""
         os.close(self._descriptor)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sections, in order."""
+        """The names of the sections, in order."""
         return tuple(self._places)
 
     def read(self, name: str) -> bytes:
-        """A copy of a section, checked after it was copied."""
+        """A copy of a section; the copy is what is checked."""
         offset, size, sums = self._place(name)
         content = self._read(offset, _padded(size))
         self._check(name, np.frombuffer(content, np.uint8), sums)
         return content[:size]
 
     def map(self, name: str) -> NDArray[np.uint8]:
-        """A section as memory that is shared with the file and cannot be written; checked.
+        """A checked section as read-only memory that is shared with the file.
 
-        It starts at a multiple of 4096.  Files are replaced and never rewritten by this module;
-        who writes into one in place changes this memory too, which `watch` notices.
+        It starts at a multiple of 4096.  This module replaces files and never writes into them; a
+        write by anyone else changes this memory too, which `watch` detects.
         """
         offset, size, sums = self._place(name)
         if not size:
@@ -177,7 +183,7 @@ class Container:
         return memory[:size]
 
     def copy(self, name: str) -> NDArray[np.uint8]:
-        """A section as private memory at a multiple of 64 that cannot be written; checked."""
+        """A checked section as private read-only memory at a multiple of 64."""
         offset, size, sums = self._place(name)
         memory = zeroed_block(_padded(size))
         self._fill(memory.data, offset)
@@ -186,14 +192,14 @@ class Container:
         return memory[:size]
 
     def sha256(self) -> str:
-        """Of the whole file, in hexadecimal digits."""
+        """The SHA-256 of the whole file, in hexadecimal digits."""
         digest = hashlib.sha256()
         for offset in range(0, self._size, CHUNK):
             digest.update(self._read(offset, min(CHUNK, self._size - offset)))
         return digest.hexdigest()
 
     def watch(self) -> Watch:
-        """What notices, when it is called, that somebody wrote into what was mapped so far."""
+        """A watch that detects writes to the sections that were mapped so far."""
         mapped = tuple(self._mapped)
 
         def verify() -> None:
@@ -203,14 +209,14 @@ class Container:
         return Watch(self.path, self._descriptor, verify)
 
     def require_unchanged(self) -> None:
-        """InvalidModel where the file was written to since it was opened."""
+        """Raise InvalidModel if the file was written to since it was opened."""
         if state_of(self._descriptor) != self._state:
             raise InvalidModel(
                 f"the saved model {self.path} changed while it was loaded; load it again"
             )
 
     def refuse(self, what: str) -> InvalidModel:
-        """The error that says the file is damaged."""
+        """The error for a damaged file."""
         return InvalidModel(f"the saved model {self.path} is damaged: {what}; {_REPAIR}")
 
     def _regular_size(self) -> int:
@@ -294,7 +300,7 @@ class Container:
 
 
 def _checksums(chunks: Iterator[Any]) -> list[int]:
-    """CRC-32 of each chunk; zlib lets go of the interpreter, so large sections use all cores."""
+    """CRC-32 of each chunk; zlib releases the interpreter lock, so large sections use all cores."""
     listed = list(chunks)
     if len(listed) * CHUNK <= _FEW_BYTES:
         return [zlib.crc32(chunk) for chunk in listed]
@@ -303,7 +309,7 @@ def _checksums(chunks: Iterator[Any]) -> list[int]:
 
 
 def _padded_chunks(content: Bytes) -> Iterator[Any]:
-    """The chunks of a section as it stands in the file, with the zeros behind it."""
+    """The chunks of a section as it is in the file, including the zeros behind it."""
     view, padding = memoryview(content), bytes(_padding(len(content)))
     for start in range(0, len(view), CHUNK):
         chunk = view[start : start + CHUNK]

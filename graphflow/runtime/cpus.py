@@ -16,7 +16,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def default_threads() -> int:
-    """Processors this process may use: its affinity, cut to its quota (rounded up)."""
+    """The number of processors in the affinity mask, at most the quota rounded up."""
     allowed = len(os.sched_getaffinity(0))
     quota = cgroup_quota(_CGROUP_MOUNT, _read(_MEMBERSHIP))
     return allowed if quota is None else max(1, min(allowed, ceil(quota)))
@@ -54,13 +54,13 @@ def _folders(mount: Path, controllers: str, group: str) -> Iterator[Path]:
 
 
 def _quota_v2(folder: Path) -> float | None:
-    """Of "QUOTA PERIOD" in cpu.max, where the quota may be "max"."""
+    """The quota in processors of "QUOTA PERIOD" in cpu.max, where the quota may be "max"."""
     words = _read(folder / "cpu.max").split()
     return _ratio(*words) if len(words) == 2 else None
 
 
 def _quota_v1(folder: Path) -> float | None:
-    """Of two files, where a quota of -1 means unlimited."""
+    """The quota in processors of cgroup v1's two files, where a quota of -1 means unlimited."""
     return _ratio(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
 
 

@@ -18,13 +18,17 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 _LONGEST = 200
-"""Bytes of the name that a draft repeats; file systems allow 255."""
+"""The most bytes of the destination's name in the name of a draft; file systems allow 255."""
 
 _TRIES = 8
+"""Attempts to make a draft; another process may remove one before it is locked."""
 
 
 def replace_file(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """Let `path` have what `write` writes; OSError where the system, or what is there, refuses."""
+    """Replace the contents of `path` by what `write` writes.
+
+    Raises OSError if the system refuses, or if `path` is no regular file.
+    """
     target = os.path.realpath(path)
     _require_replaceable(target)
     folder, name = os.path.split(target)
@@ -56,7 +60,7 @@ def _require_replaceable(path: str) -> None:
 
 
 def _new_draft(folder: str, prefix: str) -> tuple[str, BinaryIO]:
-    """A new locked file, which stays locked until it is closed, however the process ends."""
+    """A new file, locked until it is closed, which also happens when the process dies."""
     for _ in range(_TRIES):
         draft = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
         file = open(draft, "xb")  # noqa: SIM115 (the caller closes it)
@@ -74,7 +78,7 @@ def _new_draft(folder: str, prefix: str) -> tuple[str, BinaryIO]:
 
 
 def _remove_leftovers(folder: str, prefix: str) -> None:
-    """Remove drafts that no live process writes; one that cannot be told is left alone."""
+    """Remove drafts that no live process has locked; drafts that cannot be opened are left."""
     leftover = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.tmp")
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):

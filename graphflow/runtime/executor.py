@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphflow.errors import GraphflowError, InvalidModel, VerifyError
-from graphflow.foreign import Runs, Section, open_section
+from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
+from graphflow.foreign import RunnableSection, Section, open_section
+from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.runtime.aligned_memory import address_of, aligned_empty, release, store, zeroed_block
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import Driver, driver
-from graphflow.runtime.memory import address_of, aligned_empty, release, store, zeroed_block
+from graphflow.runtime.expected_values import require_value
 from graphflow.runtime.objects import link
-from graphflow.runtime.phases import Foreign, Native, native_steps, stretches
+from graphflow.runtime.phases import ForeignPhase, NativePhase, native_steps, phases_of
 from graphflow.runtime.pool import POOLS
-from graphflow.runtime.program import ALIGNMENT, ProgramSpec, Step, TensorSpec
 from graphflow.runtime.results import (
     checked_results,
     named_results,
@@ -30,13 +31,13 @@ from graphflow.runtime.results import (
     trimmed_views,
     with_objects,
 )
-from graphflow.runtime.table import PATIENCE_NS, Arena, StepTable, step_table
-from graphflow.runtime.values import require_value
+from graphflow.runtime.step_table import PATIENCE_NS, Arena, StepTable, step_table
 
 _KEPT_ARENAS = 4
-"""Arenas kept for later runs; more exist only while more runs are under way."""
+"""The most arenas that are kept for later runs; concurrent runs may use more."""
 
 _MOST_THREADS = 1024
+"""A larger number of threads is taken for a mistake."""
 
 
 class Program:
@@ -66,7 +67,7 @@ class Program:
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
-        opens: Callable[[Section, int], Runs] = open_section,
+        opens: Callable[[Section, int], RunnableSection] = open_section,
         native: Driver | None = None,
         patience_ns: int = PATIENCE_NS,
     ) -> None:
@@ -98,7 +99,7 @@ class Program:
                 f"{spec.arena_bytes} bytes of intermediate results ({error}); it needs a machine "
                 "with more, or smaller input_shapes"
             ) from error
-        self._stretches = tuple(stretches(spec, self._tables, sessions))
+        self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = set(spec.input_names)
@@ -106,10 +107,10 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        The outputs, in the model's order, are new arrays, also where they are trimmed; those of
-        `spec.objects_out` are as onnxruntime gives them.  Raises InvalidModel, before anything
-        runs, if the inputs are not exactly the ones of `spec.inputs` and `spec.objects_in`, and
-        RunError, after it, if a guard does not hold.
+        Outputs are new arrays in the model's order, also if they are trimmed; those of
+        `spec.objects_out` are what onnxruntime gives.  Raises InvalidModel, before anything runs,
+        if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
+        after the run, if a guard does not hold.
         """
         arrays = self._accept(inputs)
         objects = self._objects(inputs)
@@ -125,24 +126,25 @@ class Program:
         return with_objects(self.spec, results, objects)
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
-        """Copy the inputs once, for many runs with hardly any Python; same errors as `run`."""
+        """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
         return BoundRun(self, self._accept(inputs), inputs)
 
     def execute(self, arena: Arena, objects: dict[str, Any]) -> None:
-        """Run all stretches on an arena; `objects` has those that go in, and gets all others."""
+        """Run all phases on an arena; `objects` holds the incoming objects and receives all
+        others."""
         if self._watch is not None:
             self._watch()
-        for stretch in self._stretches:
-            match stretch:
-                case Native():
-                    self._walk(arena, stretch.table, arena.jobs[stretch.job])
-                case Foreign():
-                    stretch.run(arena, address_of(self._constants), objects)
+        for phase in self._phases:
+            match phase:
+                case NativePhase():
+                    self._walk(arena, phase.table, arena.jobs[phase.job])
+                case ForeignPhase():
+                    phase.run(arena, address_of(self._constants), objects)
 
     def _walk(self, arena: Arena, table: StepTable, job: int) -> None:
         """Execute a table natively, without the interpreter lock.
 
-        Long runs pause between steps, so that a handler of a signal can end them by an exception.
+        Long runs pause between steps, so that a signal handler can end them by an exception.
         """
         step = 0
         try:
@@ -161,13 +163,13 @@ class Program:
 
     @property
     def prepared(self) -> NDArray[np.uint8]:
-        """The constants that runs read, as `prepare` left them; not to be written to."""
+        """The constants that runs read, as `prepare` left them; read-only."""
         view = self._constants[: self.spec.run_constant_bytes]
         view.flags.writeable = False
         return view
 
     def _prepare(self) -> NDArray[np.uint8]:
-        """The constant block, without what only `prepare` needed."""
+        """The constant block after `prepare`, without the part that only `prepare` needs."""
         spec = self.spec
         constants = zeroed_block(spec.constant_bytes)
         for offset, array in spec.constants:
@@ -183,7 +185,9 @@ class Program:
     def _pool(self, table: StepTable) -> int:
         return POOLS.address(self.threads) if table.parallel else 0
 
-    def _step_table(self, steps: tuple[Step, ...], constants: NDArray[np.uint8]) -> StepTable:
+    def _step_table(
+        self, steps: tuple[ProgramStep, ...], constants: NDArray[np.uint8]
+    ) -> StepTable:
         return step_table(
             steps, self._code.addresses, constants, len(self.spec.inputs), self.threads
         )
@@ -198,7 +202,7 @@ class Program:
         return Arena(self.spec, self._tables, self._flush_denormals, self._patience_ns)
 
     def _objects(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
-        """What a run is given for sections alone, as it is."""
+        """The inputs that only sections take, as they were given."""
         return {known.name: inputs[known.name] for known in self.spec.objects_in}
 
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
@@ -240,11 +244,11 @@ class Program:
 
 
 class BoundRun:
-    """A program with its inputs in place: `run()` overwrites `outputs`, nothing is allocated.
+    """A program with its inputs in place: `run()` overwrites `outputs` and allocates nothing.
 
-    Outputs that are trimmed are views of their buffers, cut anew by each run.  Meant for measuring
-    and for tight loops.  Not for two threads at once: the second one gets a GraphflowError,
-    whatever the first one is executing, kernels or a section.
+    Outputs that are trimmed are views of their buffers, made anew by each run.  It is meant for
+    measuring and for tight loops.  Only one thread at a time may run it: a second one gets a
+    GraphflowError, whether the first is executing kernels or a section.
     """
 
     __slots__ = ("_arena", "_buffers", "_objects", "_program", "_under_way", "outputs")
@@ -328,7 +332,7 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 
 def _usable_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """Of the array itself if a kernel can read it where it is, else of a copy in `staging`."""
+    """The address of the array if kernels can read it in place, else of a copy in `staging`."""
     if array.flags.c_contiguous and array.dtype == staging.dtype:
         address = address_of(array)
         if address % ALIGNMENT == 0:

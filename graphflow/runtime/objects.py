@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver import new_engine
 
 _SECTION = np.dtype([("name", "<u4"), ("kind", "<u4"), ("flags", "<u8"), ("address", "<u8"),
@@ -39,15 +39,15 @@ class LinkedCode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _SymbolNames:
     defined: frozenset[str]
     undefined: frozenset[str]
 
 
 def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
-    """Load the objects; each must define its symbol and find every other one it uses.
+    """Load the objects; each must define its symbol, and every symbol that it uses must be found.
 
-    Raises CodegenError for a damaged object, one of another machine, a missing or doubly defined
+    Raises CodegenError for a damaged object, one for another machine, a missing or doubly defined
     symbol, and code that was not compiled position-independent.
     """
     _check(objects)
@@ -60,7 +60,7 @@ def link(objects: tuple[tuple[str, bytes], ...]) -> LinkedCode:
 
 
 def reachable(objects: tuple[tuple[str, bytes], ...], wanted: Iterable[str]) -> set[str]:
-    """The symbols whose objects define `wanted`, or anything that those need in turn."""
+    """The symbols of the objects that define `wanted`, or what those need in turn."""
     names = {symbol: _names(symbol, code) for symbol, code in objects}
     owner = {name: symbol for symbol, found in names.items() for name in found.defined}
     found: set[str] = set()
@@ -94,8 +94,8 @@ def _check(objects: tuple[tuple[str, bytes], ...]) -> None:
                 )
 
 
-def _names(symbol: str, code: bytes) -> _Names:
-    """Global names that an object defines and needs."""
+def _names(symbol: str, code: bytes) -> _SymbolNames:
+    """The global names that an object defines, and those that it needs."""
     if code[:6] != b"\x7fELF\x02\x01" or len(code) < 64:
         raise CodegenError(f"the object of kernel {symbol!r} is not 64-bit little-endian ELF")
     kind, machine = np.frombuffer(code, "<u2", 2, 16).tolist()
@@ -133,7 +133,7 @@ def _check_relocations(symbol: str, code: bytes, sections: NDArray[Any]) -> None
             )
 
 
-def _read_names(code: bytes, sections: NDArray[Any]) -> _Names:
+def _read_names(code: bytes, sections: NDArray[Any]) -> _SymbolNames:
     defined: set[str] = set()
     undefined: set[str] = set()
     for section in sections[sections["kind"] == _KIND_SYMBOLS]:
@@ -144,7 +144,7 @@ def _read_names(code: bytes, sections: NDArray[Any]) -> _Names:
             if row["info"] >> 4 and row["name"]:  # binding 0 is local
                 name = _string(text, int(row["name"]))
                 (defined if row["section"] else undefined).add(name)
-    return _Names(frozenset(defined), frozenset(undefined))
+    return _SymbolNames(frozenset(defined), frozenset(undefined))
 
 
 def _string(text: bytes, start: int) -> str:

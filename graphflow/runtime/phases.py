@@ -1,8 +1,7 @@
 """The phases of a run: tables of kernels, and between them sections that onnxruntime runs.
 
-In: the steps of a run.  Out: `Native` and `Foreign` phases in order.  A foreign phase reads and
-writes the same memory as kernels do, through numpy arrays that are views of it.
-"""
+In: the steps of a run.  Out: `NativePhase` and `ForeignPhase` phases in order.  A foreign phase
+reads and writes the same memory as kernels do, through numpy arrays that are views of it."""
 
 from __future__ import annotations
 
@@ -15,33 +14,33 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import GraphflowError
-from graphflow.foreign import Runs
-from graphflow.runtime.program import BufferRef, ProgramSpec, SectionSpec, Step, TensorSpec
-from graphflow.runtime.table import Arena, StepTable
+from graphflow.base.errors import GraphflowError
+from graphflow.foreign import RunnableSection
+from graphflow.program import BufferRef, ProgramSpec, ProgramStep, SectionSpec, TensorSpec
+from graphflow.runtime.step_table import Arena, StepTable
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
-    """Steps that the driver walks, with the position of their job in an arena."""
+class NativePhase:
+    """Consecutive kernel steps: their table, and the position of their job in an arena."""
 
     table: StepTable
     job: int
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """A step that a session runs."""
+class ForeignPhase:
+    """A step that runs a section."""
 
     spec: SectionSpec
-    session: Runs
+    session: RunnableSection
     buffers: tuple[BufferRef, ...]
 
     def run(self, arena: Arena, constants: int, objects: dict[str, Any]) -> None:
-        """Run the section on the buffers of an arena; `objects` gets what it gives besides.
+        """Run the section on the buffers of an arena; its outgoing objects are added to `objects`.
 
-        `constants` is the address of the constant block.  GraphflowError where the section fails,
-        or gives an output of another dtype or shape than the program was made for.
+        `constants` is the address of the constant block.  Raises GraphflowError if the section
+        fails, or if an output has another dtype or shape than the program expects.
         """
         section = self.spec.section
         places = [arena.address(ref, constants) for ref in self.buffers]
@@ -56,26 +55,26 @@ class Foreign:
         objects.update((name, results[name]) for name in section.objects_out)
 
 
-Stretch: TypeAlias = Native | Foreign
+Phase: TypeAlias = NativePhase | ForeignPhase
 
 
-def stretches(
-    spec: ProgramSpec, tables: Sequence[StepTable], sessions: dict[str, Runs]
-) -> Iterator[Stretch]:
-    """The stretches of a run, `tables` being those of `native_steps` in order."""
+def phases_of(
+    spec: ProgramSpec, tables: Sequence[StepTable], sessions: dict[str, RunnableSection]
+) -> Iterator[Phase]:
+    """The phases of a run; `tables` are those of `native_steps`, in order."""
     sections = {section.name: section for section in spec.sections}
     job = 0
     for foreign, steps in groupby(spec.run, lambda step: step.symbol in sections):
         if not foreign:
-            yield Native(tables[job], job)
+            yield NativePhase(tables[job], job)
             job += 1
             continue
         for step in steps:
-            yield Foreign(sections[step.symbol], sessions[step.symbol], step.buffers)
+            yield ForeignPhase(sections[step.symbol], sessions[step.symbol], step.buffers)
 
 
-def native_steps(spec: ProgramSpec) -> list[tuple[Step, ...]]:
-    """The steps of a run that are kernels, apart where something foreign runs between them."""
+def native_steps(spec: ProgramSpec) -> list[tuple[ProgramStep, ...]]:
+    """The kernel steps of a run, split where a section runs between them."""
     sections = {section.name for section in spec.sections}
     parts = groupby(spec.run, lambda step: step.symbol in sections)
     return [tuple(steps) for foreign, steps in parts if not foreign]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 
-from graphflow.errors import GraphflowError
+from graphflow.base.errors import GraphflowError
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import driver
 
@@ -23,7 +23,7 @@ _CROWDED_MICROSECONDS = 1.0
 
 
 class Pools:
-    """Addresses of the native pools by number of threads."""
+    """The addresses of the native pools, by number of threads."""
 
     def __init__(self) -> None:
         self._addresses: dict[int, int] = {}
@@ -31,7 +31,7 @@ class Pools:
         os.register_at_fork(after_in_child=self._forget)
 
     def address(self, threads: int) -> int:
-        """The pool of that many threads, started if there is none yet.
+        """The address of the pool of that many threads; starts it if there is none yet.
 
         Raises GraphflowError if the system refuses to start its threads.
         """

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from llvmlite import binding as llvm
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """`features` are LLVM's names of what code may use.
+    """The processors that code runs on: those with all `features`, which have LLVM's names.
 
-    With `exact` they are not all of them, since the name `cpu` implies others; then only a
-    processor of that very name will do.
+    With `exact` the list is incomplete, since the name `cpu` implies further features; then the
+    host must be of that very name.
     """
 
     cpu: str
@@ -29,7 +29,7 @@ class Processor:
 
 
 def processor_of(cpu: str, features: str) -> Processor:
-    """From LLVM's name and feature string, e.g. "znver4" and "+avx2,-sse4a"."""
+    """The processor of LLVM's name and feature string, e.g. "znver4" and "+avx2,-sse4a"."""
     named = [feature for feature in features.split(",") if feature]
     wanted = sorted(feature[1:] for feature in named if feature.startswith("+"))
     complete = host_features().keys() <= {feature[1:] for feature in named}
@@ -42,13 +42,14 @@ def host_cpu() -> str:
 
 
 def host_features() -> Mapping[str, bool]:
-    """What this processor has, of all features that LLVM asks for."""
+    """LLVM's features of this processor: which ones it has."""
     found: Mapping[str, bool] = llvm.get_host_cpu_features()
     return found
 
 
 def check_host(needed: Processor, what: str) -> None:
-    """Refuse `what` with a CodegenError where this processor cannot execute it."""
+    """Raise CodegenError, which names `what`, if this processor cannot execute code for
+    `needed`."""
     host = host_features()
     missing = [feature for feature in needed.features if not host.get(feature)]
     repair = "compile the ONNX model on a processor of this kind, or for it (target=)"

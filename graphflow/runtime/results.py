@@ -12,17 +12,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from graphflow.errors import RunError, VerifyError, outside_interval
-from graphflow.runtime.program import ProgramSpec
+from graphflow.base.errors import RunError, VerifyError, outside_interval
+from graphflow.program import ProgramSpec
 
 Buffers = Sequence[NDArray[Any]]
 
 
 def checked_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
-    """The model's outputs; RunError where a guard does not hold.
+    """The model's outputs; raises RunError if a guard does not hold.
 
-    An output that is cut is a contiguous copy, so that it does not keep the larger buffer alive;
-    all others are the buffers themselves.
+    An output that is trimmed is a contiguous copy, so that it does not keep the larger buffer
+    alive; all others are the buffers themselves.
     """
     require_guards(spec, buffers)
     results = named_results(spec, buffers)
@@ -40,7 +40,8 @@ def named_results(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]
 def with_objects(
     spec: ProgramSpec, results: Mapping[str, Any], objects: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The model's outputs in its order: the arrays that kernels wrote, and what sections gave."""
+    """The model's outputs in its order: arrays that kernels wrote, and objects from sections."""
+    # In ascending order, so that each place counts the objects that were put in front of it.
     found = list(results.items())
     for known in sorted(spec.objects_out, key=lambda known: known.place):
         found.insert(known.place, (known.name, objects[known.name]))
@@ -48,7 +49,7 @@ def with_objects(
 
 
 def require_guards(spec: ProgramSpec, buffers: Buffers) -> None:
-    """RunError with the first element that a guard does not allow."""
+    """Raise RunError, with the first element outside of its interval, if a guard does not hold."""
     for guard in spec.guards:
         array = buffers[guard.output]
         outside = (array < guard.lo) | (array > guard.hi)
@@ -60,7 +61,8 @@ def require_guards(spec: ProgramSpec, buffers: Buffers) -> None:
 def trimmed_views(spec: ProgramSpec, buffers: Buffers) -> dict[str, NDArray[Any]]:
     """The trimmed outputs by name, as views of their buffers.
 
-    VerifyError for an extent below zero or beyond the buffer, which only a wrong kernel gives.
+    Raises VerifyError for an extent below zero or beyond the buffer, which only a wrong kernel
+    gives.
     """
     views: dict[str, NDArray[Any]] = {}
     for trim in spec.trimmed:

@@ -16,13 +16,14 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 
 
 class Watch:
-    """Calls `verify` where the file has another size or time of change than at the last call.
+    """Calls `verify` if the size or the modification time of a file changed since the last call.
 
-    `verify` raises where the contents differ.  The descriptor is duplicated, and closed with this.
+    `verify` raises if the contents differ.  The descriptor is duplicated, and closed with this
+    object.
     """
 
     def __init__(self, path: str | Path, descriptor: int, verify: Callable[[], None]) -> None:
@@ -33,7 +34,7 @@ class Watch:
         self._seen = state_of(descriptor)
 
     def __call__(self) -> None:
-        """InvalidModel where the file was overwritten."""
+        """Raise InvalidModel if the file was overwritten."""
         found = state_of(self._descriptor)
         if found == self._seen:
             return

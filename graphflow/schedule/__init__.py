@@ -10,20 +10,10 @@ from graphflow.schedule.conditions import (
     simplify_kernel,
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
-from graphflow.schedule.frame import (
-    Handle,
-    Refusal,
-    Rewrite,
-    Schedule,
-    Step,
-    StepRefused,
-    replay,
-)
+from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
-    LayoutGiven,
     PadFunction,
-    PadGiven,
     PadValue,
     sequential_buffer_access,
     transform_layout,
@@ -50,16 +40,13 @@ from graphflow.schedule.soundness import require_consistent, require_in_bounds, 
 
 __all__ = [
     "Handle",
-    "LayoutGiven",
     "Marked",
     "PadFunction",
-    "PadGiven",
     "PadValue",
     "Refusal",
     "Rewrite",
     "Schedule",
-    "Step",
-    "StepRefused",
+    "ScheduleStep",
     "UnstatedPadding",
     "absorb_padding",
     "assume_finite",

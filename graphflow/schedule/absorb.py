@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from graphflow.arith import TRUE, Image, Predicate, negation, prove, prove_injective
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import physical_vars
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from graphflow.arith import Proof, Var, Verdict, const
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.padding import is_padding, padding_stages
 from graphflow.schedule.places import find_buffer, stage_names

@@ -25,7 +25,7 @@ from graphflow.arith import (
     simplify,
     simplify_predicate,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import rewrite_at

@@ -34,7 +34,7 @@ from graphflow.arith import (
     terms_of,
     variables,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (

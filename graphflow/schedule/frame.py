@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec
 
 from graphflow.arith import Proof
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.places import (
     find_loop,
@@ -29,7 +29,7 @@ from graphflow.schedule.places import (
     unknown_place,
 )
 from graphflow.schedule.soundness import require_sound
-from graphflow.tir import For, PrimFunc, to_text
+from graphflow.tir import Block, For, PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
 
@@ -50,11 +50,8 @@ class Rewrite:
     made: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-Primitive = Callable[Concatenate[PrimFunc, Arguments], Rewrite]
-
-
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduleStep:
     """One application of a primitive, with what permitted it."""
 
     primitive: Callable[..., Rewrite]
@@ -80,7 +77,7 @@ class Handle:
 
     name: str
     since: int
-    origin: Step | PrimFunc
+    origin: ScheduleStep | PrimFunc
     there: bool = True
 
     def __str__(self) -> str:
@@ -166,7 +163,7 @@ class Schedule:
 
     definition: PrimFunc
     func: PrimFunc
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScheduleStep, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
 
@@ -190,13 +187,13 @@ class Schedule:
         try:
             done = primitive(self.func, *arguments, **options)
         except ScheduleError as error:
-            step = Step(primitive, arguments, tuple(options.items()), (), {})
+            step = ScheduleStep(primitive, arguments, tuple(options.items()), (), {})
             refusal = replace(Refusal.of(error), step=str(step))
             raise StepRefused(refusal, self.func) from None
         if done.func is self.func:
             return replace(self, made={}) if self.made else self
         places = _moved(self.func, done)
-        step = Step(primitive, arguments, tuple(options.items()), done.proofs, places)
+        step = ScheduleStep(primitive, arguments, tuple(options.items()), done.proofs, places)
         steps = (*self.steps, step)
         made = {
             role: tuple(
@@ -241,9 +238,11 @@ class Schedule:
             raise ScheduleError(unknown_place(self.func, name))
         return self._now(name)
 
-    def handles(self, loops: Iterable[For]) -> tuple[Handle, ...]:
-        """Handles of loops that were found in the kernel as it is now."""
-        return tuple(self._now(loop.var.name) for loop in loops)
+    def handles(self, found: Iterable[For | Block]) -> tuple[Handle, ...]:
+        """Handles of loops and blocks that were found in the kernel as it is now."""
+        return tuple(
+            self._now(stmt.name if isinstance(stmt, Block) else stmt.var.name) for stmt in found
+        )
 
     def _now(self, name: str) -> Handle:
         return Handle(name, len(self.steps), self.steps[-1] if self.steps else self.definition)
@@ -340,7 +339,7 @@ class Schedule:
         return story
 
 
-def replay(definition: PrimFunc, steps: tuple[Step, ...]) -> PrimFunc:
+def replay(definition: PrimFunc, steps: tuple[ScheduleStep, ...]) -> PrimFunc:
     """The kernel that the steps make of `definition`, proving each of them again."""
     schedule = Schedule.of(definition)
     for step in steps:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from graphflow.arith import (
     Domain,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,
-    has_name,
+    first_in_lanes,
     rewrite_at,
 )
 from graphflow.tir import (
@@ -22,7 +22,6 @@ from graphflow.tir import (
     For,
     LoopKind,
     PrimFunc,
-    loops_of,
     walk,
 )
 
@@ -68,10 +67,6 @@ def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
-    if not domain.axes:
-        return
-    holding = tuple(stmt for stmt in func.body if has_name(stmt, loop))
-    kinds = {s.var: s.kind for s in loops_of(holding)}
-    lanes = [axis.var.name for axis in domain.axes if kinds[axis.var] is LoopKind.VECTORIZED]
-    if lanes:
-        raise ScheduleError(f"{loop} stands inside {lanes[0]}, whose iterations are lanes already")
+    lanes = first_in_lanes(func, loop, (axis.var for axis in domain.axes))
+    if lanes is not None:
+        raise ScheduleError(f"{loop} stands inside {lanes}, whose iterations are lanes already")

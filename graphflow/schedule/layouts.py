@@ -28,14 +28,14 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.dtypes import FLOATING
-from graphflow.errors import ScheduleError
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_major, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
-from graphflow.schedule.padding import padding_kind, padding_stages, writes_to
+from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages, writes_to
 from graphflow.schedule.places import (
     find,
     find_buffer,
@@ -172,7 +172,7 @@ def _pad_value_of(pad_value: PadGiven, buffer: Buffer) -> PadValue:
 
 def _may_move(func: PrimFunc, buffer: Buffer, layout: Layout) -> None:
     for stage in padding_stages(func, buffer):
-        if padding_kind(stage) == "none":
+        if padding_kind(stage) is PaddingKind.NONE:
             raise ScheduleError(
                 f"{buffer.name} has padding that nobody may touch; give it both layouts in one step"
             )
@@ -250,21 +250,21 @@ def padding_stage(
         stmt = (Assume(logical, Comparison("eq", Load(new, names), pad)),)
     for var, extent in zip(reversed(names), reversed(new.shape), strict=True):
         stmt = (For(var, const(0), const(extent), LoopKind.SERIAL, stmt),)
-    return (Block(name, stmt, (("padding_of", new.name), ("padding", kind))),)
+    return (Block(name, stmt, (("padding_of", new.name), ("padding", kind.value))),)
 
 
 def _pad_expression(
     buffer: Buffer, names: tuple[Var, ...], pad_value: PadValue
-) -> tuple[Expr | None, str]:
+) -> tuple[Expr | None, PaddingKind]:
     match pad_value:
         case None:
-            return None, "none"
+            return None, PaddingKind.NONE
         case "undef":
-            return Undef(buffer.dtype), "undef"
+            return Undef(buffer.dtype), PaddingKind.UNDEF
         case PadFunction():
             return _pad_function(buffer, names, pad_value)
         case int() | float():
-            return _literal(pad_value, buffer), "value"
+            return _literal(pad_value, buffer), PaddingKind.VALUE
     raise ScheduleError(f'a pad value is None, "undef", a number or a PadFunction: {pad_value!r}')
 
 
@@ -280,9 +280,9 @@ def _literal(value: float | int, buffer: Buffer) -> Literal:
 
 def _pad_function(
     buffer: Buffer, names: tuple[Var, ...], pad: PadFunction
-) -> tuple[Expr | None, str]:
+) -> tuple[Expr | None, PaddingKind]:
     if pad.value is None:
-        return None, "none"
+        return None, PaddingKind.NONE
     values: dict[Var, IndexExpr] = dict(zip(pad.indices, names, strict=True))
     probe = substitute_body((Store(buffer, names, pad.value),), values)
     for access in accesses(probe):
@@ -293,7 +293,8 @@ def _pad_function(
             )
     stmt = probe[0]
     assert isinstance(stmt, Store)
-    return stmt.value, "undef" if isinstance(stmt.value, Undef) else "value"
+    is_undef = isinstance(stmt.value, Undef)
+    return stmt.value, PaddingKind.UNDEF if is_undef else PaddingKind.VALUE
 
 
 def sequential_buffer_access(

@@ -29,7 +29,7 @@ from graphflow.arith import (
     substitute,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.frame import Rewrite

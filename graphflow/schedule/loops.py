@@ -23,7 +23,7 @@ from graphflow.arith import (
     substitute,
     variables,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural

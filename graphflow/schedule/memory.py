@@ -27,7 +27,7 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, claimed_loads, still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
@@ -35,8 +35,8 @@ from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.places import (
     find_buffer,
     find_loop,
+    first_in_lanes,
     fresh_names,
-    has_name,
     place_names,
     require_fresh,
     require_names,
@@ -61,7 +61,6 @@ from graphflow.tir import (
     Store,
     accesses,
     loads_in,
-    loops_of,
     map_body,
     map_expressions,
     rename_buffers,
@@ -114,7 +113,7 @@ def stage_mem(
     }
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
     stmt, domain = find_loop(func, loop)
-    _not_in_lanes(func, stmt, domain)
+    _no_lanes_around(func, stmt, domain)
     old = find_buffer(func, buffer)
     window, touched = _window(stmt, domain, old, tuple(dims))
     proofs: list[Proof] = [
@@ -152,12 +151,11 @@ def stage_mem(
     return Rewrite(staged, tuple(proofs), made=made)
 
 
-def _not_in_lanes(func: PrimFunc, stmt: For, domain: Domain) -> None:
-    holding = tuple(s for s in func.body if has_name(s, stmt.var.name))
-    kinds = {s.var: s.kind for s in loops_of(holding)}
-    for var in (*(axis.var for axis in domain.axes), stmt.var):
-        if kinds[var] is LoopKind.VECTORIZED:
-            raise ScheduleError(f"the iterations of {var} are lanes; nothing is allocated in them")
+def _no_lanes_around(func: PrimFunc, stmt: For, domain: Domain) -> None:
+    around = (*(axis.var for axis in domain.axes), stmt.var)
+    lanes = first_in_lanes(func, stmt.var.name, around)
+    if lanes is not None:
+        raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
 
 
 def _window(
@@ -372,7 +370,7 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     require_names(name)
     require_fresh(func, name)
     stmt, domain = find_loop(func, place)
-    _not_in_lanes(func, stmt, domain)
+    _no_lanes_around(func, stmt, domain)
     old = find_buffer(func, buffer)
     _not_claimed(stmt, old)
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)

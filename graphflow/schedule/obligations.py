@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.arith import Proof, Verdict
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 
 
 class Unproven(ScheduleError):

@@ -30,7 +30,7 @@ from graphflow.arith import (
     substitute,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import (
     Constant,
     Equal,
@@ -47,6 +47,7 @@ from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import (
+    PaddingKind,
     assumed_at,
     fact_at,
     is_written,
@@ -98,7 +99,7 @@ def remove_branching_through_overcompute(
     """
     stmt, domain = find(func, place)
     _no_else(func, place, about)
-    query = _Query(func, place, top_level(func, place))
+    query = OvercomputeQuery(func, place, top_level(func, place))
     proofs: list[Proof] = []
     found = False
     for extra in _extra((stmt,), domain, (), about):
@@ -204,7 +205,7 @@ def _guarded_assumption(stmt: Assume, condition: Predicate) -> Assume:
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
+class OvercomputeQuery:
     """Questions about statements in `place`, which stands at `position` of the kernel's body."""
 
     func: PrimFunc
@@ -245,7 +246,7 @@ class _Query:
     def overwritten_later(self, access: Access) -> Proof:
         """A parameter may be overwritten only in padding that a later stage writes or leaves."""
         stages = padding_stages(self.func, access.buffer)
-        open_ones = [s for s in stages if padding_kind(s) != "none"]
+        open_ones = [s for s in stages if padding_kind(s) is not PaddingKind.NONE]
         if not open_ones:
             raise ScheduleError(
                 f"overcompute would write {_text(access)}, a parameter without padding that may be "
@@ -276,8 +277,8 @@ class _Query:
         try:
             (target_access,) = (a for a in accesses((stmt,), where) if a.kind == "reduce")
             require_away_from_forbidden(self.func, target_access)
-        except ScheduleError:
-            raise seen from None
+        except ScheduleError as error:
+            raise ScheduleError(f"{seen}; and as a reduction, {error}") from None
 
         def known(load: Load) -> Fact:
             return fact_at(self.func, load, where, self.position)
@@ -315,7 +316,9 @@ class _Query:
                 return f"a {other.op.value} on {stmt.buffer.name} may make it -0.0 before"
             if isinstance(other, Store) and other.buffer == stmt.buffer:
                 start = self.started(other.value, site.domain)
-                if not _not_minus_zero(start) and not self.has_reciprocal(other.value, site.domain):
+                if not never_minus_zero(start) and not self.has_reciprocal(
+                    other.value, site.domain
+                ):
                     return (
                         f"the sum may start at -0.0, which adding 0.0 turns into 0.0: "
                         f"{expr_text(other.value)} is {start}"
@@ -333,7 +336,7 @@ class _Query:
         )
 
 
-def _not_minus_zero(fact: Fact) -> bool:
+def never_minus_zero(fact: Fact) -> bool:
     match fact:
         case Constant():
             return order_key(fact.literal.value) != order_key(-0.0)

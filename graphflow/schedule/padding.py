@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeGuard, cast
 
 from graphflow.arith import (
@@ -32,7 +33,7 @@ from graphflow.arith import (
     variables,
     within,
 )
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.layout import (
     Constant,
     Fact,
@@ -125,15 +126,26 @@ def _stages_in(body: Body) -> tuple[Block, ...]:
     return tuple(stmt for stmt in walk(body) if isinstance(stmt, Block) and stmt.annotations)
 
 
-def padding_kind(stage: Block) -> str:
-    """`none` (nobody may touch it), `undef` or `value`."""
+class PaddingKind(StrEnum):
+    """What a padding stage says of the elements that it names; the text of its mark `padding`."""
+
+    NONE = "none"
+    """Nobody may touch them."""
+    UNDEF = "undef"
+    """They may be read, and hold anything."""
+    VALUE = "value"
+    """They hold what the stage stores."""
+
+
+def padding_kind(stage: Block) -> PaddingKind:
+    """The kind of a padding stage; ScheduleError where its mark is missing or another word."""
     kind = dict(stage.annotations).get("padding")
-    if kind not in ("none", "undef", "value"):
+    if kind not in tuple(PaddingKind):
         raise ScheduleError(
             f'the stage {stage.name} is marked padding_of, so it needs padding="none", "undef" or '
             f'"value" too, and has {kind!r}'
         )
-    return kind
+    return PaddingKind(kind)
 
 
 def parts_of(stage: Block, buffer: Buffer) -> tuple[Part, ...]:
@@ -197,7 +209,7 @@ def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
             for load, fact in claims(stmt.claim)
             if load.buffer == buffer
         ]
-    if not found and any(padding_kind(s) == "none" for s in padding_stages(func, buffer)):
+    if not found and any(padding_kind(s) is PaddingKind.NONE for s in padding_stages(func, buffer)):
         raise ScheduleError(f"{func.name} does not say where the padding of {buffer.name} lies")
     return tuple(found)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, negation
-from graphflow.errors import ScheduleError
+from graphflow.base.errors import ScheduleError
 from graphflow.tir import (
     Allocate,
     Block,
@@ -14,12 +14,14 @@ from graphflow.tir import (
     Buffer,
     For,
     If,
+    LoopKind,
     PrimFunc,
     Stmt,
     buffers_of,
     is_identifier,
     is_predicate,
     kept,
+    loops_of,
     map_body,
     rename_buffers,
     sub_bodies,
@@ -294,3 +296,10 @@ def constant_extent(stmt: For) -> int:
             f"the loop {stmt.var} runs over ({stmt.start}, {stmt.stop}), not a constant extent"
         )
     return max(stmt.extent, 0)
+
+
+def first_in_lanes(func: PrimFunc, place: str, around: Iterable[Var]) -> Var | None:
+    """The first of the variables of loops `around` a place whose iterations are lanes, if any."""
+    holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
+    kinds = {loop.var: loop.kind for loop in loops_of(holding)}
+    return next((var for var in around if kinds[var] is LoopKind.VECTORIZED), None)

@@ -27,7 +27,7 @@ from graphflow.arith import (
     substitute,
     within,
 )
-from graphflow.errors import ScheduleError, VerifyError
+from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.layout import Constant, Span, Undefined, evaluate
 from graphflow.schedule.claims import claimed, common
 from graphflow.schedule.dependence import AT_ONCE, independent

@@ -1,6 +1,6 @@
 """The kernel IR: nodes, text form, traversal, verifier and reference interpreter."""
 
-from graphflow.dtypes import DTYPES, FLOATS, UNSIGNED
+from graphflow.base.dtypes import DTYPES, FLOATS, UNSIGNED
 from graphflow.tir.check_types import type_errors
 from graphflow.tir.expr import (
     BINARY,
@@ -27,6 +27,7 @@ from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
+from graphflow.tir.moves import Move, moves_of, only_moves
 from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
@@ -58,7 +59,6 @@ from graphflow.tir.visit import (
     loads_in,
     loops_of,
     map_body,
-    map_condition,
     map_expr,
     map_expressions,
     map_indices,
@@ -104,6 +104,7 @@ __all__ = [
     "Literal",
     "Load",
     "LoopKind",
+    "Move",
     "Param",
     "PrimFunc",
     "Reduce",
@@ -132,13 +133,14 @@ __all__ = [
     "loads_in",
     "loops_of",
     "map_body",
-    "map_condition",
     "map_expr",
     "map_expressions",
     "map_indices",
     "matched_value",
     "matched_variables",
     "mentioned",
+    "moves_of",
+    "only_moves",
     "parse",
     "rename_buffers",
     "serial_form",

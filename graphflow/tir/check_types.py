@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from graphflow.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
+from graphflow.base.dtypes import CARRIERS, DTYPES, FLOATING, FLOATS, STORED, integer_limits
 from graphflow.tir.expr import (
     BINARY,
     COMPARISONS,
@@ -38,7 +38,7 @@ UNARY_ON_INTEGERS = ("neg", "abs", "not")
 
 
 def type_errors(stmt: Stmt) -> Iterator[str]:
-    """What is wrong with the types of the expressions that stand in `stmt` itself."""
+    """A sentence for each type rule that `stmt` itself, not a body below it, violates."""
     for expr in expressions_of(stmt):
         for node in walk_expr(expr):
             yield from _node_errors(node)

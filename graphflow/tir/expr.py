@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graphflow.arith import IndexExpr, Predicate, weighted
-from graphflow.dtypes import DTYPES, STORED_FLOATS
+from graphflow.base.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.hashed import Hashed
 
 TRIGONOMETRIC = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 
 class Hashed:
-    """Room for a hash, for a frozen class of which `_compared` is what equality compares.
+    """A slot for the cached hash of a frozen class; `_compared` gives what equality compares.
 
-    A dataclass takes it over by `__hash__ = Hashed.__hash__`.  It is no field, so it is neither
-    pickled nor copied by `replace`: texts have another hash in each process.
+    A dataclass inherits it by `__hash__ = Hashed.__hash__`.  The slot is not a field, so `replace`
+    does not copy it and pickles do not contain it: hashes of strings differ from process to
+    process.
     """
 
     __slots__ = ("_hash",)

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from graphflow.dtypes import DTYPES
-from graphflow.errors import InvalidModel, VerifyError
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.tir.expr import Buffer
 from graphflow.tir.operators import undefined_value
 from graphflow.tir.stmt import PrimFunc

@@ -18,9 +18,9 @@ Finding = TypeVar("Finding")
 
 
 class Kept:
-    """Room for findings, for a frozen class with slots.
+    """A slot for cached analysis results in a frozen class with slots.
 
-    It is no field, so it is neither compared nor pickled nor copied by `replace`.
+    The slot is not a field, so it is neither compared, nor pickled, nor copied by `replace`.
     """
 
     __slots__ = ("_findings",)
@@ -31,7 +31,7 @@ Subject = TypeVar("Subject", bound=Kept)
 
 
 def kept(find: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
-    """`find`, a function of nothing but an immutable object, called once for each object."""
+    """Decorates a function that depends on one immutable object alone: it runs once per object."""
 
     def found(subject: Subject) -> Finding:
         # Most calls find something, and wide kernels have millions of them: one `try`, no test.

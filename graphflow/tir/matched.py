@@ -30,7 +30,7 @@ from graphflow.tir.visit import loops_of, walk_expr, writes_in
 
 
 def matched_value(loop: For) -> Expr | None:
-    """What the variable of a matched loop must equal; None where `loop` is no matched loop."""
+    """The value that a matched loop's variable must equal; None for any other loop."""
     if loop.kind is not LoopKind.SERIAL or len(loop.body) != 1:
         return None
     (test,) = loop.body
@@ -49,7 +49,7 @@ def matched_value(loop: For) -> Expr | None:
 
 
 def matched_variables(body: Body) -> frozenset[Var]:
-    """The variables of the matched loops in `body`: each of those runs once at most."""
+    """The variables of the matched loops in `body`; each such loop runs its body at most once."""
     return frozenset(loop.var for loop in loops_of(body) if matched_value(loop) is not None)
 
 

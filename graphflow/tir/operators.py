@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.dtypes import DTYPES, FLOATING, integer_limits
+from graphflow.base.dtypes import DTYPES, FLOATING, integer_limits
 
 Scalar = Any
 """A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""

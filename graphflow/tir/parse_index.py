@@ -24,7 +24,7 @@ from graphflow.arith import (
     minimum,
     negation,
 )
-from graphflow.errors import ParseError
+from graphflow.base.errors import ParseError
 
 
 class IndexParser:
@@ -39,12 +39,12 @@ class IndexParser:
         self.first_line = first_line
 
     def error(self, node: ast.AST, message: str) -> ParseError:
-        """What to raise where `node` is wrong."""
+        """A `ParseError` that points at `node`."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         return self.error_at(line, column, message)
 
     def error_at(self, line: int, column: int, message: str) -> ParseError:
-        """The same for a place in `text`; lines count from 1, columns from 0."""
+        """A `ParseError` that points at a place in `text`; lines count from 1, columns from 0."""
         shown = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         where = f"line {line + self.first_line - 1}, column {column + 1}"
         return ParseError(f"{where}: {message}\n    {shown}\n    {' ' * column}^")

@@ -15,7 +15,7 @@ from textwrap import dedent
 import numpy as np
 
 from graphflow.arith import IndexExpr, Var
-from graphflow.dtypes import DTYPES, FLOATING
+from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
     SCOPES,
     UNARY,

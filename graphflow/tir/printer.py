@@ -14,7 +14,7 @@ from typing import assert_never
 import numpy as np
 
 from graphflow.arith import IndexExpr
-from graphflow.dtypes import DTYPES, FLOATING
+from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
     Binary,
     Buffer,
@@ -88,7 +88,7 @@ _BINARY_RANK = {
 
 
 def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
-    """`func` as text; the statement that is the object `mark` gets `note` as a comment."""
+    """`func` as text; the statement `mark`, compared by identity, gets `note` as a comment."""
     params = ", ".join(_param_text(param) for param in func.params)
     head = ("@primfunc", f"def {func.name}({params}):")
     computed = () if func.callee is None else (f"{INDENT}# {func.callee} computes the outputs",)
@@ -150,7 +150,7 @@ def _type_text(buffer: Buffer) -> str:
 
 
 def _detail_text(buffer: Buffer) -> str:
-    """What a buffer has beyond shape and type, as further arguments."""
+    """The arguments of a buffer's declaration other than its shape and dtype."""
     scope = "" if buffer.scope == "global" else f", {buffer.scope}"
     return scope + (f", sep={buffer.separators}" if buffer.separators else "")
 
@@ -219,7 +219,7 @@ def _quoted(text: str) -> str:
 
 
 def _expr(expr: Expr) -> tuple[str, int]:
-    """The text of `expr` and how tightly it binds."""
+    """The text of `expr`, and the precedence of its outermost operator."""
     match expr:
         case Literal():
             return f"{_dtype_text(expr.dtype)}({_number_text(expr)})", _ATOM
@@ -256,7 +256,7 @@ def _within(expr: Expr, rank: int) -> str:
 
 
 def _number_text(literal: Literal) -> str:
-    """The shortest decimal with the literal's bits; NaNs other than the usual one by their bits."""
+    """The shortest decimal with the literal's bits; an unusual NaN is printed as its bits."""
     try:
         number = np.asarray(literal.value, DTYPES[literal.dtype])[()]
     except (KeyError, OverflowError, ValueError):

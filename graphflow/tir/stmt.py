@@ -96,10 +96,10 @@ class Block(Kept):
 
 @dataclass(frozen=True, slots=True)
 class Assume:
-    """Taken as true: `unless` holds, or else `claim` does.
+    """States that `unless` holds or `claim` does; analyses and rewrites may rely on it.
 
-    A claim of `Comparison("eq", load, Undef)` says only that the element may be read; one of
-    `Comparison("ne", load, Undef)` that nothing may access it.
+    The claim `Comparison("eq", load, Undef)` states only that the element may be read;
+    `Comparison("ne", load, Undef)` states that nothing may access it.
     """
 
     unless: Condition
@@ -111,7 +111,7 @@ Body: TypeAlias = "tuple[Stmt, ...]"
 
 
 class Role(Enum):
-    """What a kernel does with a parameter."""
+    """How a kernel uses a parameter."""
 
     INPUT = "in"
     OUTPUT = "out"

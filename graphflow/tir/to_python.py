@@ -31,8 +31,8 @@ from graphflow.arith import (
     Var,
     constant_value,
 )
-from graphflow.dtypes import DTYPES
-from graphflow.errors import VerifyError
+from graphflow.base.dtypes import DTYPES
+from graphflow.base.errors import VerifyError
 from graphflow.tir.expr import (
     Binary,
     Buffer,
@@ -81,15 +81,15 @@ def compile_to_python(
     `free` are variables that no loop of `func` binds, each with its lowest and highest value; their
     values are the function's first arguments.
     """
-    writer = _Writer(func, undefined, reverse)
+    writer = _SourceWriter(func, undefined, reverse)
     source = writer.source({} if free is None else free)
     namespace = writer.namespace
     exec(compile(source, f"<kernel {func.name}>", "exec"), namespace)
     return cast(Callable[..., None], namespace["kernel"])
 
 
-class _Writer:
-    """Python source for one kernel; names are made up, so that the kernel's names cannot clash."""
+class _SourceWriter:
+    """Generates the Python source of one kernel, with names that cannot clash with the kernel's."""
 
     def __init__(self, func: PrimFunc, undefined: float, reverse: bool) -> None:
         self.func = func
@@ -123,7 +123,7 @@ class _Writer:
         return self.buffers[buffer]
 
     def constant(self, value: object) -> str:
-        """A name under which the running kernel finds `value`."""
+        """The name of a global of the generated function that is bound to `value`."""
         name = f"c{len(self.namespace)}"
         self.namespace[name] = value
         return name
@@ -331,7 +331,7 @@ class _Writer:
         assert_never(expr)
 
     def binary(self, op: str, dtype: str, left: str, right: str) -> str:
-        """Python's own operator where numpy's scalars mean the same by it, else a function."""
+        """Python's operator where it has our semantics on numpy's scalars, else a function call."""
         exact = op in ("add", "sub", "mul", "and", "or", "xor", "shl", "shr") or (
             op == "div" and dtype in ("float32", "float64")
         )

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from typing import assert_never, cast
 
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
-from graphflow.errors import VerifyError
+from graphflow.base.errors import VerifyError
 from graphflow.tir.check_types import type_errors
 from graphflow.tir.expr import (
     Buffer,
@@ -45,7 +45,7 @@ from graphflow.tir.visit import expressions_of, loops_of, walk_expr
 
 @dataclass(frozen=True, slots=True)
 class Legality:
-    """What a kernel may hold at one stage."""
+    """What a kernel may contain at one stage."""
 
     loop_kinds: tuple[LoopKind, ...]
     scopes: tuple[str, ...]

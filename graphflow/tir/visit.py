@@ -316,7 +316,7 @@ def loops_of(body: Body) -> Iterator[For]:
 
 
 def serial_form(func: PrimFunc, kinds: Container[LoopKind] = tuple(LoopKind)) -> PrimFunc:
-    """`func` with its loops of these kinds serial: the same meaning, without how it runs."""
+    """`func` with all loops of these kinds made serial, which computes the same."""
 
     def change(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For) and stmt.kind is not LoopKind.SERIAL and stmt.kind in kinds:
@@ -347,7 +347,11 @@ _Place: TypeAlias = tuple[Stmt, Domain, tuple[Expr, ...]]
 
 
 def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_Place]) -> None:
-    """Appends what a `Site` has of each statement: kernels are walked so often that it counts."""
+    """Append the fields of a `Site` for each statement in `body`.
+
+    They are plain tuples because kernels are traversed so often that constructing a `Site` for each
+    statement shows in compile times.
+    """
     for stmt in body:
         if domain is ANYWHERE and not guards and isinstance(stmt, Block):
             found += _places_of(stmt)
@@ -374,7 +378,7 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
 
 @kept
 def _places_of(stage: Block) -> list[_Place]:
-    """What `_collect` finds of a block that stands in no loop."""
+    """What `_collect` appends for a block outside of all loops; most stages stay unchanged."""
     found: list[_Place] = [(stage, ANYWHERE, ())]
     _collect(stage.body, ANYWHERE, (), found)
     return found
@@ -408,7 +412,7 @@ def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
 
 @kept
 def _accesses_of(stage: Block) -> tuple[Access, ...]:
-    """The accesses of a block that stands in no loop."""
+    """The accesses in a block outside of all loops; most stages stay unchanged."""
     return tuple(_accesses(stage.body, ANYWHERE))
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphflow.convert import Call, Placement
-from graphflow.flow import CopyToTime, FormToTime, ToTime
+from graphflow.flow import CopyKind
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
-from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, form_key
+from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, variant_key
 from graphflow.layout import LOGICAL, Layout
+from graphflow.physical import PhysicalCall, Placement
+from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantToTime
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Subject:
 
     key: str
     what: str
-    calls: tuple[Call, ...]
+    calls: tuple[PhysicalCall, ...]
     constants: frozenset[str]
     given: frozenset[str]
     estimated: float
@@ -38,9 +39,9 @@ def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subjec
     found: dict[str, Subject] = {}
     for item in wanted:
         match item:
-            case FormToTime():
-                subject = _of_form(graph, item)
-            case CopyToTime(kind="fill"):
+            case VariantToTime():
+                subject = _of_variant(graph, item)
+            case CopyToTime(kind=CopyKind.FILL):
                 subject = _of_fill(graph, item)
             case CopyToTime():
                 subject = _of_conversion(graph, item)
@@ -48,20 +49,20 @@ def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subjec
     return found
 
 
-def _of_form(graph: OperatorGraph, item: FormToTime) -> Subject:
-    node, form = graph.node(item.node), item.form
-    output = form.layouts[node.func.outputs[0].name]
+def _of_variant(graph: OperatorGraph, item: VariantToTime) -> Subject:
+    node, variant = graph.node(item.node), item.variant
+    output = variant.layouts[node.func.outputs[0].name]
     pad: float | str | None = item.pad
     if pad is None and output.is_padded:
         pad = "undef"
-    placements = {name: Placement(name, layout) for name, layout in form.layouts.items()}
+    placements = {name: Placement(name, layout) for name, layout in variant.layouts.items()}
     bound = zip(node.func.inputs, node.inputs, strict=True)
     constants = {buffer.name for buffer, value in bound if graph.is_constant(value)}
     given = {buffer.name for buffer in node.func.inputs} - constants
     return Subject(
-        key=form_key(definition_key(node.func), form, item.pad),
-        what=f"{node.op} {form.name}" + ("" if item.pad is None else f", padding {item.pad}"),
-        calls=(Call(node.name, node.func, placements, form, pad),),
+        key=variant_key(definition_key(node.func), variant, item.pad),
+        what=f"{node.op} {variant.name}" + ("" if item.pad is None else f", padding {item.pad}"),
+        calls=(PhysicalCall(node.name, node.func, placements, variant, pad),),
         constants=frozenset(constants),
         given=frozenset(given),
         estimated=item.seconds,
@@ -76,7 +77,7 @@ def _of_conversion(graph: OperatorGraph, item: CopyToTime) -> Subject:
     return Subject(
         key=conversion_key(source, target, dtype, fill),
         what=f"convert {_shape(target)} {source.describe()} to {item.target.describe()}",
-        calls=(Call("convert", definition, placements, None, moves=True),),
+        calls=(PhysicalCall("convert", definition, placements, None, moves=True),),
         constants=frozenset(),
         given=frozenset({"src"}),
         estimated=item.seconds,
@@ -96,7 +97,7 @@ def _of_fill(graph: OperatorGraph, item: CopyToTime) -> Subject:
     return Subject(
         key=fill_key(layout, dtype, value),
         what=f"fill {_shape(layout)} {item.target.describe()}",
-        calls=tuple(Call("fill", d, placements, None, moves=True) for d in definitions),
+        calls=tuple(PhysicalCall("fill", d, placements, None, moves=True) for d in definitions),
         constants=frozenset(),
         given=frozenset({"dst"}),
         estimated=item.seconds,

@@ -1,15 +1,15 @@
 """Filling the timing table with what the choice of a model's plan hangs on.
 
-In: a model, a table.  Out: the table with more timings.  Not every form of every kernel is timed.
-In rounds, a plan is made in which what was not measured is thought to be faster than it is
+In: a model, a table.  Out: the table with more timings.  Not every variant of every kernel is
+timed.  In rounds, a plan is made in which what was not measured is thought to be faster than it is
 estimated to be (`OPTIMISM`); what that plan rests on without being measured `LOOKS` times is timed,
 and what comes near to it and never was.  When the plan rests on measured prices alone, no other can
 be cheaper, unless an estimate is too high by more than that.  In the first round and when it would
 be done it looks at the plans with one family of layouts as well: each kernel has then been timed in
-several kinds of forms, and these plans as often as the one that is better by its times.  Where
+several kinds of variants, and these plans as often as the one that is better by its times.  Where
 planning would change the graph and make a plan of that one too, both are tuned.  In the end the
-cheapest plan is timed as a whole, beside those with one family of layouts (`tuning/wholes.py`).
-"""
+cheapest plan is timed as a whole, beside those with one family of layouts
+(`tuning/end_to_end_timing.py`)."""
 
 from __future__ import annotations
 
@@ -20,38 +20,33 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from graphflow.base.arguments import Shapes
+from graphflow.base.errors import SHAPES, InvalidModel, LayoutConflict
+from graphflow.base.options import Options, default_timings
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
+from graphflow.baselines import compared_families, plan_groups, uniform_pins
 from graphflow.bench import Protocol
 from graphflow.codegen import host_target
-from graphflow.compiler import WORKER_MODULES, Model, program_of, worker_count
 from graphflow.cost import CostModel, Timings, TimingTable
-from graphflow.errors import SHAPES, InvalidModel, LayoutConflict
-from graphflow.flow import (
-    Planning,
-    ToTime,
-    compared_families,
-    contenders,
-    plan_groups,
-    regrouped,
-    uniform_pins,
-)
+from graphflow.flow import Planning, regrouped
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.model import Shapes
-from graphflow.options import Options, default_timings
-from graphflow.runtime import ProgramSpec, check_host, default_threads, processor_of
-from graphflow.target import Target
-from graphflow.trace import Trace
-from graphflow.tuning.stand import PROTOCOL, Stand
+from graphflow.pipeline.compiler import WORKER_MODULES, Model, program_of, worker_count
+from graphflow.processes.workers import Workers
+from graphflow.program import ProgramSpec
+from graphflow.runtime import check_host, default_threads, processor_of
+from graphflow.tuning.end_to_end_timing import PROTOCOL as WHOLES_PROTOCOL
+from graphflow.tuning.end_to_end_timing import compared, time_wholes, whole_timings
+from graphflow.tuning.harness import PROTOCOL, Harness
+from graphflow.tuning.measurement_candidates import ToTime, measurement_candidates
 from graphflow.tuning.subjects import Subject, subjects
-from graphflow.tuning.wholes import PROTOCOL as WHOLES_PROTOCOL
-from graphflow.tuning.wholes import compared, time_wholes, whole_timings
-from graphflow.workers import Workers
 
 OPTIMISM = 1.5
 """By how much an estimate may be too high without misleading the choice."""
 
 LOOKS = 3
-"""How often what a plan rests on is timed, each time in another round: of many forms that take
+"""How often what a plan rests on is timed, each time in another round: of many variants that take
 about as long, the one with the luckiest time would win."""
 
 MOST_ROUNDS = 48
@@ -112,7 +107,7 @@ def tune(
     graph = _graph(model, input_shapes or {}, input_values or {})
     trace = Trace(chosen, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
-        stand = Stand(aim, count, PROTOCOL if protocol is None else protocol)
+        stand = Harness(aim, count, PROTOCOL if protocol is None else protocol)
         wholes = WHOLES_PROTOCOL if protocol is None else protocol
         return _Tuner(graph, table, stand, wholes, trace, workers, chosen, progress).run()
 
@@ -140,7 +135,7 @@ class _Outcome:
 class _Tuner:
     graph: OperatorGraph
     table: TimingTable
-    stand: Stand
+    stand: Harness
     wholes: Protocol
     trace: Trace
     workers: Workers
@@ -188,7 +183,7 @@ class _Tuner:
         """What has to be timed to trust the cheapest plan."""
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(LOOKS))
         hopeful = replace(self._cost, timings=timings)
-        best = contenders(graph, hopeful)
+        best = measurement_candidates(graph, hopeful)
         decisive: list[ToTime] = [*best.decisive]
         if first or not decisive:
             decisive += self._uniform(graph, hopeful)
@@ -201,7 +196,7 @@ class _Tuner:
         for family in compared_families(cost.target):
             pins = uniform_pins(graph, cost.target, family)
             try:
-                yield from contenders(graph, cost, pins).decisive
+                yield from measurement_candidates(graph, cost, pins).decisive
             except LayoutConflict:
                 continue  # not all of them can be had together
 

@@ -2,11 +2,10 @@
 
 from graphflow.validation.check import Check, check_kernel
 from graphflow.validation.elements import Elements, Evaluation, OverBudget, Unsolved
-from graphflow.validation.errors import MARGIN, with_errors
+from graphflow.validation.error_bounds import with_errors
 from graphflow.validation.stage import Validation, validate
 
 __all__ = [
-    "MARGIN",
     "Check",
     "Elements",
     "Evaluation",

@@ -15,54 +15,59 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphflow.base.trace import Trace
+from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import Recipe, Scheduled, Tiled
-from graphflow.lower import LoweredKernel
 from graphflow.tir import Buffer, to_text, undefined_value
-from graphflow.trace import Trace
-from graphflow.validation.claims import FILL, check_claims, relied_on
 from graphflow.validation.compare import (
-    Compared,
+    ComparisonCounts,
     Differs,
     Disagree,
-    Runs,
+    RunPair,
     check_places,
     check_values,
 )
 from graphflow.validation.elements import Unsolved
 from graphflow.validation.expected import Found, Oracle
-from graphflow.validation.inputs import Array, Assumed, Kind, logical_inputs
-from graphflow.validation.native import Native, Slices, Trespass, pieces, whole
-from graphflow.validation.placing import Placed, placed_params
-from graphflow.validation.samples import samples
+from graphflow.validation.inputs import Array, AssumedInputs, Kind, logical_inputs
+from graphflow.validation.native import LinkedKernel, Slices, Trespass, pieces, whole
+from graphflow.validation.padding_contents import FILL, check_claims, relied_on
+from graphflow.validation.parameter_positions import PlacedParameter, placed_params
+from graphflow.validation.sampled_elements import samples
 
 MOST_BYTES = 2 << 30
-"""Parameters that take more memory are not allocated a few times over."""
+"""The most bytes of a kernel's parameters, which are allocated several times over."""
 
 MOST_SPECIAL_BYTES = 256 << 20
-"""Parameters that take more are run with ordinary inputs only: making them takes seconds."""
+"""The most bytes of parameters for which special inputs are tried too; making them takes
+seconds."""
 
 ROUNDS = ("ordinary", "special")
 
 UNDEFINED = (float("nan"), 7.5e29)
-"""What undefined padding holds in the two runs, and workspaces in both."""
+"""What undefined padding, and workspaces, hold in each of the two runs."""
 
 BEFORE = {
     "f": (-1234.5, 4321.25), "i": (-77, 93), "u": (77, 93), "b": (True, False), "V": (1, 0),
 }  # fmt: skip
-"""What outputs hold before the two runs, by kind of dtype; a place was written if it does not hold
-these afterwards."""
+"""What outputs hold before each of the two runs, by kind of dtype.
+
+A position was written if it holds something else afterwards.
+"""
 
 CheckTask: TypeAlias = "tuple[LoweredKernel, bytes]"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is known of one kernel.
+    """The result of validating one kernel.
 
-    `method` is `all` elements, `sampled` ones, or `none` for `reason`.  Over all rounds `compared`
-    elements were compared, of which `rounded` differ within their error bounds and `unjudged` where
-    rounding decides or bounds take too long.  `rounds` names the inputs.  `difference` says what is
-    wrong, None for a kernel that does what its definition says.
+    method: `all` elements, `sampled` ones, or `none`, for a `reason`.
+    compared: elements that were compared, over all rounds.
+    rounded: those of them that differ within their error bounds.
+    unjudged: those for which rounding decides, or bounds take too long.
+    rounds: the kinds of inputs that were tried.
+    difference: what is wrong; None if the kernel does what its definition says.
     """
 
     symbol: str
@@ -76,7 +81,7 @@ class Check:
 
 
 def check_kernel(task: CheckTask, trace: Trace) -> Check:
-    """Validate one kernel; the trace gets the seconds."""
+    """Validate one kernel; the time is recorded in the trace."""
     kernel, code = task
     with trace.timer("validate", kernel.symbol):
         try:
@@ -86,10 +91,10 @@ def check_kernel(task: CheckTask, trace: Trace) -> Check:
 
 
 class Checker:
-    """The state of one validation."""
+    """The state of validating one kernel."""
 
     def __init__(self, kernel: LoweredKernel, code: bytes) -> None:
-        """Raises `Unsolved` where it would take too much time or memory."""
+        """Raises `Unsolved` if the kernel would take too much time or memory."""
         self.kernel = kernel
         self.definition = kernel.task.definition
         taken = sum(p.buffer.bytes for p in kernel.func.params)
@@ -98,7 +103,7 @@ class Checker:
         self.oracle = Oracle.of(self.definition)
         self.placed = {placed.buffer: placed for placed in placed_params(kernel.task)}
         self.assumed = _assumed(kernel.task.recipe)
-        self.native = Native(kernel, code)
+        self.native = LinkedKernel(kernel, code)
         self.positive = False
         """Whether floats are positive: for most others the results would not be numbers."""
         # Of the text, so that it does not depend on how kernels are numbered.
@@ -106,7 +111,7 @@ class Checker:
         self.large = taken > MOST_SPECIAL_BYTES
 
     def check(self) -> Check:
-        """One round after the other; the first difference ends them."""
+        """Run one round after the other, until one shows a difference."""
         found = Check(self.kernel.symbol, "all" if self.oracle.all else "sampled")
         for name in ROUNDS[:1] if self.large else ROUNDS:
             try:
@@ -116,7 +121,7 @@ class Checker:
         return found
 
     def round(self, name: str, found: Check) -> Check:
-        """Run and compare with inputs of one kind; `found` with what that adds to it."""
+        """Run and compare with inputs of one kind; returns `found` extended by the results."""
         ordinary = name == ROUNDS[0]
         arrays, expected = self.ordinary() if ordinary else self.expected(special=True)
         if ordinary and relied_on(self.kernel.task, self.placed.values()):
@@ -134,7 +139,7 @@ class Checker:
         )
 
     def ordinary(self) -> tuple[dict[str, Array], Found]:
-        """Inputs for which most results are numbers, where there are such, and the results."""
+        """Inputs for which most results are finite, if there are such, and the expected results."""
         first = self.expected()
         if _mostly_finite(first[1]):
             return first
@@ -144,8 +149,11 @@ class Checker:
         return second if self.positive else first
 
     def expected(self, special: bool = False) -> tuple[dict[str, Array], Found]:
-        """Logical inputs and what the definition gives; special ones have other elements looked
-        at.  Raises `Unsolved` where not even one element can be computed."""
+        """Logical inputs and the results of the definition.
+
+        For `special` inputs other elements are sampled.  Raises `Unsolved` if not even one element
+        can be computed.
+        """
         seed = self.seed + special
         kind = Kind(self.positive, special)
         arrays = logical_inputs(self.definition, kind, self.assumed, seed)
@@ -156,14 +164,14 @@ class Checker:
         return arrays, found
 
     def wanted(self, seed: int) -> list[tuple[Buffer, int]]:
-        """Elements to compare, those of several outputs in turn."""
+        """The elements to compare; those of several outputs alternate."""
         lists = [
             [(b, position) for position in samples(self.kernel.func, self.placed[b], seed)]
             for b in self.definition.outputs
         ]
         return [pair for row in zip_longest(*lists) for pair in row if pair is not None]
 
-    def compared(self, arrays: Mapping[str, Array], expected: Found) -> Iterator[Compared]:
+    def compared(self, arrays: Mapping[str, Array], expected: Found) -> Iterator[ComparisonCounts]:
         """Run natively and compare each output."""
         extent = self.kernel.extent
         first = self.run(arrays, 0, whole(extent))
@@ -172,7 +180,7 @@ class Checker:
             placed = self.placed[buffer]
             name = buffer.name
             before = BEFORE[first[name].dtype.kind]
-            runs = Runs(first[name], second[name], before)
+            runs = RunPair(first[name], second[name], before)
             try:
                 check_places(placed, runs)
             except Disagree as difference:
@@ -189,8 +197,8 @@ class Checker:
     ) -> dict[str, Array]:
         """The outputs of run `number`.
 
-        `before` is the run whose earlier contents they have, if another one; `undefined` is what
-        the inputs' undefined padding holds, if something else.
+        before: the run whose initial output contents are used, if it is another one.
+        undefined: what undefined padding of the inputs holds, if not the value of this run.
         """
         free = UNDEFINED[number] if undefined is None else undefined
         packed = {}
@@ -203,8 +211,10 @@ class Checker:
         }
         return self.native.run(packed, held, slices)
 
-    def cause(self, arrays: Mapping[str, Array], first: Mapping[str, Array], placed: Placed) -> str:
-        """Why two runs differ: one thing is changed at a time."""
+    def cause(
+        self, arrays: Mapping[str, Array], first: Mapping[str, Array], placed: PlacedParameter
+    ) -> str:
+        """Why two runs differ, found by changing one of their differences at a time."""
         extent, name = self.kernel.extent, placed.buffer.name
         elements = placed.positions
 
@@ -219,14 +229,14 @@ class Checker:
         return "it depends on the slices in which its parallel loop is run"
 
 
-def _assumed(recipe: Recipe) -> Assumed:
+def _assumed(recipe: Recipe) -> AssumedInputs:
     match recipe:
         case Tiled():
-            return Assumed(frozenset(recipe.finite), frozenset(recipe.reciprocal))
+            return AssumedInputs(frozenset(recipe.finite), frozenset(recipe.reciprocal))
         case Scheduled():
-            return Assumed(frozenset(recipe.finite))
+            return AssumedInputs(frozenset(recipe.finite))
         case _:
-            return Assumed()
+            return AssumedInputs()
 
 
 def _mostly_finite(expected: Found) -> bool:

@@ -1,9 +1,9 @@
 """Comparison of the memory that a kernel wrote with the elements that its definition gives.
 
-In: the memory of an output after two runs, and elements of the definition's result.  Out: a
-`Comparison`, with the first difference in words.  The two runs differ in the earlier contents of
-the output, in the contents of the inputs' undefined padding, and in the slices of the parallel
-loop; no element of the result may depend on any of them.
+In: the memory of an output after two runs, and elements of the definition's result.  Out:
+`ComparisonCounts`, or `Differs` with the first difference in words.  The two runs differ in the
+earlier contents of the output, in the contents of the inputs' undefined padding, and in the slices
+of the parallel loop; no element of the result may depend on any of them.
 """
 
 from __future__ import annotations
@@ -14,46 +14,48 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.dtypes import FLOATING
+from graphflow.base.dtypes import FLOATING
 from graphflow.tir import DTYPES, Reduce, ReduceOp, walk
-from graphflow.validation.errors import MARGIN
+from graphflow.validation.error_bounds import MARGIN
 from graphflow.validation.expected import Oracle
 from graphflow.validation.inputs import Array
-from graphflow.validation.placing import Placed
+from graphflow.validation.parameter_positions import PlacedParameter
 
 
 class Differs(Exception):
-    """A kernel does something else than its definition says; says what, and where."""
+    """A kernel differs from its definition; the message says how and where."""
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The memory of an output after both runs, and what it held before each."""
+class RunPair:
+    """The memory of an output after both runs, and its contents before each."""
 
     first: Array
     second: Array
     before: tuple[Any, Any]
 
     def untouched(self) -> Array:
-        """Where neither run wrote."""
+        """Which elements neither run wrote."""
         one, two = (DTYPES[self.first.dtype.name].type(value) for value in self.before)
         return np.asarray((self.first == one) & (self.second == two))
 
 
 @dataclass(frozen=True)
-class Compared:
-    """How many elements were equal, within their error bounds, and not judged: where rounding
-    decides between values, or bounds take too long to compute."""
+class ComparisonCounts:
+    """The numbers of elements that were equal, within their error bounds, and not judged.
+
+    An element is not judged if rounding decides between values, or if its bound takes too long.
+    """
 
     equal: int
     rounded: int
     unjudged: int
 
 
-def check_places(placed: Placed, runs: Runs) -> None:
-    """What is seen without the definition: places that must be written, and those that must not.
+def check_places(placed: PlacedParameter, runs: RunPair) -> None:
+    """Check that a kernel wrote every position that it must write, and no other.
 
-    Raises `Differs`.
+    Needs no results of the definition.  Raises `Differs`.
     """
     untouched = runs.untouched()
     same = _same_bits(runs.first, runs.second)
@@ -73,7 +75,7 @@ def check_places(placed: Placed, runs: Runs) -> None:
         _check_padding(placed, runs, untouched)
 
 
-def _agree(placed: Placed, runs: Runs, places: Array) -> None:
+def _agree(placed: PlacedParameter, runs: RunPair, places: Array) -> None:
     if places.size:
         place = int(places[0])
         raise Disagree(
@@ -83,10 +85,10 @@ def _agree(placed: Placed, runs: Runs, places: Array) -> None:
 
 
 class Disagree(Differs):
-    """Two runs differ; the caller finds out which of the differences between them matters."""
+    """Two runs differ; the caller finds out which of their differences matters."""
 
 
-def _check_padding(placed: Placed, runs: Runs, untouched: Array) -> None:
+def _check_padding(placed: PlacedParameter, runs: RunPair, untouched: Array) -> None:
     padding = np.flatnonzero(placed.elements < 0)
     if placed.pad is None:
         wrong = padding[~untouched[padding]]
@@ -110,17 +112,17 @@ def _check_padding(placed: Placed, runs: Runs, untouched: Array) -> None:
 
 
 def check_values(
-    placed: Placed,
-    runs: Runs,
+    placed: PlacedParameter,
+    runs: RunPair,
     expected: Mapping[int, Any],
     oracle: Oracle,
     arrays: Mapping[str, Array],
-) -> Compared:
-    """Compare elements with those of the definition.  Raises `Differs`."""
+) -> ComparisonCounts:
+    """Compare elements with those of the definition; raises `Differs`."""
     found = _Values.of(placed, runs, expected)
     doubtful = found.other_numbers(oracle)
     if not doubtful.size:
-        return Compared(len(expected), 0, 0)
+        return ComparisonCounts(len(expected), 0, 0)
     bounds: Mapping[int, Any] = {}
     missed = 0
     if oracle.has_bounds(placed.buffer) and found.all_written(doubtful):
@@ -142,14 +144,14 @@ def check_values(
         what = found.describe(placed, first, bounds.get(int(found.elements[first])))
         raise Differs(f"{what}; {len(wrong)} of the {len(expected)} compared elements differ")
     rounded = int(doubtful.size) - unjudged
-    return Compared(len(expected) - int(doubtful.size), rounded, unjudged)
+    return ComparisonCounts(len(expected) - int(doubtful.size), rounded, unjudged)
 
 
 @dataclass(frozen=True)
 class _Values:
-    """Elements by their logical positions: what a kernel wrote, and what it had to write.
+    """Elements by logical position: what a kernel wrote, and what it should have written.
 
-    `touched` says where it wrote, `written` where its definition does.
+    `touched` says where the kernel wrote, `written` where its definition does.
     """
 
     elements: Array
@@ -159,7 +161,7 @@ class _Values:
     written: Array
 
     @staticmethod
-    def of(placed: Placed, runs: Runs, expected: Mapping[int, Any]) -> _Values:
+    def of(placed: PlacedParameter, runs: RunPair, expected: Mapping[int, Any]) -> _Values:
         elements = np.fromiter(expected, np.int64, len(expected))
         places = placed.positions[elements]
         got = runs.first[places]
@@ -170,7 +172,7 @@ class _Values:
         return _Values(elements, got, touched, np.array(values, got.dtype), written)
 
     def other_numbers(self, oracle: Oracle) -> Array:
-        """Which are not the same: places in the arrays."""
+        """The indices of elements that differ."""
         same = np.where(
             self.written, _same_numbers(self.got, self.reference, oracle) & self.touched,
             ~self.touched,
@@ -178,19 +180,19 @@ class _Values:
         return np.flatnonzero(~same)
 
     def all_written(self, which: Array) -> bool:
-        """Whether these are numbers on both sides."""
+        """Whether these elements are numbers that both sides wrote."""
         return bool(np.all(self.written[which] & self.touched[which]))
 
     def by_distance(self, which: Array) -> Array:
-        """The same ones, those that are farthest from the reference first, in parts of it."""
+        """The same indices, ordered by decreasing relative distance to the reference."""
         with np.errstate(all="ignore"):
             wide, right = (a[which].astype(np.float64) for a in (self.got, self.reference))
             far = np.abs(wide - right) / np.maximum(np.abs(right), np.finfo(np.float64).tiny)
         far = np.nan_to_num(far, nan=np.inf, posinf=np.inf)
         return np.asarray(which[np.argsort(-far, kind="stable")])
 
-    def describe(self, placed: Placed, k: int, bound: Any | None) -> str:
-        """What one element must be and what it is."""
+    def describe(self, placed: PlacedParameter, k: int, bound: Any | None) -> str:
+        """The expected and the actual value of one element, as text."""
         allowed = f" give or take {MARGIN * float(bound):.2g}" if bound else ""
         must = f"{self.reference[k]}{allowed}" if self.written[k] else "left alone"
         found = self.got[k] if self.touched[k] else "not written"
@@ -198,7 +200,7 @@ class _Values:
         return f"{_named(placed, place)} must be {must} and is {found}"
 
 
-def _named(placed: Placed, place: int) -> str:
+def _named(placed: PlacedParameter, place: int) -> str:
     element = int(placed.elements[place])
     if element < 0:
         return f"place {placed.place_name(place)} of {placed.buffer.name}"
@@ -206,7 +208,7 @@ def _named(placed: Placed, place: int) -> str:
 
 
 def _same_bits(left: Array, right: Array) -> Array:
-    """Elementwise; all NaN are the same."""
+    """Elementwise equality of bits, except that all NaNs are equal."""
     width = f"u{left.dtype.itemsize}"
     same = left.view(width) == right.view(width)
     if left.dtype.name in FLOATING:
@@ -215,16 +217,16 @@ def _same_bits(left: Array, right: Array) -> Array:
 
 
 def _same_numbers(got: Array, reference: Array, oracle: Oracle) -> Array:
-    """The same bits; where terms may be added in another order, zeros of either sign."""
+    """Elementwise equality of bits; zeros of either sign are equal if terms may be reordered."""
     same = _same_bits(got, reference)
     sums = any(isinstance(s, Reduce) and s.op is ReduceOp.ADD for s in walk(oracle.func.body))
     return same | (got == reference) if sums else same
 
 
 def _within(got: Any, reference: Any, bound: Any | None) -> bool:
-    """Whether a number is as near to the reference as its error bound permits.
+    """Whether a number differs from the reference by at most its error bound.
 
-    Without a bound it had to be the same; zeros of different signs are not.
+    Without a bound it must be the same number, including the sign of a zero.
     """
     if not bound or not (np.isfinite(got) and np.isfinite(reference)):
         return False

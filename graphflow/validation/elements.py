@@ -57,23 +57,23 @@ from graphflow.tir import (
 )
 
 Memory: TypeAlias = Any
-"""What the interpreter's code indexes by flat positions: an array, a list, or a dict."""
+"""Memory that the interpreter's code indexes by flat positions: an array, a list, or a dict."""
 
 
 class Unsolved(Exception):
-    """The definition is not made of stages whose elements can be computed one by one."""
+    """The definition does not consist of stages whose elements can be computed one by one."""
 
 
 class OverBudget(Exception):
-    """The elements asked for take more iterations than were allowed."""
+    """The requested elements take more iterations than allowed."""
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One stage: `run(*index, *memories)` computes what it gives the element at `index`.
+class ElementStage:
+    """One stage; `run(*index, *memories)` computes the element at `index`.
 
-    `memories` are the buffers whose memories `run` takes; it writes `written`, which have one
-    shape.  `cost` counts its stores and reductions for one element.
+    `memories` are the buffers that `run` takes; it writes those of `written`, which have the same
+    shape.  `cost` is the number of stores and reductions for one element.
     """
 
     written: tuple[Buffer, ...]
@@ -84,10 +84,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Elements:
-    """The stages of a definition in program order; `inputs` are given, all else is computed."""
+    """The stages of a definition in program order; all buffers but `inputs` are computed."""
 
     inputs: tuple[Buffer, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[ElementStage, ...]
 
     @staticmethod
     def of(func: PrimFunc) -> Elements:
@@ -98,7 +98,7 @@ class Elements:
 
 
 class Evaluation:
-    """Elements for given inputs; those that were computed are kept, with what they rest on.
+    """Elements for given inputs; computed elements are kept, together with those they depend on.
 
     Memory that is never written reads as NaN, or as an extreme integer.
     """
@@ -117,10 +117,10 @@ class Evaluation:
                 self._computed[buffer].add(stage, [memories[b] for b in stage.memories])
 
     def element(self, buffer: Buffer, position: int) -> Any | None:
-        """The element at a flat position; None where the definition writes nothing there.
+        """The element at a flat position; None if the definition writes nothing there.
 
-        Raises `OverBudget` once more iterations would be run than allowed; what was given before
-        that stays true, nothing more may be asked for.
+        Raises `OverBudget` if that takes more iterations than allowed; earlier results stay valid,
+        but no further element can be asked for.
         """
         memory = self._computed.get(buffer)
         if memory is None:
@@ -131,7 +131,7 @@ class Evaluation:
 
 
 class Computed(dict[int, Any]):
-    """The memory of a buffer that is computed: elements by position, made when first read."""
+    """The memory of a buffer that is computed lazily: elements by position."""
 
     def __init__(self, evaluation: Evaluation, buffer: Buffer) -> None:
         super().__init__()
@@ -142,8 +142,8 @@ class Computed(dict[int, Any]):
         self._cost = 0
         self._busy: set[int] = set()
 
-    def add(self, stage: Stage, memories: list[Memory]) -> None:
-        """One more stage that writes this buffer, behind the others."""
+    def add(self, stage: ElementStage, memories: list[Memory]) -> None:
+        """Add a later stage that writes this buffer."""
         self._stages.append((stage.run, memories))
         self._cost += stage.cost
 
@@ -164,7 +164,7 @@ class Computed(dict[int, Any]):
 
 
 def _nests(body: Body) -> Iterator[Stmt]:
-    """The statements of a body that are not in blocks or loops, allocations left out."""
+    """The statements of a body outside of blocks and loops, without allocations."""
     for stmt in body:
         if isinstance(stmt, Block):
             yield from _nests(stmt.body)
@@ -173,7 +173,10 @@ def _nests(body: Body) -> Iterator[Stmt]:
 
 
 def _check_order(nests: list[Stmt]) -> None:
-    """Each buffer is complete before another stage reads it: then it does not matter when."""
+    """Check that each buffer is complete before another stage reads it.
+
+    Then it does not matter when an element is computed.
+    """
     read: set[Buffer] = set()
     for nest in nests:
         places = {stmt.buffer: stmt.indices for stmt in writes_in((nest,))}
@@ -188,7 +191,7 @@ def _check_order(nests: list[Stmt]) -> None:
         read |= {load.buffer for load in loads} - places.keys()
 
 
-def _stage(nest: Stmt) -> Stage:
+def _stage(nest: Stmt) -> ElementStage:
     targets = tuple(writes_in((nest,)))
     written = tuple(dict.fromkeys(stmt.buffer for stmt in targets))
     places = {stmt.indices for stmt in targets}
@@ -216,11 +219,11 @@ def _stage(nest: Stmt) -> Stage:
     params = tuple(Param(b, Role.OUTPUT if b in written else Role.INPUT) for b in memories)
     func = PrimFunc("element", params, (If(reached, body),))
     free = {v: (0, n - 1) for v, n in zip(index, written[0].shape, strict=True)}
-    return Stage(written, memories, _cost(body, ranges), compile_to_python(func, free=free))
+    return ElementStage(written, memories, _cost(body, ranges), compile_to_python(func, free=free))
 
 
 def _outer_loops(nest: Stmt, wanted: frozenset[Var]) -> tuple[list[Axis], Body]:
-    """The loops around all that writes, outermost first, and what is inside them."""
+    """The loops around all writes, outermost first, and the body inside them."""
     axes: list[Axis] = []
     body: Body = (nest,)
     left = set(wanted)
@@ -241,7 +244,7 @@ def _outer_loops(nest: Stmt, wanted: frozenset[Var]) -> tuple[list[Axis], Body]:
 def _solved(
     place: tuple[IndexExpr, ...], index: tuple[Var, ...], axes: list[Axis]
 ) -> dict[Var, IndexExpr]:
-    """The loop variables at which a stage writes to `index`, if it does."""
+    """The values of the loop variables at which a stage writes to `index`, if it does."""
     ranges: dict[Var, Interval] = {}
     for axis in axes:
         start, stop = constant_value(axis.start), constant_value(axis.stop)
@@ -272,9 +275,9 @@ def _simplified(body: Body, ranges: Mapping[Var, Interval]) -> Body:
 
 
 def _cost(body: Body, ranges: Mapping[Var, Interval]) -> int:
-    """How often stores and reductions are run for one element, conditions taken to hold.
+    """The number of stores and reductions for one element, if all conditions hold.
 
-    A matched loop runs once.
+    A matched loop runs one iteration.
     """
     total = 0
     matched = matched_variables(body)
@@ -286,7 +289,7 @@ def _cost(body: Body, ranges: Mapping[Var, Interval]) -> int:
 
 
 def _most(axis: Axis, around: tuple[Axis, ...], ranges: Mapping[Var, Interval]) -> int:
-    """The most iterations of a loop."""
+    """The largest number of iterations of a loop."""
     extent = constant_value(axis.stop - axis.start)
     if extent is None:
         extent = bounds(axis.stop - axis.start, ranges)[1]
@@ -296,5 +299,5 @@ def _most(axis: Axis, around: tuple[Axis, ...], ranges: Mapping[Var, Interval]) 
 
 
 def iterations(func: PrimFunc) -> int:
-    """How often stores and reductions are run by all of `func`.  Raises `Unsolved`."""
+    """The number of stores and reductions in a run of `func`.  Raises `Unsolved`."""
     return _cost(func.body, {})

@@ -23,42 +23,42 @@ from graphflow.validation.elements import (
     Unsolved,
     iterations,
 )
-from graphflow.validation.errors import with_errors
+from graphflow.validation.error_bounds import with_errors
 from graphflow.validation.inputs import Array
 
 ALL = 60_000
-"""Up to so many iterations a definition is run as a whole: some 0.05 s."""
+"""Definitions of up to this many iterations are run as a whole: about 0.05 s."""
 
 SAMPLE = 100_000
-"""Iterations for a sample of the elements: some 0.05 s."""
+"""The iterations for a sample of the elements: about 0.05 s."""
 
 LEAST = 48
-"""Elements that are computed even if they take more than that."""
+"""The number of elements that are computed even if they take more than that."""
 
 MOST = 500_000
-"""Iterations after which a sample ends in any case."""
+"""The iterations after which a sample ends in any case."""
 
 BOUNDS = 600_000
-"""Iterations for error bounds, each of which takes a few times as long."""
+"""The iterations for error bounds, each of which takes a few times as long."""
 
 ALL_OR_NOTHING = 1_000_000
-"""Up to so many iterations a definition is run as a whole if it cannot be sampled."""
+"""Definitions that cannot be sampled are run as a whole up to this many iterations."""
 
 Wanted: TypeAlias = "Iterable[tuple[Buffer, int]]"
 Found: TypeAlias = "dict[Buffer, dict[int, Any]]"
-"""By output and position the value, or None where the definition writes nothing."""
+"""The value by output and position, or None if the definition writes nothing there."""
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """A definition that answers; `all` says that it is cheap enough to be run as a whole."""
+    """A definition that can be evaluated; `all` says that it is cheap enough to run as a whole."""
 
     func: PrimFunc
     all: bool
 
     @staticmethod
     def of(func: PrimFunc) -> Oracle:
-        """Decides how elements are computed; `Unsolved` where there is no affordable way."""
+        """Decide how elements are computed; raises `Unsolved` if every way is too expensive."""
         count = iterations(func)
         if count <= ALL:
             return Oracle(func, True)
@@ -73,28 +73,28 @@ class Oracle:
 
     @cached_property
     def elements(self) -> Elements:
-        """The definition element by element."""
+        """The definition, for evaluating single elements."""
         return Elements.of(self.func)
 
     @cached_property
     def bounded(self) -> tuple[PrimFunc, dict[Buffer, Buffer]]:
-        """The definition with error bounds, and which buffer holds the bounds of which."""
+        """The definition with error bounds, and the buffer of bounds of each output."""
         return with_errors(self.func)
 
     @cached_property
     def bounded_elements(self) -> Elements:
-        """The definition with error bounds, element by element."""
+        """The definition with error bounds, for evaluating single elements."""
         return Elements.of(self.bounded[0])
 
     def values(self, arrays: Mapping[str, Array], wanted: Wanted) -> Found:
-        """All elements, or as many of the wanted ones, from the first on, as can be afforded."""
+        """All elements; or of the `wanted` ones, in order, as many as the budget allows."""
         if self.all:
             return _run(self.func, arrays)
         found, _ = _evaluated(Evaluation(self.elements, _flat(arrays), MOST), wanted, SAMPLE)
         return found
 
     def bounds(self, arrays: Mapping[str, Array], wanted: Wanted) -> tuple[Found, int]:
-        """How far each of the wanted elements may be off, and how many were too expensive."""
+        """The error bounds of the wanted elements, and how many were too expensive."""
         func, buffers = self.bounded
         asked = [(buffers[b], position) for b, position in wanted]
         try:
@@ -106,12 +106,12 @@ class Oracle:
         return {b: found[made] for b, made in buffers.items() if made in found}, missed
 
     def has_bounds(self, buffer: Buffer) -> bool:
-        """Whether correct kernels may differ in the elements of an output."""
+        """Whether correct kernels may differ in elements of an output."""
         return buffer in self.bounded[1]
 
 
 class _Written(dict[int, Any]):
-    """The elements that were written; others read as undefined."""
+    """The elements that were written; all others read as undefined."""
 
     def __init__(self, buffer: Buffer) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _Written(dict[int, Any]):
 
 
 def _run(func: PrimFunc, arrays: Mapping[str, Array]) -> Found:
-    """Runs all of `func`."""
+    """Run all of `func`."""
     outputs = {b: _Written(b) for b in func.outputs}
     memory = {b: list(arrays[b.name].reshape(-1)) for b in func.inputs}
     with np.errstate(all="ignore"):
@@ -137,9 +137,10 @@ def _flat(arrays: Mapping[str, Array]) -> dict[str, Array]:
 def _evaluated(
     evaluation: Evaluation, wanted: Wanted, enough: int | None = None
 ) -> tuple[Found, int]:
-    """Elements in the order in which they are wanted, and how many were not reached.
+    """Elements in the order in which they are wanted, and how many were not computed.
 
-    The `LEAST` first ones, then more until `enough` iterations have been run.
+    The first `LEAST` elements are always computed, then more until `enough` iterations have been
+    run.
     """
     found: Found = {}
     asked = list(wanted)

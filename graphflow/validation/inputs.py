@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.arith import constant_value, variables
-from graphflow.dtypes import FLOATING, integer_limits, smallest
+from graphflow.base.dtypes import FLOATING, integer_limits, smallest
 from graphflow.tir import (
     DTYPES,
     Binary,
@@ -36,30 +36,36 @@ from graphflow.tir import (
 Array: TypeAlias = NDArray[Any]
 
 PATTERN = 1_000_003
-"""Longer arrays repeat so many random numbers: a prime, so that rows do not repeat."""
+"""The length of the random sequence that longer arrays repeat: a prime, so that rows differ."""
 
 LARGE_EVERY = 64
-"""One of so many floats is a larger one."""
+"""One in so many floats is one of the larger numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Which numbers: `positive` floats for logarithms and roots, or with `special` ones in between:
-    NaN, infinities, negative zeros, denormals, extreme integers."""
+    """A kind of inputs.
+
+    `positive` floats are for logarithms and roots.  `special` inputs contain NaN, infinities,
+    negative zeros, denormals and extreme integers.
+    """
 
     positive: bool = False
     special: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
-    """Inputs by name of which the kernel may assume that they are finite, or above −0.0."""
+class AssumedInputs:
+    """The inputs that the kernel may assume to be finite, and those it may assume not to be
+    −0.0."""
 
     finite: frozenset[str] = frozenset()
     reciprocal: frozenset[str] = frozenset()
 
 
-def logical_inputs(func: PrimFunc, kind: Kind, assumed: Assumed, seed: int) -> dict[str, Array]:
+def logical_inputs(
+    func: PrimFunc, kind: Kind, assumed: AssumedInputs, seed: int
+) -> dict[str, Array]:
     """An array for each input of `func`, of its shape and dtype."""
     products = _products(func)
     shifts = _shifts(products)
@@ -93,7 +99,7 @@ def _plain(rng: np.random.Generator, buffer: Buffer, positive: bool, factors: bo
     return (np.where(large, halves * 4, halves) * 0.5).astype(dtype)
 
 
-def _specials(buffer: Buffer, assumed: Assumed) -> list[Any]:
+def _specials(buffer: Buffer, assumed: AssumedInputs) -> list[Any]:
     dtype = DTYPES[buffer.dtype]
     if dtype.kind == "b":
         return [True, False]
@@ -111,7 +117,7 @@ def _specials(buffer: Buffer, assumed: Assumed) -> list[Any]:
 
 
 def _spread(rng: np.random.Generator, flat: Array, specials: list[Any], terms: int) -> None:
-    """Special values at random places, so few that about half of the results see none."""
+    """Put special values at random positions, so few that about half of the results see none."""
     if not flat.size:
         return
     count = max(len(specials), flat.size // (2 * max(terms, 8)))
@@ -123,7 +129,7 @@ def _spread(rng: np.random.Generator, flat: Array, specials: list[Any], terms: i
 
 
 def _products(func: PrimFunc) -> list[tuple[int, tuple[Buffer, ...]]]:
-    """For each sum the number of its terms, and the inputs multiplied in one."""
+    """For each sum its number of terms, and the inputs that are multiplied in a term."""
     found = []
     for site in _reductions(func):
         stmt = site.stmt
@@ -146,7 +152,7 @@ def _reductions(func: PrimFunc) -> Iterator[Site]:
 
 
 def _shifts(products: list[tuple[int, tuple[Buffer, ...]]]) -> dict[str, int]:
-    """By how many bits the last factor of a product is made smaller: to 1/√terms, about."""
+    """By how many bits the last factor of a product is scaled down: to about 1/√terms."""
     scaled = {factors[-1].name: terms for terms, factors in products if len(factors) > 1}
     # Sums over segments of one tensor add up to one sum.
     bits = isqrt(sum(scaled.values())).bit_length()

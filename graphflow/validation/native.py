@@ -17,27 +17,28 @@ from typing import Any
 
 import numpy as np
 
-from graphflow.lower import LoweredKernel
-from graphflow.runtime import ALIGNMENT, LinkedCode, link
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.program import ALIGNMENT
+from graphflow.runtime import LinkedCode, link
 from graphflow.tir import DTYPES, Buffer, undefined_value
 from graphflow.validation.inputs import Array
 
 GUARD = 4 * ALIGNMENT
-"""Bytes before and behind each buffer."""
+"""The number of guard bytes before and behind each buffer."""
 
 ONES = 0xFF
 
 Slices = Sequence[tuple[int, int]]
-"""Parts of a kernel's parallel loop, in the order in which they are run."""
+"""Slices of a kernel's parallel loop, in the order in which they are run."""
 
 
 class Trespass(Exception):
-    """A kernel wrote where it must not; says where."""
+    """A kernel wrote outside of its outputs; the message says where."""
 
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A buffer's memory, and the bytes around it."""
+    """A buffer's memory with guard bytes around it."""
 
     raw: Array
     view: Array
@@ -51,7 +52,7 @@ class _Guarded:
         return _Guarded(raw, view)
 
     def check(self, name: str) -> None:
-        """Raises `Trespass` where a guard has changed."""
+        """Raise `Trespass` if a guard has changed."""
         start = self.view.ctypes.data - self.raw.ctypes.data
         for guard, side in (
             (self.raw[:start][::-1], "before"),
@@ -63,11 +64,11 @@ class _Guarded:
                 raise Trespass(f"it writes {distance} bytes {side} the memory of {name}")
 
     def checksum(self) -> int:
-        """Of the contents; copies of large inputs would take too much memory."""
+        """The checksum of the contents; copies of large inputs would take too much memory."""
         return zlib.crc32(self.view.view(np.uint8).data)
 
 
-class Native:
+class LinkedKernel:
     """A kernel that is linked into this process."""
 
     def __init__(self, kernel: LoweredKernel, code: bytes) -> None:
@@ -80,7 +81,7 @@ class Native:
     def run(
         self, inputs: Mapping[str, Array], before: Mapping[str, Any], slices: Slices
     ) -> dict[str, Array]:
-        """The flat memory of each output, which held `before`: an array, or one number.
+        """The flat memory of each output; `before` is its initial contents, an array or one number.
 
         Workspaces begin undefined.  Raises `Trespass`.
         """
@@ -107,11 +108,11 @@ class Native:
 
 
 def whole(extent: int) -> Slices:
-    """The loop in one piece."""
+    """The loop in one slice."""
     return ((0, extent),)
 
 
 def pieces(extent: int) -> Slices:
-    """The loop in three pieces, the last one first."""
+    """The loop in three slices, the last one first."""
     first, second = extent // 3, extent - extent // 3
     return ((second, extent), (0, first), (first, second))

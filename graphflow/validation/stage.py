@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.errors import VerifyError
-from graphflow.lower import Lowered
-from graphflow.options import Options
+from graphflow.base.errors import VerifyError
+from graphflow.base.options import Options
+from graphflow.base.target import Target
+from graphflow.base.trace import Trace
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.processes.workers import Workers
 from graphflow.runtime import check_host, processor_of
-from graphflow.target import Target
-from graphflow.trace import Trace
 from graphflow.validation.check import ROUNDS, Check, check_kernel
-from graphflow.workers import Workers
 
 MOST_NAMED = 4
-"""Calls that a message names for one kernel."""
+"""The most calls of a kernel that a message names."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Validation:
         return tuple(check for check in self.checks if check.method == "none")
 
     def report(self) -> dict[str, Any]:
-        """As plain values."""
+        """The checks as plain values."""
         counts = Counter(check.method for check in self.checks)
         return {
             "kernels": len(self.checks),
@@ -55,7 +55,7 @@ class Validation:
         }
 
     def summary(self) -> str:
-        """In one line."""
+        """The checks in one line."""
         counts = Counter(check.method for check in self.checks)
         reasons = Counter(check.reason for check in self.skipped)
         skipped = "".join(f"; {n} not validated: {reason}" for reason, n in reasons.items())
@@ -68,33 +68,36 @@ class Validation:
 
 
 def validate(
-    lowered: Lowered,
+    kernels: Mapping[str, LoweredKernel],
+    describe: Callable[[str], str],
     objects: Mapping[str, bytes],
     target: Target,
     options: Options,
     trace: Trace,
     workers: Workers,
 ) -> Validation | None:
-    """Validate all kernels if the options say so.
+    """Validate all kernels if the options say so; `describe` says what runs the kernel of a symbol.
 
-    Raises `VerifyError` where a kernel differs from its definition, and CodegenError where this
-    processor cannot run them.
+    Raises `VerifyError` if a kernel differs from its definition, and CodegenError if this processor
+    cannot run the kernels.
     """
     if not options.validate:
         return None
     start = time.perf_counter()
     check_host(processor_of(target.cpu, target.features), "the program to validate")
-    tasks = {symbol: (kernel, objects[symbol]) for symbol, kernel in lowered.kernels.items()}
+    tasks = {symbol: (kernel, objects[symbol]) for symbol, kernel in kernels.items()}
     checks = tuple(workers.map(check_kernel, tasks, trace).values())
     wrong = [check for check in checks if check.difference is not None]
     if wrong:
-        raise VerifyError(_message(wrong, len(checks), lowered, options))
+        raise VerifyError(_message(wrong, len(checks), describe, options))
     return Validation(checks, time.perf_counter() - start)
 
 
-def _message(wrong: list[Check], total: int, lowered: Lowered, options: Options) -> str:
+def _message(
+    wrong: list[Check], total: int, describe: Callable[[str], str], options: Options
+) -> str:
     lines = [f"{len(wrong)} of {total} kernels differ from their definitions:"]
-    lines += [f"  {_named(check.symbol, lowered)}: {check.difference}" for check in wrong]
+    lines += [f"  {describe(check.symbol)}: {check.difference}" for check in wrong]
     folder = options.dump
     if folder is None:
         lines.append(
@@ -104,14 +107,3 @@ def _message(wrong: list[Check], total: int, lowered: Lowered, options: Options)
     else:
         lines.append(f"their texts are {folder}/kernels/{wrong[0].symbol}.* and so on")
     return "\n".join(lines)
-
-
-def _named(symbol: str, lowered: Lowered) -> str:
-    """A kernel, the calls that run it, and their form."""
-    calls = [call for call, step in lowered.calls if step.symbol == symbol]
-    names = [call.name for call in calls[:MOST_NAMED]]
-    more = f" and {len(calls) - len(names)} more" if len(calls) > len(names) else ""
-    form = calls[0].form
-    kernel = lowered.kernels[symbol]
-    made = type(kernel.task.recipe).__name__.lower() if form is None else f"form {form.name}"
-    return f"{symbol} ({', '.join(names)}{more}; {made})"

@@ -17,10 +17,8 @@ from graphflow.kernels.definitions.determinant import determinant
 from graphflow.kernels.definitions.einsum import einsum, label_extents
 from graphflow.kernels.definitions.elementwise import (
     binary,
-    broadcast,
     cast,
     clip,
-    elementwise,
     modulo,
     normalization_scale,
     normalization_shift,
@@ -79,7 +77,6 @@ from graphflow.kernels.definitions.recurrent import (
     rnn,
 )
 from graphflow.kernels.definitions.reduction import (
-    REDUCTIONS,
     arg_reduce,
     hardmax,
     log_softmax,
@@ -103,6 +100,7 @@ from graphflow.kernels.definitions.sampling import (
     region_points,
     roi_align,
 )
+from graphflow.kernels.definitions.scalar_functions import is_infinite, is_nan
 from graphflow.kernels.definitions.scan import cumulative, triangle
 from graphflow.kernels.definitions.segments import (
     ReadThrough,
@@ -125,7 +123,6 @@ from graphflow.kernels.definitions.selection import (
 from graphflow.kernels.definitions.signal import fourier_factors, frames
 from graphflow.kernels.definitions.stages import Shape
 from graphflow.kernels.definitions.suppression import box_sides, listed_boxes, picked_boxes
-from graphflow.kernels.definitions.values import UNARY_VALUES, is_infinite, is_nan
 from graphflow.kernels.definitions.window import Window
 
 __all__ = [
@@ -133,8 +130,6 @@ __all__ = [
     "BORDERS",
     "LANES",
     "MOST_RUNS",
-    "REDUCTIONS",
-    "UNARY_VALUES",
     "Activation",
     "Coordinates",
     "ReadThrough",
@@ -148,7 +143,6 @@ __all__ = [
     "average_pool",
     "binary",
     "box_sides",
-    "broadcast",
     "cast",
     "clip",
     "col2im",
@@ -165,7 +159,6 @@ __all__ = [
     "dynamic_scale",
     "dynamic_zero_point",
     "einsum",
-    "elementwise",
     "expand",
     "fill",
     "filter_taps",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graphflow.arith import conjunction, equal, floor_div, floor_mod, within
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     indices_of,
@@ -32,7 +32,7 @@ def col2im(
     dilations: Sequence[int] | None = None,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[n, c, p…] = Σ x[n, c · taps + k, l]` over the taps k and places l of a block that meet p.
+    """`y[n, c, p…] = Σ x[n, c · taps + k, l]` over the taps k and block positions l that cover p.
 
     x has shape (N, C · product of the block, number of blocks), y (N, C, image…).
     """

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions.indexing import matched
 from graphflow.kernels.definitions.ranking import stands_before
+from graphflow.kernels.definitions.scalar_functions import compared
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -23,7 +24,6 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import compared
 from graphflow.tir import (
     Allocate,
     Binary,
@@ -46,9 +46,10 @@ from graphflow.tir import (
 
 
 def compacted(loops: Sequence[Loop], test: Expr, place: Var, room: int, stores: Body) -> Body:
-    """`stores` at each point of `loops` where `test` holds, in order, with `place` 0, 1, 2, ….
+    """Executes `stores` at each point of `loops` where `test` holds, in order, with `place` 0, 1,
+    2, ….
 
-    There are `room` places; points behind the last one are dropped.
+    There are `room` places; points beyond them are dropped.
     """
     count, at = Buffer("count", (1,), "int64"), (const(0),)
     appended = matched(place, room, Load(count, at), stores)
@@ -58,9 +59,9 @@ def compacted(loops: Sequence[Loop], test: Expr, place: Var, room: int, stores: 
 
 
 def kept_slices(x_shape: Shape, axis: int, conditions: int, dtype: str = "float32") -> PrimFunc:
-    """The slices of x along `axis` whose element of `keep`, a vector of bools, is true.
+    """The slices of x along `axis` for which the element of `keep`, a vector of bools, is true.
 
-    `conditions` is the length of that vector; slices behind it are not kept.
+    `keep` has `conditions` elements; slices behind them are not kept.
     """
     (axis,) = normalized_axes((axis,), len(x_shape))
     room = min(conditions, x_shape[axis])
@@ -90,7 +91,8 @@ def non_zero(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
 
 
 def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> PrimFunc:
-    """`y[()]` is how many elements of x are not zero, or are `at_least` this number; int64."""
+    """`y[()]` is the number of elements of x that are not zero, or that are >= `at_least`;
+    int64."""
     x, y = Buffer("x", x_shape, dtype), Buffer("y", (), "int64")
     loops = loops_over("r", x_shape)
     element = Load(x, indices_of(loops))
@@ -100,7 +102,7 @@ def count_of(x_shape: Shape, dtype: str, at_least: int | None = None) -> PrimFun
 
 
 def is_not_zero(value: Expr) -> Expr:
-    """Whether a number is not zero, a NaN included; a bool as it is."""
+    """Whether a number is not zero, which is true of NaN; a bool is returned as it is."""
     return value if value.dtype == "bool" else compared("ne", value, 0)
 
 
@@ -108,7 +110,7 @@ def is_not_zero(value: Expr) -> Expr:
 
 
 def first_alike(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
-    """`y[i]` is the first row of x that equals row i, int64; a NaN equals another one."""
+    """`y[i]` is the index of the first row of x that equals row i, int64; NaNs are equal here."""
     x, y = Buffer("x", shape, dtype), Buffer("y", shape[:1], "int64")
     ((i, _),), ((j, _),) = loops, others = loops_over("i", shape[:1]), loops_over("j", shape[:1])
     differ, at = Buffer("differ", (1,), "bool"), (const(0),)
@@ -128,10 +130,10 @@ def first_alike(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
 
 
 def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> PrimFunc:
-    """`y[i]` is the place of row i among the different rows of x, int64.
+    """`y[i]` is the position of row i among the distinct rows of x, int64.
 
-    They stand in lexicographic order if `ordered`, else as they first come.  `first` is what
-    `first_alike` gives.
+    Distinct rows are in lexicographic order if `ordered`, else in order of first occurrence.
+    `first` is the result of `first_alike`.
     """
     x, first = Buffer("x", shape, dtype), Buffer("first", shape[:1], "int64")
     y = Buffer("y", shape[:1], "int64")
@@ -164,7 +166,7 @@ def places_of(shape: tuple[int, int], ordered: bool, dtype: str = "float32") -> 
 
 
 def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
-    """`y[places[i], e] = x[i, e]` for the first row of each kind."""
+    """`y[places[i], e] = x[i, e]` for the first occurrence of each distinct row."""
     x, first, places = _of_rows(shape, dtype)
     y = Buffer("y", shape, dtype)
     ((i, _),) = loops = loops_over("i", shape[:1])
@@ -176,7 +178,7 @@ def unique_rows(shape: tuple[int, int], dtype: str = "float32") -> PrimFunc:
 
 
 def unique_indices(count: int) -> PrimFunc:
-    """`y[places[i]] = i` for the first row of each kind, int64."""
+    """`y[places[i]] = i` for the first occurrence of each distinct row, int64."""
     _, first, places = _of_rows((count, 1), "int64")
     y = Buffer("y", (count,), "int64")
     ((i, _),) = loops = loops_over("i", (count,))
@@ -187,7 +189,7 @@ def unique_indices(count: int) -> PrimFunc:
 
 
 def unique_counts(count: int) -> PrimFunc:
-    """`y[p]` is how many rows have the place p, int64."""
+    """`y[p]` is the number of rows whose position among the distinct rows is p, int64."""
     places, y = Buffer("places", (count,), "int64"), Buffer("y", (count,), "int64")
     ((i, _),) = loops = loops_over("i", (count,))
     row = Var("row")
@@ -197,7 +199,7 @@ def unique_counts(count: int) -> PrimFunc:
 
 
 def unique_extent(count: int) -> PrimFunc:
-    """`y[()]` is how many rows are the first of their kind, int64."""
+    """`y[()]` is the number of distinct rows, int64."""
     first, y = Buffer("first", (count,), "int64"), Buffer("y", (), "int64")
     ((i, _),) = loops = loops_over("i", (count,))
     value = Cast(Comparison("eq", Load(first, (i,)), IndexValue(i)), "int64")
@@ -214,6 +216,6 @@ def _of_rows(shape: tuple[int, int], dtype: str) -> tuple[Buffer, Buffer, Buffer
 
 
 def _where_first(first: Buffer, places: Buffer, i: Var, row: Var, extent: int, body: Body) -> Body:
-    """`body` with `row` at the place of row i, if that is the first of its kind."""
+    """`body` with `row` bound to the position of row i, if row i is a first occurrence."""
     is_first = Comparison("eq", Load(first, (i,)), IndexValue(i))
     return (If(is_first, (matched(row, extent, Load(places, (i,)), body),)),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import Var, conjunction, equal, floor_div, floor_mod, within
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import Shape, kernel, loops_over, reduction_stage
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import Binary, Buffer, Load, PrimFunc, ReduceOp
@@ -72,7 +72,7 @@ def convolution(
 def _check(x_shape: Shape, w_shape: Shape, groups: int) -> None:
     if len(x_shape) != len(w_shape) or len(x_shape) < 3:
         raise InvalidModel(
-            f"input {x_shape} and weight {w_shape} must have one same rank of at least 3"
+            f"input {x_shape} and weight {w_shape} must have the same rank, at least 3"
         )
     if groups < 1 or w_shape[0] % groups or x_shape[1] != w_shape[1] * groups:
         raise InvalidModel(
@@ -101,7 +101,7 @@ def transposed_convolution(
     """
     if len(x_shape) != len(w_shape) or len(x_shape) < 3:
         raise InvalidModel(
-            f"input {x_shape} and weight {w_shape} must have one same rank of at least 3"
+            f"input {x_shape} and weight {w_shape} must have the same rank, at least 3"
         )
     if groups < 1 or w_shape[0] != x_shape[1] or x_shape[1] % groups:
         raise InvalidModel(

@@ -8,7 +8,8 @@ exchanged by selects.
 from __future__ import annotations
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.scalar_functions import compared, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import (
     Shape,
     indices_of,
@@ -17,7 +18,6 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     nest,
 )
-from graphflow.kernels.definitions.values import compared, divide, multiply, subtract
 from graphflow.tir import (
     FLOATS,
     Allocate,
@@ -47,7 +47,7 @@ def determinant(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape[:-2], dtype)
     loops = loops_over("b", y.shape)
     batch = indices_of(loops)
-    rows = _Rows(n, dtype)
+    rows = _Elimination(n, dtype)
     copied = loops_over("c", (n, n))
     at = indices_of(copied)
     column = Var("k")
@@ -73,8 +73,8 @@ def _put(scalar: Buffer, value: Expr) -> Store:
     return Store(scalar, (const(0),), value)
 
 
-class _Rows:
-    """The matrix while its columns are eliminated, and what is found of the current one."""
+class _Elimination:
+    """The state of the elimination: the rows of the matrix, and the pivot of the current column."""
 
     def __init__(self, n: int, dtype: str) -> None:
         self.n = n
@@ -94,7 +94,7 @@ class _Rows:
         return Load(self.work, (row, column))
 
     def find_pivot(self, k: Var) -> Body:
-        """`place` = the first row from k on with the largest magnitude in column k."""
+        """`place` = the first row from k on whose element in column k has the largest magnitude."""
         row = Var("s")
         size = Unary("abs", self.element(row, k))
         larger = compared("gt", size, _got(self.best))
@@ -108,7 +108,8 @@ class _Rows:
         )  # fmt: skip
 
     def exchange(self, k: Var) -> Body:
-        """Row k and that of the pivot change places, and the product gets pivot and sign."""
+        """Exchange row k with the pivot's row, and multiply the product by the pivot and the
+        sign."""
         saved, row, at = Var("f"), Var("e"), Var("g")
         chosen = Comparison("eq", IndexValue(row), _got(self.place))
         moved = Comparison("ne", IndexValue(k), _got(self.place))
@@ -128,7 +129,7 @@ class _Rows:
         )  # fmt: skip
 
     def eliminate(self, k: Var) -> Body:
-        """Multiples of row k are taken from the rows below."""
+        """Subtract multiples of row k from the rows below."""
         row, at = Var("r"), Var("q")
         pivot = self.element(k, k)
         # A column of zeros has made the product zero: what the rows hold then does not matter.

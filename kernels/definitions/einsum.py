@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import reduce as fold
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions.scalar_functions import multiply
 from graphflow.kernels.definitions.stages import (
     Shape,
     elementwise_stage,
@@ -18,7 +19,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import multiply
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, ReduceOp
 
 
@@ -30,9 +30,9 @@ def einsum(
 ) -> PrimFunc:
     """`y[result] = Σ over all other labels of a0[terms[0]] · a1[terms[1]] · …`.
 
-    A label that an operand has twice takes its diagonal; an axis of extent 1 is repeated along its
-    label.  `InvalidModel` where extents differ, or the result has a label twice or one that no
-    operand has.
+    A label that occurs twice in an operand selects its diagonal; an axis of extent 1 is broadcast
+    along its label.  Raises `InvalidModel` if extents differ, or if the result has a label twice or
+    one that no operand has.
     """
     extents = label_extents(shapes, terms)
     if len(set(result)) != len(result) or not set(result) <= set(extents):
@@ -59,7 +59,7 @@ def einsum(
 
 
 def label_extents(shapes: Sequence[Shape], terms: Sequence[Sequence[str]]) -> dict[str, int]:
-    """The extent of each label, in the order in which the terms name them first."""
+    """The extent of each label, in order of first occurrence in the terms."""
     extents: dict[str, int] = {}
     for shape, term in zip(shapes, terms, strict=True):
         if len(shape) != len(term):

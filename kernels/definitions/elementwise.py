@@ -13,7 +13,15 @@ from functools import reduce
 import numpy as np
 
 from graphflow.arith import IndexExpr, const
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions.scalar_functions import (
+    UNARY_VALUES,
+    clipped,
+    converted,
+    divide,
+    leaky_relu,
+    remainder,
+)
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -21,14 +29,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-)
-from graphflow.kernels.definitions.values import (
-    UNARY_VALUES,
-    clipped,
-    converted,
-    divide,
-    leaky_relu,
-    remainder,
 )
 from graphflow.tir import (
     COMPARISONS,
@@ -46,8 +46,10 @@ from graphflow.tir import (
 )
 
 LONGEST_CHAIN = 64
-"""Operands combined one after the other.  What walks expressions goes as deep as they are, and
-Python allows a thousand calls."""
+"""The most operands that one expression combines.
+
+Recursive walks over an expression are as deep as it is, and Python allows a thousand nested calls.
+"""
 
 
 def elementwise(
@@ -58,8 +60,8 @@ def elementwise(
 ) -> PrimFunc:
     """`y[i…] = value(operands at i…)`.
 
-    `operands` gives (shape, dtype) by parameter name; `dtype` is that of the value, the first
-    operand's unless given.
+    `operands` gives (shape, dtype) by parameter name; `dtype` is that of y, by default that of the
+    first operand.
     """
     buffers = [Buffer(key, shape, kind) for key, (shape, kind) in operands.items()]
     y = Buffer("y", broadcast([b.shape for b in buffers]), dtype or buffers[0].dtype)
@@ -69,7 +71,7 @@ def elementwise(
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape that `shapes` have together, aligned at the last axis."""
+    """The shape to which `shapes` broadcast, aligned at the last axis."""
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:
@@ -80,7 +82,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcast_indices(shape: Shape, loops: Sequence[Loop]) -> tuple[IndexExpr, ...]:
-    """Where an operand of `shape` is read inside `loops` over the broadcast shape."""
+    """The index of an operand of `shape` in `loops` over the broadcast shape."""
     inner = loops[len(loops) - len(shape) :]
     return tuple(
         var if extent == own else const(0) for own, (var, extent) in zip(shape, inner, strict=True)
@@ -90,14 +92,15 @@ def broadcast_indices(shape: Shape, loops: Sequence[Loop]) -> tuple[IndexExpr, .
 def unary(
     op: str, shape: Shape, dtype: str = "float32", attributes: Mapping[str, float] | None = None
 ) -> PrimFunc:
-    """`y = op(x)`, op one of `UNARY_VALUES`; `attributes` are those the op names, e.g. alpha."""
+    """`y = op(x)` for an op of `UNARY_VALUES`; `attributes` are parameters of the op, such as
+    alpha."""
     make = UNARY_VALUES[op]
     extra = dict(attributes or {})
     return elementwise(op, {"x": (shape, dtype)}, lambda x: make(x, **extra))
 
 
 def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
-    """`y = a op b` with broadcasting; op as in `graphflow.tir`, the y of a comparison is bool."""
+    """`y = a op b` with broadcasting, for an op of `graphflow.tir`; y of a comparison is bool."""
     operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
     if op in COMPARISONS:
         return elementwise(op, operands, lambda a, b: Comparison(op, a, b), "bool")
@@ -107,7 +110,8 @@ def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> P
 def power(a_shape: Shape, b_shape: Shape, dtype: str, exponent_dtype: str) -> PrimFunc:
     """`y = a ** b` with broadcasting, in the dtype of a.
 
-    b is converted to it first; an integer to a power of floats is computed in float64, truncated.
+    b is converted to that dtype, unless a is an integer and b a float: that power is computed in
+    float64 and truncated.
     """
 
     def value(a: Expr, b: Expr) -> Expr:
@@ -120,7 +124,7 @@ def power(a_shape: Shape, b_shape: Shape, dtype: str, exponent_dtype: str) -> Pr
 
 
 def modulo(a_shape: Shape, b_shape: Shape, truncated: bool, dtype: str = "float32") -> PrimFunc:
-    """`y = what is left of a / b`, with the sign of a if `truncated`, else of b; broadcasting."""
+    """`y` is the remainder of a / b, broadcast; its sign is that of a if `truncated`, else of b."""
     operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
     return elementwise("modulo", operands, lambda a, b: remainder(a, b, truncated))
 
@@ -131,22 +135,22 @@ def predicate(name: str, shape: Shape, dtype: str, holds: Callable[[Expr], Expr]
 
 
 def where(condition: Shape, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
-    """`y = a where the condition (bool) holds, else b`, with broadcasting."""
+    """`y = a` where the condition (bool) holds, else `b`, with broadcasting."""
     operands = {"condition": (condition, "bool"), "a": (a_shape, dtype), "b": (b_shape, dtype)}
     return elementwise("where", operands, Select, dtype)
 
 
 def prelu(x_shape: Shape, slope_shape: Shape, dtype: str = "float32") -> PrimFunc:
-    """`y = x · slope below zero, else x`; the slope broadcasts to x, never x to the slope."""
+    """`y = x · slope` below zero, else `x`; the slope broadcasts to x, but x not to the slope."""
     if broadcast([x_shape, slope_shape]) != x_shape:
         raise InvalidModel(f"slope {slope_shape} does not broadcast to the input {x_shape}")
     return elementwise("prelu", {"x": (x_shape, dtype), "slope": (slope_shape, dtype)}, leaky_relu)
 
 
 def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFunc:
-    """`y = a0 op a1 op …`, from the left, with broadcasting; "mean" divides their sum.
+    """`y = a0 op a1 op …` from the left, with broadcasting; "mean" divides the sum of the operands.
 
-    Of more than `LONGEST_CHAIN` operands, as many in a row are combined first.
+    More than `LONGEST_CHAIN` operands are combined in groups of that many.
     """
     operands = {f"a{i}": (shape, dtype) for i, shape in enumerate(shapes)}
     mean = op == "mean" and len(shapes) > 1
@@ -167,7 +171,8 @@ def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFu
 def cast(shape: Shape, source: str, target: str, saturate: bool = False) -> PrimFunc:
     """`y = x` converted to `target`; to bool it is `x != 0`.
 
-    With `saturate` what is larger than a float8 can be, or infinite, becomes its largest number.
+    With `saturate`, numbers beyond the range of a float8, and infinities, become its largest
+    number.
     """
 
     def value(x: Expr) -> Expr:
@@ -182,9 +187,9 @@ def clip(
     high: float | Shape | None = None,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y = min(max(x, low), high)`, NaN kept; where low > high the result is high.
+    """`y = min(max(x, low), high)`; NaN is kept, and where low > high the result is high.
 
-    A bound is a number, None for none, or a shape: then it is a parameter `low` or `high`.
+    A bound is a number, None for no bound, or a shape: then it is a parameter `low` or `high`.
     """
     operands: dict[str, tuple[Shape, str]] = {"x": (shape, dtype)}
     if isinstance(low, tuple):
@@ -206,7 +211,7 @@ def _bound(bound: float | Shape | None, dtype: str) -> Literal | None:
 
 
 def normalization_scale(shape: Shape, epsilon: float, dtype: str = "float32") -> PrimFunc:
-    """`y = gamma / sqrt(variance + epsilon)`: a batch normalization's factor for each channel."""
+    """`y = gamma / sqrt(variance + epsilon)`: the factor of a batch normalization per channel."""
 
     def value(gamma: Expr, variance: Expr) -> Expr:
         spread = Binary("add", variance, literal(epsilon, dtype))
@@ -217,7 +222,7 @@ def normalization_scale(shape: Shape, epsilon: float, dtype: str = "float32") ->
 
 
 def normalization_shift(channels: int, dtype: str = "float32") -> PrimFunc:
-    """`y[c] = beta[c] − mean[c] · scale[c]`: a batch normalization's summand."""
+    """`y[c] = beta[c] − mean[c] · scale[c]`: the summand of a batch normalization per channel."""
 
     def value(beta: Expr, mean: Expr, scale: Expr) -> Expr:
         return Binary("sub", beta, Binary("mul", mean, scale))

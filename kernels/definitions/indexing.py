@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -26,7 +27,6 @@ from graphflow.kernels.definitions.stages import (
     nest,
     normalized_axes,
 )
-from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
 from graphflow.tir import (
     Block,
     Body,
@@ -47,7 +47,7 @@ from graphflow.tir import (
     Store,
 )
 
-Indices: TypeAlias = tuple[IndexExpr, ...]
+IndexTuple: TypeAlias = tuple[IndexExpr, ...]
 
 REDUCTIONS = {
     "none": None,
@@ -56,29 +56,30 @@ REDUCTIONS = {
     "max": ReduceOp.MAX,
     "min": ReduceOp.MIN,
 }
-"""What a scatter does with an element that is there already, by ONNX's names."""
+"""How a scatter combines an update with the element that is there, by ONNX's names."""
 
 
 def matched(var: Var, extent: int, value: Expr, body: Body) -> For:
-    """`body` with `var` bound to the int64 `value`, if that lies in `0 <= value < extent`."""
+    """`body` with `var` bound to the int64 `value`, executed only if `0 <= value < extent`."""
     test = If(Comparison("eq", IndexValue(var), value), body)
     return For(var, const(0), const(extent), LoopKind.SERIAL, (test,))
 
 
 def matched_nest(loops: Sequence[Loop], values: Sequence[Expr], body: Body) -> Body:
-    """`body` with each loop's variable bound to its value, if all of these are in range."""
+    """`body` with the variable of each loop bound to its value, executed only if all are in
+    range."""
     for (var, extent), value in reversed(list(zip(loops, values, strict=True))):
         body = (matched(var, extent, value, body),)
     return body
 
 
 def as_int64(value: Expr) -> Expr:
-    """A number as int64; floats are truncated."""
+    """A number converted to int64; floats are truncated."""
     return value if value.dtype == "int64" else Cast(value, "int64")
 
 
 def from_front(index: Expr, extent: int) -> Expr:
-    """An index of an axis as int64, counted from its end where it is negative."""
+    """An index of an axis as int64; negative indices count from the end."""
     wide = as_int64(index)
     return Select(compared("lt", wide, 0), add(wide, extent), wide)
 
@@ -90,7 +91,7 @@ def gather_at(
     dtype: str = "float32",
     index_dtype: str = "int64",
 ) -> PrimFunc:
-    """`y[a…, k…, b…] = x[a…, indices[k…], b…]`, the index standing on `axis` of x."""
+    """`y[a…, k…, b…] = x[a…, indices[k…], b…]`, where the index is that of `axis`."""
     (axis,) = normalized_axes((axis,), len(x_shape))
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
     y = Buffer("y", (*x_shape[:axis], *indices_shape, *x_shape[axis + 1 :]), dtype)
@@ -110,7 +111,7 @@ def gather_elements(
     dtype: str = "float32",
     index_dtype: str = "int64",
 ) -> PrimFunc:
-    """`y[i…] = x[i…]` with `indices[i…]` in place of the index on `axis`."""
+    """`y[i…] = x[i…]` with the index on `axis` replaced by `indices[i…]`."""
     (axis,) = normalized_axes((axis,), len(x_shape))
     _check_elements(x_shape, indices_shape, axis)
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
@@ -156,9 +157,9 @@ def scatter_elements(
     dtype: str = "float32",
     index_dtype: str = "int64",
 ) -> PrimFunc:
-    """`y = x`, then `y[i…] = updates[i…]` with `indices[i…]` in place of the index on `axis`.
+    """`y = x`, then `y[i…] = updates[i…]` with the index on `axis` replaced by `indices[i…]`.
 
-    Updates of one element are made in row-major order, or reduced into it by `reduction`.
+    Updates of one element are made in row-major order, or combined by `reduction`.
     """
     (axis,) = normalized_axes((axis,), len(x_shape))
     _check_elements(x_shape, indices_shape, axis)
@@ -183,7 +184,7 @@ def scatter_nd(
 ) -> PrimFunc:
     """`y = x`, then `y[indices[k…, 0], indices[k…, 1], …, b…] = updates[k…, b…]`.
 
-    Updates of one element are made in row-major order, or reduced into it by `reduction`.
+    Updates of one element are made in row-major order, or combined by `reduction`.
     """
     taken = _index_length(x_shape, indices_shape, 0)
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", indices_shape, index_dtype)
@@ -206,7 +207,8 @@ def reverse_sequence(
     dtype: str = "float32",
     index_dtype: str = "int64",
 ) -> PrimFunc:
-    """`y` is x with the first `lengths[b]` steps of `time_axis` in reverse, b on `batch_axis`."""
+    """`y` is x with the first `lengths[b]` steps of `time_axis` reversed; b is the index on
+    `batch_axis`."""
     if {time_axis, batch_axis} != {0, 1} or len(x_shape) < 2:
         raise InvalidModel(
             f"time axis {time_axis} and batch axis {batch_axis} must be 0 and 1, of a tensor of "
@@ -228,7 +230,7 @@ def reverse_sequence(
 
 
 def put(x_shape: Shape, size: int, dtype: str = "float32", index_dtype: str = "int64") -> PrimFunc:
-    """`y[indices[i…]] = x[i…]` in a vector of `size` elements that is zero elsewhere."""
+    """`y[indices[i…]] = x[i…]` in a vector of `size` elements, which is zero elsewhere."""
     x, indices = Buffer("x", x_shape, dtype), Buffer("indices", x_shape, index_dtype)
     y = Buffer("y", (size,), dtype)
     loops, place = loops_over("i", x_shape), Var("place")
@@ -248,7 +250,7 @@ def write_slices(
 ) -> PrimFunc:
     """`y = x`, then `y[b, …, starts[b] + t, …] = updates[b, …, t, …]` with t on `axis`.
 
-    `circular` positions beyond the end go on at the beginning.
+    With `circular`, positions beyond the end wrap around to the beginning.
     """
     (axis,) = normalized_axes((axis,), len(x_shape))
     rests = [shape[:axis] + shape[axis + 1 :] for shape in (x_shape, update_shape)]
@@ -278,9 +280,9 @@ def one_hot(
     dtype: str = "float32",
     index_dtype: str = "int64",
 ) -> PrimFunc:
-    """`y[…, d, …] = values[1]` where `d` is the index there, else `values[0]`; d stands on `axis`.
+    """`y[…, d, …] = values[1]` if `d` equals the index there, else `values[0]`; d is on `axis`.
 
-    Float indices are truncated; an index outside of `-depth <= index < depth` is no `d`.
+    Float indices are truncated; an index outside of `-depth <= index < depth` equals no `d`.
     """
     (axis,) = normalized_axes((axis,), len(indices_shape) + 1)
     indices, values = Buffer("indices", indices_shape, index_dtype), Buffer("values", (2,), dtype)
@@ -296,14 +298,14 @@ def one_hot(
 
 def _gathered(
     y: Buffer,
-    at: Indices,
+    at: IndexTuple,
     x: Buffer,
-    source: Indices,
+    source: IndexTuple,
     rest: Shape,
     rows: Sequence[Loop],
     values: Sequence[Expr],
 ) -> Body:
-    """`y[at, b…] = x[source, b…]`, b over the extents `rest`; 0 where a row is out of range.
+    """`y[at, b…] = x[source, b…]`, with b over the extents `rest`; 0 if a row is out of range.
 
     The variables of `rows` occur in `source` and are bound to `values`.
     """
@@ -325,7 +327,7 @@ def _check_elements(x_shape: Shape, indices_shape: Shape, axis: int) -> None:
 
 
 def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
-    """How many axes of x behind the first `batch` ones an index tuple names."""
+    """The number of axes of x, behind the first `batch` ones, that an index tuple indexes."""
     if not indices_shape or not 0 <= batch < len(indices_shape):
         raise InvalidModel(
             f"indices of shape {indices_shape} have no axis behind {batch} of a batch"
@@ -339,14 +341,14 @@ def _index_length(x_shape: Shape, indices_shape: Shape, batch: int) -> int:
     return taken
 
 
-def _positions(indices: Buffer, at: Indices, rows: Sequence[Loop]) -> list[Expr]:
-    """The index tuple at `at`, each of its numbers counted from the front of its axis."""
+def _positions(indices: Buffer, at: IndexTuple, rows: Sequence[Loop]) -> list[Expr]:
+    """The index tuple at `at`; each of its numbers is counted from the front of its axis."""
     return [
         from_front(Load(indices, (*at, const(k))), extent) for k, (_, extent) in enumerate(rows)
     ]
 
 
-def _update(reduction: str, y: Buffer, target: Indices, value: Expr) -> Stmt:
+def _update(reduction: str, y: Buffer, target: IndexTuple, value: Expr) -> Stmt:
     if reduction not in REDUCTIONS:
         known = ", ".join(REDUCTIONS)
         raise UnsupportedOp(f"a scatter with reduction {reduction} is not built; {known} are")

@@ -7,7 +7,7 @@ product is scaled before something is added.
 from __future__ import annotations
 
 from graphflow.arith import Var
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -81,7 +81,8 @@ def _summand(c: Buffer, loops: tuple[Loop, ...], beta: float) -> Expr:
 
 
 def matmul(a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
-    """numpy's `matmul`: leading axes broadcast, a vector has its axis left out of the result."""
+    """numpy's `matmul`: leading axes broadcast; the axis that is added to a vector is not in the
+    result."""
     if not a_shape or not b_shape:
         raise InvalidModel(f"MatMul of a scalar (shapes {a_shape} and {b_shape}); use Mul")
     row_axis, column_axis = len(a_shape) > 1, len(b_shape) > 1

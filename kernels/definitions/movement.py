@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     delinearize,
@@ -33,7 +33,8 @@ def copy(shape: Shape, dtype: str = "float32", name: str = "copy") -> PrimFunc:
 def reshape(
     x_shape: Shape, y_shape: Shape, dtype: str = "float32", name: str = "reshape"
 ) -> PrimFunc:
-    """`y` has the elements of `x` in row-major order; the shapes have one same size."""
+    """`y` has the elements of `x` in row-major order; both shapes have the same number of
+    elements."""
     if prod(x_shape) != prod(y_shape):
         raise InvalidModel(
             f"a tensor of shape {x_shape} has {prod(x_shape)} elements, {y_shape} has "
@@ -61,7 +62,7 @@ def transpose(x_shape: Shape, permutation: Sequence[int], dtype: str = "float32"
 
 
 def concat(shapes: Sequence[Shape], axis: int, dtype: str = "float32") -> PrimFunc:
-    """The operands x0, x1, … one behind the other along `axis`; one stage writes each slice."""
+    """The operands x0, x1, … concatenated along `axis`; one stage writes each of them."""
     (axis,) = normalized_axes((axis,), len(shapes[0]))
     rests = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
     if len(rests) != 1 or len({len(shape) for shape in shapes}) != 1:

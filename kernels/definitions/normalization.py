@@ -10,9 +10,18 @@ from __future__ import annotations
 from math import prod
 
 from graphflow.arith import IndexExpr, Var, floor_div, simplify, within
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.reduction import axes_stage, kept, without_axes
+from graphflow.kernels.definitions.scalar_functions import (
+    UNARY_VALUES,
+    add,
+    compared,
+    divide,
+    multiply,
+    square,
+    subtract,
+)
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -25,15 +34,6 @@ from graphflow.kernels.definitions.stages import (
     normalized_axes,
     ranges_of,
     reduction_stage,
-)
-from graphflow.kernels.definitions.values import (
-    UNARY_VALUES,
-    add,
-    compared,
-    divide,
-    multiply,
-    square,
-    subtract,
 )
 from graphflow.tir import FLOATS, Binary, Buffer, Expr, Load, PrimFunc, ReduceOp, Select, Unary
 
@@ -75,8 +75,8 @@ def group_normalization(
 ) -> PrimFunc:
     """`y = (x − mean) / sqrt(variance + epsilon) · scale + shift`, over each group of channels.
 
-    Scale and shift have `parameters` elements, one a channel or one a group.  As many groups as
-    channels is instance normalization.
+    Scale and shift have `parameters` elements, one for each channel or for each group.  With as
+    many groups as channels it is instance normalization.
     """
     channels = x_shape[1] if len(x_shape) > 1 else 0
     if groups < 1 or channels % groups or not channels:
@@ -102,7 +102,8 @@ def _normalization(
     epsilon: float,
     dtype: str,
 ) -> PrimFunc:
-    """Statistics for each point of the first `lead` axes, the last of them in steps of `group`."""
+    """Statistics for each point of the first `lead` axes, where `group` consecutive points of the
+    last of them share one."""
     if dtype not in FLOATS:
         raise UnsupportedOp(f"{name} of {dtype} is not built; cast the input to float32")
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, dtype)
@@ -159,7 +160,7 @@ def _normalization(
 
 
 def lp_normalization(x_shape: Shape, axis: int, p: int = 2, dtype: str = "float32") -> PrimFunc:
-    """`y = x / (Σ |x| ^ p) ^ (1/p)` along axis, p 1 or 2; 0 where that norm is 0."""
+    """`y = x / (Σ |x| ^ p) ^ (1/p)` along axis, with p 1 or 2; 0 if the norm is 0."""
     if dtype not in FLOATS:
         raise UnsupportedOp(f"LpNormalization of {dtype} is not built; cast the input to float32")
     if p not in (1, 2):
@@ -187,9 +188,10 @@ def local_response_normalization(
     bias: float = 1.0,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y = x / (bias + alpha / size · Σ x²) ^ beta`, the sum over `size` channels around each.
+    """`y = x / (bias + alpha / size · Σ x²) ^ beta`, where the sum is over `size` neighbouring
+    channels.
 
-    An even size reaches one channel further up than down; channels that do not exist do not count.
+    With an even size there is one channel more above than below; missing channels count as zero.
     """
     if dtype not in FLOATS:
         raise UnsupportedOp(f"LRN of {dtype} is not built; cast the input to float32")
@@ -221,7 +223,7 @@ def local_response_normalization(
 
 
 def _power(base: Expr, exponent: float) -> Expr:
-    """`base ** exponent`; of the usual 0.75 two square roots, which vectors have."""
+    """`base ** exponent`; for the usual 0.75 by two square roots, which vectorize."""
     if exponent == 0.75:
         root = Unary("sqrt", base)
         return multiply(root, Unary("sqrt", root))

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import reduce as fold
 
 from graphflow.arith import const, constant_value
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.reduction import axes_stage, reduce, without_axes
+from graphflow.kernels.definitions.scalar_functions import powered, root
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -24,7 +25,6 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import powered, root
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import (
     FLOATS,
@@ -50,7 +50,8 @@ def max_pool(
     dtype: str = "float32",
     name: str = "max_pool",
 ) -> PrimFunc:
-    """`y[n, c, o…] = max over taps inside x`; −inf where none is inside, NaN where one is NaN."""
+    """`y[n, c, o…] = max over the taps inside x`; −inf if there is none, NaN if one of them is
+    NaN."""
     window = Window.of(kernel_shape, strides, pads, dilations)
     x = Buffer("x", x_shape, dtype)
     y = Buffer("y", (*x_shape[:2], *window.output_shape(x_shape[2:], ceil_mode)), dtype)
@@ -70,7 +71,7 @@ def average_pool(
     dtype: str = "float32",
     name: str = "average_pool",
 ) -> PrimFunc:
-    """`y[n, c, o…] = Σ taps inside x / count`, the count with or without the pads.
+    """`y[n, c, o…] = Σ taps inside x / count`, where the count includes the pads or not.
 
     Two stages: a sum into an intermediate, then the division by a product of index expressions.
     """
@@ -97,7 +98,7 @@ def lp_pool(
     ceil_mode: bool = False,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[n, c, o…] = (Σ |taps inside x| ^ p) ^ (1/p)`; 0 where none is inside."""
+    """`y[n, c, o…] = (Σ |taps inside x| ^ p) ^ (1/p)`; 0 if there is none inside."""
     _check_norm(p, dtype)
     window = Window.of(kernel_shape, strides, pads, dilations)
     x = Buffer("x", x_shape, dtype)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import TRUE, IndexExpr, const, simplify_predicate
+from graphflow.kernels.definitions.scalar_functions import compared
 from graphflow.kernels.definitions.stages import (
     Shape,
     indices_of,
@@ -22,7 +23,6 @@ from graphflow.kernels.definitions.stages import (
     neutral,
     ranges_of,
 )
-from graphflow.kernels.definitions.values import compared
 from graphflow.kernels.definitions.window import Window, spatial_names
 from graphflow.tir import (
     Allocate,
@@ -53,11 +53,11 @@ def max_pool_place(
     value: bool = False,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[n, c, o…]` is the place of the largest element of the window in x, int64.
+    """`y[n, c, o…]` is the position in x of the maximum of a window, int64.
 
-    Places count in row-major order, within the spatial axes in the opposite one if `column_major`.
-    With `value` given the element itself.  A window that lies in the padding altogether gives −1
-    and the lowest number.
+    Positions are row-major; with `column_major` the spatial axes are counted in reverse order.
+    With `value` y is the maximum itself.  A window that lies in the padding entirely gives −1 and
+    the lowest number.
     """
     window = Window.of(kernel_shape, strides, pads, dilations)
     x = Buffer("x", x_shape, dtype)

@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import IndexExpr, const, floor_div
-from graphflow.dtypes import FLOATING, integer_limits
-from graphflow.errors import InvalidModel
+from graphflow.base.dtypes import FLOATING, integer_limits
+from graphflow.base.errors import InvalidModel
+from graphflow.kernels.definitions.scalar_functions import (
+    add,
+    clipped,
+    compared,
+    converted,
+    divide,
+    multiply,
+    subtract,
+)
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -20,15 +29,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-)
-from graphflow.kernels.definitions.values import (
-    add,
-    clipped,
-    compared,
-    converted,
-    divide,
-    multiply,
-    subtract,
 )
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select, Unary
 
@@ -48,8 +48,8 @@ def quantize(
 ) -> PrimFunc:
     """`y = saturate(round(x / scale) + zero)` as `target`; the scale is float32.
 
-    To a float of few bits the quotient is rounded by the cast; without `saturate` it may become
-    infinite or NaN there.
+    If the target is a float, the cast rounds the quotient; without `saturate` the result may be
+    infinite or NaN.
     """
     x, scale = Buffer("x", shape, dtype), Buffer("scale", scale_shape, WIDE)
     y = Buffer("y", shape, target)
@@ -89,7 +89,7 @@ def dequantize(
 
 
 def shifted(shape: Shape, dtype: str, zero_shape: Shape | None, axis: int) -> PrimFunc:
-    """`y = x − zero` as int32, exactly; without a zero's shape `y = x`."""
+    """`y = x − zero` as int32, which is exact; `y = x` if there is no zero point."""
     x, y = Buffer("x", shape, dtype), Buffer("y", shape, "int32")
     loops = loops_over("i", shape)
     value = converted(Load(x, indices_of(loops)), "int32")
@@ -109,9 +109,10 @@ def requantize(
     axes: tuple[int, int, int],
     target: str,
 ) -> PrimFunc:
-    """`y = saturate(round(x · (a · b / c)) + zero)`, x an int32, a, b, c float32 scales.
+    """`y = saturate(round(x · (a · b / c)) + zero)` for an int32 x and float32 scales a, b, c.
 
-    `axes` are those along which each scale has its numbers; the zero point lies as c does.
+    `axes` are the axes along which the scales have their elements; the zero point has the axis of
+    c.
     """
     x, y = Buffer("x", shape, "int32"), Buffer("y", shape, target)
     scales = [Buffer(name, s, WIDE) for name, s in zip("abc", scale_shapes, strict=True)]
@@ -130,9 +131,10 @@ def requantize(
 
 
 def dynamic_scale() -> PrimFunc:
-    """`y = (max(high, 0) − min(low, 0)) / 255`, the scale of a tensor between low and high.
+    """`y = (max(high, 0) − min(low, 0)) / 255`, the scale of a tensor with elements from low to
+    high.
 
-    Of zeros only it is 1, as onnxruntime has it, so that nothing is divided by zero.
+    It is 1 if all elements are zero, as in onnxruntime, so that nothing is divided by zero.
     """
     low, high, y = (Buffer(name, (), WIDE) for name in ("low", "high", "y"))
     extent = subtract(*reversed(_with_zero(low, high)))
@@ -156,7 +158,7 @@ def _with_zero(low: Buffer, high: Buffer) -> tuple[Expr, Expr]:
 
 
 def rounded(x: Expr, zero: Expr | None, target: str, saturate: bool = True) -> Expr:
-    """A float32 as `target`: rounded half to even, moved by the zero point, saturated."""
+    """A float32 as `target`: rounded half to even, plus the zero point, saturated."""
     if target in FLOATING:
         moved = x if zero is None else add(x, converted(zero, WIDE))
         return converted(moved, target, saturate)
@@ -171,10 +173,10 @@ def rounded(x: Expr, zero: Expr | None, target: str, saturate: bool = True) -> E
 def parameter_indices(
     own: Shape, shape: Shape, loops: Sequence[Loop], axis: int, block: int = 0
 ) -> tuple[IndexExpr, ...]:
-    """Where a scale or zero point of shape `own` is read, in loops over a tensor of `shape`.
+    """The index of a scale or zero point of shape `own` in loops over a tensor of `shape`.
 
-    One number serves the tensor, one axis lies along `axis`; with the tensor's rank, an axis of
-    extent 1 is broadcast, and along `axis` one number serves `block` neighbours.
+    A scalar serves the whole tensor; a vector lies along `axis`.  With the rank of the tensor, axes
+    of extent 1 are broadcast, and along `axis` each element serves `block` neighbours.
     """
     if all(extent == 1 for extent in own):
         return tuple(const(0) for _ in own)

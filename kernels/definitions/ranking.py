@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphflow.arith import IndexExpr, Var, as_index, const, less_than, minimum
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.indexing import as_int64, matched
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -51,7 +51,7 @@ from graphflow.tir import (
 
 
 def stands_before(a: Expr, b: Expr, largest: bool) -> Expr:
-    """Whether the value `a` stands before `b`, and is not as good: bool."""
+    """Whether `a` comes strictly before `b` in the order: bool."""
     ordered: Expr = Comparison("gt" if largest else "lt", a, b)
     if a.dtype not in FLOATS:
         return ordered
@@ -66,8 +66,8 @@ def selected(
 ) -> PrimFunc:
     """`y[…, t, …]` is the index on `axis` of the t-th element in the order, int64.
 
-    The best elements so far are kept in order; of the others mostly one comparison is needed, with
-    the last one that is kept.
+    A sorted list keeps the best elements so far; most other elements need one comparison only, with
+    the last of the list.
     """
     axis, y_shape = _checked(x_shape, axis, count)
     x, y, kept = (
@@ -101,9 +101,10 @@ def _inserted(
     largest: bool,
     names: str,
 ) -> Body:
-    """The element at `place` into the `filled` first ones that are kept, where it belongs.
+    """Insert the element at `place` into the sorted list, of which `filled` entries are used.
 
-    Those behind it move on by one, from the last one on, which falls out if there is no more room.
+    The entries behind it move by one, from the last one on; the last one is dropped if the list is
+    full.
     """
     (count,) = kept.shape
     element = Load(x, place)
@@ -136,7 +137,7 @@ def _inserted(
 
 
 def ranks(x_shape: Shape, axis: int, largest: bool = True, dtype: str = "float32") -> PrimFunc:
-    """`y[…, i, …]` is how many elements of `axis` come before element i in the order, int32."""
+    """`y[…, i, …]` is the number of elements of `axis` before element i in the order, int32."""
     (axis,) = normalized_axes((axis,), len(x_shape))
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape, "int32")
     loops, others = loops_over("i", x_shape), loops_over("j", (x_shape[axis],))
@@ -152,7 +153,7 @@ def ranks(x_shape: Shape, axis: int, largest: bool = True, dtype: str = "float32
 
 
 def at_ranks(x_shape: Shape, axis: int, count: int) -> PrimFunc:
-    """`y[…, r, …]` is the index on `axis` of the element whose rank `x` is r, for r < `count`."""
+    """`y[…, r, …]` is the index on `axis` of the element with rank `x` = r, for r < `count`."""
     axis, y_shape = _checked(x_shape, axis, count)
     x, y = Buffer("x", x_shape, "int32"), Buffer("y", y_shape, "int64")
     loops, rank = loops_over("i", x_shape), Var("rank")
@@ -163,7 +164,8 @@ def at_ranks(x_shape: Shape, axis: int, count: int) -> PrimFunc:
 
 
 def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:
-    """The axis counted from the front, and the shape of the result."""
+    """The axis counted from the front, and the shape of the result; InvalidModel for a wrong
+    count."""
     (axis,) = normalized_axes((axis,), len(x_shape))
     if not 0 <= count <= x_shape[axis]:
         raise InvalidModel(
@@ -174,6 +176,6 @@ def _checked(x_shape: Shape, axis: int, count: int) -> tuple[int, Shape]:
 
 
 def _on_axis(outer: Sequence[Loop], axis: int, index: IndexExpr) -> tuple[IndexExpr, ...]:
-    """The variables of the other axes with `index` on `axis` between them."""
+    """The index with `index` on `axis` and the variables of `outer` on the other axes."""
     others = indices_of(outer)
     return (*others[:axis], index, *others[axis:])

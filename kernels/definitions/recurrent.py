@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from graphflow.arith import IndexExpr, IndexLike, Predicate, Var, as_index, within
-from graphflow.errors import InvalidModel, UnsupportedOp
-from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal, nest
-from graphflow.kernels.definitions.values import (
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.scalar_functions import (
     UNARY_VALUES,
     add,
     clipped,
@@ -25,6 +24,7 @@ from graphflow.kernels.definitions.values import (
     multiply,
     subtract,
 )
+from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal, nest
 from graphflow.tir import (
     FLOATS,
     Allocate,
@@ -45,8 +45,8 @@ from graphflow.tir import (
 )
 
 LANES = 16
-"""Units of a panel: one vector of float32 on AVX-512, two on AVX2, where eight units took 1.2 times
-as long."""
+"""Units of a panel: one vector of float32 on AVX-512, two on AVX2, where panels of eight units took
+1.2 times as long."""
 
 Activation = Callable[[Expr], Expr]
 
@@ -72,11 +72,11 @@ the function."""
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """What the three layers have in common.
+    """The parameters that LSTM, GRU and RNN have in common.
 
-    `activations` are those of ONNX's f, g and h, as many as the layer has; `clip` bounds what they
-    are applied to.  With `lengths` there is a parameter of that name with the steps of each batch:
-    later steps leave the states as they are and give zeros.
+    `activations` are ONNX's f, g and h, as many as the layer has; `clip` bounds their arguments.
+    With `lengths` there is a parameter of that name with the number of steps of each batch: later
+    steps leave the states unchanged and give zeros.
     """
 
     steps: int
@@ -90,11 +90,11 @@ class Recurrence:
 
     @property
     def panels(self) -> int:
-        """Panels of `LANES` units."""
+        """The number of panels of `LANES` units."""
         return -(-self.hidden // LANES)
 
     def weights_shape(self, gates: int) -> Shape:
-        """The shape of the recurrent weights: panels, units read, gates, units written."""
+        """The shape of the recurrent weights: panels, input units, gates, units of the panel."""
         return (self.panels, self.hidden, gates, LANES)
 
 
@@ -106,7 +106,7 @@ def lstm(r: Recurrence, peepholes: bool = False, coupled: bool = False) -> PrimF
     forget.  With `coupled` the forget gate is one minus the input gate.
     """
     f, g, h = r.activations
-    k = _Kernel("lstm", r, 4)
+    k = _RecurrentKernel("lstm", r, 4)
     c0, cell = k.parameter("c0", (r.batch, r.hidden)), k.state("c")
     held = k.parameter("peepholes", (3, r.hidden)) if peepholes else None
     k.start(cell, c0)
@@ -145,7 +145,7 @@ def gru(r: Recurrence, linear_before_reset: bool = False) -> PrimFunc:
     then multiplies too.
     """
     f, g = r.activations
-    k = _Kernel("gru", r, 3)
+    k = _RecurrentKernel("gru", r, 3)
     z, reset, new = (k.state(name) for name in ("z", "r", "n"))
     if linear_before_reset:
         bias, recurrent = k.parameter("bias", (r.hidden,)), k.state("q")
@@ -189,7 +189,7 @@ def rnn(r: Recurrence) -> PrimFunc:
     The outputs are y and y_h.
     """
     (f,) = r.activations
-    k = _Kernel("rnn", r, 1)
+    k = _RecurrentKernel("rnn", r, 1)
     total = k.state("z")
     k.sum_panels([total], k.h)
     k.over_units(lambda at: k.result(at, f(k.clipped(at.load(total)))))
@@ -198,7 +198,7 @@ def rnn(r: Recurrence) -> PrimFunc:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """One unit of one sequence: `unit` may lie past the last one, unless `inside` is None."""
+    """One unit of one sequence; `unit` may be past the last one, unless `inside` is None."""
 
     batch: Var
     unit: IndexExpr
@@ -223,8 +223,8 @@ class _Unit:
 
 
 @dataclass
-class _Kernel:
-    """A recurrent kernel under construction: its parameters, its states, the nests of one step."""
+class _RecurrentKernel:
+    """A recurrent kernel under construction: parameters, states, and the loop nests of one step."""
 
     name: str
     r: Recurrence
@@ -260,7 +260,7 @@ class _Kernel:
         return buffer
 
     def state(self, name: str) -> Buffer:
-        """A buffer of one number for each sequence and each unit of a panel."""
+        """A buffer with one number for each sequence and each unit of a panel."""
         buffer = Buffer(f"{name}_state", (self.r.batch, self.r.panels * LANES), self.r.dtype)
         self.states.append(buffer)
         return buffer
@@ -287,7 +287,7 @@ class _Kernel:
         self.step += nest(loops, body(at))
 
     def gate(self, at: _Unit, number: int) -> Expr:
-        """What the input gives a gate in this step."""
+        """The contribution of the input to a gate in this step."""
         return at.guarded(self.x, self.time, at.batch, offset=number * self.r.hidden)
 
     def sum_panels(
@@ -299,7 +299,7 @@ class _Kernel:
     ) -> None:
         """`sums[g] = start + source · weights of gate (first + g)`.
 
-        Without `start`, sums start from what the input gives their gates.
+        Without `start`, sums start from the contribution of the input.
         """
         panel, batch = self.fresh("p", self.r.panels), self.fresh("b", self.r.batch)
         k = self.fresh("k", self.r.hidden)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from math import prod
 
 from graphflow.arith import IndexExpr
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.scalar_functions import (
+    UNARY_VALUES,
+    compared,
+    divide,
+    square,
+    subtract,
+)
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -25,13 +32,6 @@ from graphflow.kernels.definitions.stages import (
     neutral,
     normalized_axes,
     reduction_stage,
-)
-from graphflow.kernels.definitions.values import (
-    UNARY_VALUES,
-    compared,
-    divide,
-    square,
-    subtract,
 )
 from graphflow.tir import (
     FLOATS,
@@ -114,10 +114,10 @@ def reduce(
 
 
 def log_sum_exp(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
-    """`y = largest + log(Σ exp(x − largest))` over axes, which overflows only where y does.
+    """`y = largest + log(Σ exp(x − largest))` over axes, which overflows only if y does.
 
-    The reduced axes stay with extent 1.  Where the largest is infinite it is not subtracted, so
-    that no inf − inf makes a NaN.
+    The reduced axes stay with extent 1.  If the largest element is infinite it is not subtracted,
+    as inf − inf is NaN.
     """
     _check_float("log_sum_exp", dtype)
     reduced = normalized_axes(axes, len(x_shape))
@@ -143,10 +143,11 @@ def arg_reduce(
     last: bool = False,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y = the index along axis of the max or min of x`, int64; of equal ones the first, or last.
+    """`y` is the index along axis of the maximum or minimum of x, int64; of equal ones the first,
+    or last.
 
-    `kind` is max or min; the axis stays with extent 1.  A NaN counts as more extreme than any
-    number.  Two stages: the extreme, and the smallest (or largest) index at which it stands.
+    `kind` is max or min; the axis stays with extent 1.  NaN is taken for the extreme.  Two stages:
+    the extreme, then the smallest (or largest) index at which it occurs.
     """
     reduced = normalized_axes((axis,), len(x_shape))
     if x_shape[reduced[0]] == 0:
@@ -167,7 +168,7 @@ def arg_reduce(
 
 
 def _is_extreme(element: Expr, extreme: Expr) -> Expr:
-    """Whether an element is the extreme one, or a NaN, which counts as more extreme."""
+    """Whether an element equals the extreme, or is NaN, which is taken for the extreme."""
     equal = Comparison("eq", element, extreme)
     if element.dtype not in FLOATS:
         return equal
@@ -175,10 +176,10 @@ def _is_extreme(element: Expr, extreme: Expr) -> Expr:
 
 
 def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
-    """`y = 1` at the first largest element over `axes` together, in row-major order, else 0.
+    """`y = 1` at the first maximum over `axes` together, in row-major order, else 0.
 
-    Three stages: the largest, the first position at which it stands, and the comparison with it.
-    A NaN counts as larger than any number.
+    Three stages: the maximum, the first position at which it occurs, and the comparison with that
+    position.  NaN is larger than any number.
     """
     reduced = normalized_axes(axes, len(x_shape))
     inner = without_axes(x_shape, reduced, False)
@@ -214,7 +215,7 @@ def hardmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
 def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> PrimFunc:
     """`y = exp(x − max) / Σ exp(x − max)`, max and sum over `axes` together.
 
-    One axis is ONNX's softmax since opset 13; all axes from k on is the older one, which flattens.
+    Since opset 13 softmax is over one axis; before, it was over all axes from k on.
     """
     _check_float("softmax", dtype)
     reduced = normalized_axes(axes, len(x_shape))
@@ -228,7 +229,7 @@ def softmax(x_shape: Shape, axes: Iterable[int], dtype: str = "float32") -> Prim
 
 @dataclass(frozen=True, slots=True)
 class _SumsOfPowers:
-    """`powers = exp(x − shift(largest))` and their `total` over axes, with the stages for them."""
+    """The stages and buffers of `powers = exp(x − shift(largest))` and their `total` over axes."""
 
     largest: Buffer
     powers: Buffer
@@ -239,9 +240,9 @@ class _SumsOfPowers:
 def _sums_of_powers(
     prefix: str, x: Buffer, reduced: tuple[int, ...], shift: Callable[[Expr], Expr]
 ) -> _SumsOfPowers:
-    """The sums over the axes `reduced`, whose stages' names begin with `prefix`.
+    """The sums over the axes `reduced`; names of stages begin with `prefix`.
 
-    The largest element is subtracted, after `shift`, so that no power overflows.
+    `shift` of the largest element is subtracted, so that no power overflows.
     """
     inner = without_axes(x.shape, reduced, False)
     largest, make_largest = intermediate("largest", inner, x.dtype)
@@ -299,14 +300,14 @@ def _check_float(name: str, dtype: str) -> None:
 
 
 def without_axes(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    """`shape` after `axes` are reduced."""
+    """`shape` with `axes` reduced: removed, or of extent 1 with `keepdims`."""
     if keepdims:
         return tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
 def kept(loops: tuple[Loop, ...], axes: tuple[int, ...]) -> tuple[IndexExpr, ...]:
-    """The variables of the loops but those of `axes`."""
+    """The variables of the loops whose axes are not in `axes`."""
     return tuple(var for axis, (var, _) in enumerate(loops) if axis not in axes)
 
 
@@ -321,9 +322,9 @@ def axes_stage(
     reduce_prefix: str,
     term: Callable[[Expr], Expr] | None = None,
 ) -> Block:
-    """`out = op over axes of term(x)`, the element itself without a term.
+    """`out = op over axes of term(x)`; without a term, of x itself.
 
-    A loop `prefix`k for each axis of `out`, and a loop `reduce_prefix`k for each reduced one.
+    Loops are called `prefix`k for the axes of `out`, and `reduce_prefix`k for the reduced ones.
     """
     loops = loops_over(prefix, out.shape)
     reduce_loops = loops_over(reduce_prefix, [x.shape[axis] for axis in axes])
@@ -340,7 +341,7 @@ def _joined_indices(
     loops: tuple[Loop, ...],
     reduce_loops: tuple[Loop, ...],
 ) -> tuple[IndexExpr, ...]:
-    """The index of the reduced tensor in loops over its result and over the reduced axes."""
+    """The index of the reduced tensor in loops over the result and over the reduced axes."""
     outer, inner = iter(loops), iter(reduce_loops)
     where: list[IndexExpr] = []
     for axis in range(rank):

@@ -30,7 +30,8 @@ from graphflow.arith import (
     simplify_predicate,
     within,
 )
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
+from graphflow.kernels.definitions.scalar_functions import add, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -42,7 +43,6 @@ from graphflow.kernels.definitions.stages import (
     ranges_of,
     reduction_stage,
 )
-from graphflow.kernels.definitions.values import add, divide, multiply, subtract
 from graphflow.tir import FLOATS, Buffer, Expr, IndexValue, Load, PrimFunc, ReduceOp, Select
 
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -50,13 +50,13 @@ NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """Output index i of an axis lies at `slope·i + offset` of the input, in elements."""
+    """The input coordinate of output index i along an axis: `slope·i + offset`, in elements."""
 
     slope: Fraction
     offset: Fraction
 
     def over(self, var: Var) -> tuple[IndexExpr, int]:
-        """The coordinate as an integer expression and the unit that it is counted in."""
+        """The coordinate as an integer expression, and the unit in which it counts."""
         unit = lcm(self.slope.denominator, self.offset.denominator)
         return var * int(self.slope * unit) + int(self.offset * unit), unit
 
@@ -69,10 +69,10 @@ def resize_nearest(
     outside: float | None = None,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[i…] = x[round(coordinate of i)…]`, moved into x where it lies outside.
+    """`y[i…] = x[round(coordinate of i)…]`, clamped to x.
 
-    `rounding` is one of `NEAREST_MODES`.  With `outside` given, elements whose coordinates are not
-    in x have that value.
+    `rounding` is one of `NEAREST_MODES`.  If `outside` is given, it is the value of elements whose
+    coordinates are not in x.
     """
     if rounding not in NEAREST_MODES:
         raise InvalidModel(f"nearest_mode {rounding} does not exist")
@@ -105,9 +105,9 @@ def resize_linear(
     outside: float | None = None,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y` is the mean of the neighbours along each axis that is resized, weighted by distance.
+    """`y` is the linear interpolation of the neighbours along each axis that is resized.
 
-    Coordinates outside x are moved to its border, or give `outside` if that is given.
+    Coordinates outside of x are clamped, or give `outside` if that is given.
     """
     if dtype not in FLOATS:
         raise UnsupportedOp(f"linear resizing of {dtype} is not built; cast the input to float32")
@@ -120,10 +120,11 @@ def resize_linear(
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """What an output element along one axis is made of: weighted neighbours of its coordinate.
+    """The weighted neighbours that make up each output element along one axis.
 
-    The taps of output index i are the elements `first`, `first + 1` … after the one at or before
-    its coordinate, `weights[i, k]` the factor of the k-th; they sum to one.
+    The first tap of output index i is `first` elements from the element at or before its
+    coordinate; `weights[i, k]` is the factor of the k-th tap.  The weights of an output element sum
+    to one.
     """
 
     first: int
@@ -131,8 +132,10 @@ class Taps:
 
 
 MOST_PLACES, MOST_WEIGHTS = 1 << 18, 1 << 23
-"""Elements along a resized axis, and weights for them; places are computed exactly, in Python, and
-2^18 of them take some seconds."""
+"""The most elements along a resized axis, and the most weights.
+
+Coordinates are computed exactly, in Python, which takes some seconds for 2^18 elements.
+"""
 
 
 def filter_taps(
@@ -145,11 +148,12 @@ def filter_taps(
     antialias: bool = False,
     exclude_outside: bool = False,
 ) -> Taps:
-    """The taps of a linear or cubic filter along an axis with `extents` before and after.
+    """The taps of a linear or cubic filter along an axis; `extents` are those before and after.
 
-    `cubic` is the a of the cubic filter.  With `antialias` the filter is stretched where the axis
-    shrinks.  With `exclude_outside` taps beyond the input have weight zero and the others more;
-    else they read the element at the border.  UnsupportedOp where the table would be too large.
+    `cubic` is the parameter a of the cubic filter.  With `antialias` the filter is stretched if the
+    axis shrinks.  With `exclude_outside` taps beyond the input have weight zero and the others are
+    normalized; otherwise such taps read the element at the border.  Raises UnsupportedOp if the
+    table would be too large.
     """
     stretch = min(scale, Fraction(1)) if antialias else Fraction(1)
     reach = 1 if mode == "linear" else 2
@@ -196,7 +200,7 @@ def resize_taps(
     """`y[…, i, …] = Σ_k weights[i, k] · x[…, floor(coordinate of i) + first + k, …]`.
 
     Only `axis` is resized, to extent `after`; the weights have shape (after, taps).  Positions
-    outside x are moved to its border.
+    outside of x are clamped.
     """
     if dtype not in FLOATS:
         raise UnsupportedOp(f"filtered resizing of {dtype} is not built; cast the input to float32")
@@ -221,7 +225,7 @@ def resize_outside(
     outside: float,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y = r`, resized before from `x_shape`, or `outside` where the coordinates are not in x."""
+    """`y` is the resized tensor `r`, or `outside` where the coordinates are not in x."""
     r, y, loops = _buffers(y_shape, y_shape, coordinates, dtype)
     value = _or_outside(Load(r, indices_of(loops)), coordinates, x_shape, loops, outside)
     return kernel("resize", (r,), (y,), (elementwise_stage("resize", y, loops, value),))
@@ -230,7 +234,7 @@ def resize_outside(
 def _interpolated(
     x: Buffer, coordinates: Sequence[Coordinates], loops: Sequence[Loop], at: tuple[IndexExpr, ...]
 ) -> Expr:
-    """The value with the first axes fixed to `at` and the others interpolated."""
+    """The value with the first axes fixed to `at`, interpolated along the others."""
     axis = len(at)
     if axis == len(x.shape):
         return Load(x, at)
@@ -269,7 +273,7 @@ def _buffers(
     x_shape: Shape, y_shape: Shape, coordinates: Sequence[Coordinates], dtype: str
 ) -> tuple[Buffer, Buffer, tuple[Loop, ...]]:
     if not len(x_shape) == len(y_shape) == len(coordinates):
-        raise InvalidModel(f"shapes {x_shape} and {y_shape} must have one same rank to be resized")
+        raise InvalidModel(f"shapes {x_shape} and {y_shape} must have the same rank to be resized")
     if min(x_shape, default=1) < 1:
         raise InvalidModel(f"a tensor of shape {x_shape} has no elements to resize")
     return Buffer("x", x_shape, dtype), Buffer("y", y_shape, dtype), loops_over("i", y_shape)

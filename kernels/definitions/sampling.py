@@ -13,8 +13,9 @@ from functools import reduce
 from itertools import product
 
 from graphflow.arith import IndexExpr, Var, const
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.indexing import as_int64, matched_nest
+from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import (
     Loop,
     Shape,
@@ -25,7 +26,6 @@ from graphflow.kernels.definitions.stages import (
     nest,
     store_stage,
 )
-from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
 from graphflow.kernels.definitions.window import Window
 from graphflow.tir import (
     FLOATS,
@@ -61,11 +61,11 @@ def grid_places(
     align_corners: bool,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[k, n, o…]` is the place on spatial axis k that `grid[n, o…]` means, as a float.
+    """`y[k, n, o…]` is the position on spatial axis k to which `grid[n, o…]` refers, as a float.
 
-    The grid's last axis counts spatial axes from the last one, in units in which the tensor is from
-    −1 to 1.  Places outside are moved into the tensor as `border` says, and with `nearest` they
-    are whole numbers.
+    The last axis of the grid lists spatial axes in reverse order, in units in which the tensor
+    extends from −1 to 1.  Positions outside are moved into the tensor as `border` says; with
+    `nearest` positions are rounded.
     """
     if border not in BORDERS:
         raise InvalidModel(f"padding mode {border} does not exist; {', '.join(BORDERS)} do")
@@ -101,10 +101,11 @@ def grid_sample(
     dtype: str = "float32",
     place_dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[n, c, o…]` is x[n, c] at the places `places[:, n, o…]` that `grid_places` gives.
+    """`y[n, c, o…]` is x[n, c] at the positions `places[:, n, o…]` that `grid_places` gives.
 
-    `mode` is nearest, linear or cubic: the nearest element, or a mean of two or four neighbours
-    along each axis.  Neighbours outside are zero, or taken from inside as `border` says.
+    `mode` is nearest, linear or cubic: the nearest element, or a weighted mean of two or four
+    neighbours along each axis.  Neighbours outside are zero, or are taken from inside as `border`
+    says.
     """
     if mode not in ("nearest", "linear", "cubic"):
         raise InvalidModel(f"mode {mode} does not exist; nearest, linear and cubic do")
@@ -150,9 +151,10 @@ def roi_align(
 ) -> PrimFunc:
     """`y[r, c, i, j]` is the mean, or the `largest`, of points in bin (i, j) of region r of x.
 
-    `rois[r]` are the corners x, y, x, y in units of `1 / scale` elements, `batches[r]` the image;
-    `counts[r, k]` says how many points of at most `samples[k]` a bin has along axis k.  As in
-    onnxruntime the largest is that of the weighted neighbours of the points, not of their sums.
+    `rois[r]` are the corners x, y, x, y in units of `1 / scale` elements, `batches[r]` the image.
+    `counts[r, k]` is the number of points of a bin along axis k, of which there is room for
+    `samples[k]`.  As in onnxruntime the largest is that of the weighted neighbours of the points,
+    not of the interpolated points.
     """
     x, rois = Buffer("x", x_shape, dtype), Buffer("rois", (regions, 4), dtype)
     batches = Buffer("batches", (regions,), "int64")
@@ -211,7 +213,7 @@ def roi_align(
 def region_side(
     rois: Buffer, r: IndexExpr, k: int, scale: float, half_pixel: bool
 ) -> tuple[Expr, Expr]:
-    """Where region r begins along spatial axis k (0: rows), and how long it is, in elements."""
+    """The start of region r along spatial axis k (0: rows), and its length, in elements."""
     offset = 0.5 if half_pixel else 0.0
     start, stop = (
         subtract(multiply(Load(rois, (r, const(corner))), scale), offset)
@@ -224,7 +226,8 @@ def region_side(
 def region_points(
     regions: int, outputs: tuple[int, int], scale: float, half_pixel: bool, dtype: str = "float32"
 ) -> PrimFunc:
-    """`y[r, k]`: points along axis k of a bin of region r, one for each element it is long."""
+    """`y[r, k]` is the number of points of a bin along axis k of region r: its length, rounded
+    up."""
     rois, y = Buffer("rois", (regions, 4), dtype), Buffer("y", (regions, 2), "int64")
     stages = []
     for k in range(2):
@@ -244,7 +247,7 @@ def deformed_columns(
     masked: bool,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y[n, c, t, i, j]` is what tap t of a window sees of channel c at output (i, j).
+    """`y[n, c, t, i, j]` is the input at tap t of the window of channel c at output (i, j).
 
     Each tap is moved by `offsets[n, (group, t, axis), i, j]` and, if `masked`, multiplied by
     `mask[n, (group, t), i, j]`; channels are divided among the groups of offsets.
@@ -300,9 +303,10 @@ def _clamped(place: Expr, extent: int) -> Expr:
 
 
 def _reflected(place: Expr, extent: int, align_corners: bool) -> Expr:
-    """A place outside mirrored at the borders until it is inside.
+    """A position outside, mirrored at the borders until it is inside.
 
-    The borders are the centres of the first and the last element, or half an element beyond them.
+    The borders are the centres of the first and the last element with `align_corners`, else half an
+    element beyond them.
     """
     half = 0.0 if align_corners else 0.5
     low, high = -half, extent - 1 + half
@@ -320,7 +324,7 @@ def _reflected(place: Expr, extent: int, align_corners: bool) -> Expr:
 
 
 def _weight(distance: Expr, tap: int, cubic: bool) -> Expr:
-    """The weight of the neighbour `tap` of a place that is `distance` behind neighbour 0."""
+    """The weight of neighbour `tap` of a position that is `distance` behind neighbour 0."""
     if not cubic:
         return distance if tap else subtract(literal(1.0, distance.dtype), distance)
     near = add(distance, 1.0) if tap == -1 else distance
@@ -334,7 +338,7 @@ def _weight(distance: Expr, tap: int, cubic: bool) -> Expr:
 
 
 def _in_bin(start: Expr, length: Expr, number: Expr, point: Expr, points: Expr, bins: int) -> Expr:
-    """Where a point of a bin lies, of `points` that divide it evenly."""
+    """The position of point `point` of bin `number`, of `points` that divide the bin evenly."""
     size = divide(length, float(bins))
     within = divide(multiply(add(point, 0.5), size), points)
     return add(add(start, multiply(number, size)), within)
@@ -344,7 +348,7 @@ def _in_bin(start: Expr, length: Expr, number: Expr, point: Expr, points: Expr, 
 
 
 def _channels(y: Buffer, at: Sequence[IndexExpr], name: str) -> tuple[Loop, tuple[IndexExpr, ...]]:
-    """A loop over the channels of y, and the element at the other indices `at`."""
+    """A loop over the channels of y, and the index of y with that channel."""
     channel = Var(name)
     return (channel, y.shape[1]), (at[0], channel, *at[1:])
 
@@ -363,9 +367,10 @@ def _added(
     name: str,
     op: ReduceOp = ReduceOp.ADD,
 ) -> Body:
-    """All channels of x at these positions, weighted, into y; stored where there are no weights.
+    """All channels of x at these positions, weighted and added to y; stored if there are no
+    weights.
 
-    Positions are those of the spatial axes, behind that of the image if this is not `at[0]`.
+    Positions are those of the spatial axes, preceded by that of the image if it is not `at[0]`.
     """
     channels, to = _channels(y, at, f"c{name}_")
     spatial = loops_over(f"row{name}_", x.shape[2:])
@@ -389,7 +394,7 @@ def _all_of(tests: Iterable[Expr]) -> Expr:
 
 
 def _points(counts: Buffer, r: IndexExpr) -> Expr:
-    """How many points each bin of a region has."""
+    """The number of points of each bin of a region."""
     return multiply(Load(counts, (r, const(0))), Load(counts, (r, const(1))))
 
 
@@ -400,7 +405,7 @@ def _mean(y: Buffer, at: Sequence[IndexExpr], counts: Buffer, r: IndexExpr) -> B
 
 
 def _where_empty(y: Buffer, at: Sequence[IndexExpr], counts: Buffer, r: IndexExpr) -> Body:
-    """Zero where a bin has no points."""
+    """Zero if a bin has no points."""
     channels, to = _channels(y, at, "d")
     return (If(_has_none(counts, r), nest((channels,), (Store(y, to, literal(0, y.dtype)),))),)
 

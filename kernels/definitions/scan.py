@@ -8,7 +8,7 @@ independent.
 from __future__ import annotations
 
 from graphflow.arith import TRUE, IndexExpr, const, less_than, simplify_predicate
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     elementwise_stage,
@@ -44,8 +44,8 @@ def cumulative(
 ) -> PrimFunc:
     """`y[…, i, …] = x[…, 0, …] op … op x[…, i, …]` along `axis`.
 
-    An `exclusive` scan leaves out the element at i itself and begins with the neutral element of
-    `op`; with `reverse` it runs from the end of the axis.
+    With `exclusive` the element at i is left out, and the first result is the neutral element of
+    `op`; with `reverse` the scan runs from the end of the axis.
     """
     (axis,) = normalized_axes((axis,), len(shape))
     x, y = Buffer("x", shape, dtype), Buffer("y", shape, dtype)
@@ -71,8 +71,8 @@ def triangle(
 ) -> PrimFunc:
     """`y = x` in the upper or lower triangle of the last two axes, zero elsewhere.
 
-    The triangle is bounded by the diagonal at which column − row is `diagonal`, which belongs to
-    it.  With None that number is a second parameter, an int64 of rank 0.
+    The triangle includes the diagonal with column − row = `diagonal`.  With None that number is a
+    second parameter, an int64 of rank 0.
     """
     if len(shape) < 2:
         raise InvalidModel(f"a tensor of shape {shape} has no triangle; it needs two axes")

@@ -42,13 +42,15 @@ from graphflow.tir import (
 )
 
 CHANNELS = 1
+"""The axis of the channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Channel `at + k·stride` is channel `begin + k·step` of tensor `source`, for k below `count`.
+    """Channels `at + k·stride` of the operand are channels `begin + k·step` of tensor `source`, k <
+    `count`.
 
-    Tensors are numbers in a list that goes with the segments.
+    `source` is a position in a list of tensors that accompanies the segments.
     """
 
     source: int
@@ -61,8 +63,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """An operand of a segment: the elements of the old operand `name` whose index along `axis` is
-    a channel of the segment."""
+    """The part of another operand `name` that belongs to a segment: the elements whose index along
+    `axis` is one of its channels."""
 
     name: str
     axis: int
@@ -71,15 +73,19 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ReadThrough:
-    """A kernel that reads segments; `inputs` says what is bound to each of its inputs: the number
-    of a source, a part of an old operand, or an old operand by name."""
+    """A kernel that reads segments.
+
+    `inputs` says what is bound to each of its inputs: the number of a source, a part of an old
+    operand, or an old operand by name.
+    """
 
     func: PrimFunc
     inputs: tuple[int | Weight | str, ...]
 
 
 def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) -> PrimFunc:
-    """The tensor that has these segments; a stage writes each.  Channels are covered once."""
+    """A kernel that concatenates segments; one stage writes each, and they cover each channel
+    once."""
     total = sum(segment.count for segment in segments)
     y = Buffer("y", (sources[0][0], total, *sources[0][CHANNELS + 1 :]), dtype)
     operands = [Buffer(f"x{k}", shape, dtype) for k, shape in enumerate(sources)]
@@ -97,10 +103,11 @@ def copied(sources: Sequence[Shape], segments: Sequence[Segment], dtype: str) ->
 def reduced_through(
     func: PrimFunc, operand: str, sources: Sequence[Shape], segments: Sequence[Segment]
 ) -> ReadThrough | str:
-    """`func` with its reduction over the channels of `operand` taken segment by segment.
+    """`func` with the reduction over the channels of `operand` split by segments; or why that is
+    impossible.
 
-    Before: `for c: y ⊕= f(operand[…, c, …], w[…, c, …])`.  After: such a loop for each segment,
-    where `operand` is a source and `w` a part of itself.  A text says why that cannot be.
+        for c: y ⊕= f(operand[…, c, …], w[…, c, …])
+            →  one such loop for each segment, over its source and its part of w
     """
     data = func.param(operand)
     found = _reduction_over(func, data)
@@ -152,7 +159,8 @@ def _fresh(wanted: str, taken: set[str]) -> str:
 
 
 def _reduction_over(func: PrimFunc, data: Buffer) -> tuple[For, Var] | str:
-    """The nest that reduces over the channels of `data`, and the variable that counts them."""
+    """The loop nest that reduces over the channels of `data`, and the variable of the channel
+    loop."""
     reads = [a for a in accesses(func.body) if a.buffer == data]
     if len(reads) != 1 or len(data.shape) <= CHANNELS:
         return f"{data.name} is read in {len(reads)} places of {func.name}, and not in one"
@@ -175,7 +183,7 @@ def _reads(update: Reduce, data: Buffer) -> Iterator[bool]:
 
 
 def _weights(nest: For, data: Buffer, channel: Var) -> dict[Buffer, int] | str:
-    """The other operands that depend on the channel, and the axis along which it counts them."""
+    """The other operands whose index depends on the channel, each with the axis that does."""
     for stmt in walk((nest,)):
         if isinstance(stmt, If) and (
             not is_predicate(stmt.condition) or channel in predicate_variables(stmt.condition)  # type: ignore[arg-type]
@@ -202,7 +210,7 @@ def _one_segment(
     source: Buffer,
     weights: dict[Buffer, Buffer],
 ) -> Body:
-    """The nest over the channels of one segment; the loops of later segments get new names."""
+    """The loop nest over the channels of one segment; loops of later segments are renamed."""
 
     def exchanged(expr: Expr) -> Expr:
         if not isinstance(expr, Load):

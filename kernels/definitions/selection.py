@@ -22,7 +22,7 @@ from graphflow.arith import (
     simplify_predicate,
     within,
 )
-from graphflow.errors import InvalidModel, UnsupportedOp
+from graphflow.base.errors import InvalidModel, UnsupportedOp
 from graphflow.kernels.definitions.elementwise import broadcast, broadcast_indices
 from graphflow.kernels.definitions.stages import (
     Loop,
@@ -39,7 +39,7 @@ from graphflow.kernels.definitions.stages import (
 from graphflow.tir import Buffer, Expr, Load, PrimFunc, Select
 
 MOST_RUNS = 64
-"""Stages that one gather may become."""
+"""The most stages of one gather."""
 
 
 def take_slice(
@@ -55,7 +55,7 @@ def take_slice(
 
 
 def expand(x_shape: Shape, shape: Shape, dtype: str = "float32") -> PrimFunc:
-    """`y = x`, broadcast together with `shape`."""
+    """`y = x`, broadcast with `shape`."""
     x, y = Buffer("x", x_shape, dtype), Buffer("y", broadcast([x_shape, shape]), dtype)
     loops = loops_over("i", y.shape)
     value = Load(x, broadcast_indices(x_shape, loops))
@@ -63,7 +63,7 @@ def expand(x_shape: Shape, shape: Shape, dtype: str = "float32") -> PrimFunc:
 
 
 def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> PrimFunc:
-    """`y` is x `repeats[k]` times one behind the other along axis k."""
+    """`y` is x repeated `repeats[k]` times along each axis k."""
     if len(repeats) != len(x_shape) or min(repeats, default=0) < 0:
         raise InvalidModel(f"repeats {tuple(repeats)} do not fit a tensor of shape {x_shape}")
     y_shape = tuple(n * times for n, times in zip(x_shape, repeats, strict=True))
@@ -80,9 +80,10 @@ def tile(x_shape: Shape, repeats: Sequence[int], dtype: str = "float32") -> Prim
 def gather(
     x_shape: Shape, axis: int, positions: int | Sequence[int], dtype: str = "float32"
 ) -> PrimFunc:
-    """`y` takes the slices `positions` of `x` along `axis`, in that order; one number drops it.
+    """`y` has the slices `positions` of `x` along `axis`, in that order; a single number drops the
+    axis.
 
-    One stage for each run of equally spaced positions; `UnsupportedOp` beyond `MOST_RUNS`.
+    There is one stage for each run of equally spaced positions; `UnsupportedOp` beyond `MOST_RUNS`.
     """
     (axis,) = normalized_axes((axis,), len(x_shape))
     wanted = [positions] if isinstance(positions, int) else list(positions)
@@ -116,7 +117,7 @@ def gather(
 
 
 def runs_of(indices: Sequence[int], extent: int) -> list[range]:
-    """Positions of an axis as equally spaced runs, each as long as it can be, in order.
+    """Positions of an axis as equally spaced runs, in order, each as long as possible.
 
     `indices` lie in `-extent <= index < extent`; negative ones count from the end.
     """
@@ -144,11 +145,11 @@ def pad(
     value: float | Shape = 0.0,
     dtype: str = "float32",
 ) -> PrimFunc:
-    """`y` is x with `begins[k]` elements before and `ends[k]` behind axis k; negative ones crop.
+    """`y` is x with `begins[k]` elements before and `ends[k]` behind axis k; negative numbers crop.
 
     `mode` says what the new elements are: "constant" `value`; "edge" the nearest element; "reflect"
-    those on the other side of the first or last one; "wrap" those of the other end.
-    With a shape for `value` there is a parameter `value` of that shape, which has one element.
+    the elements mirrored at the first or last one; "wrap" those of the other end.  If `value` is a
+    shape, there is a parameter `value` of that shape, with one element.
     """
     if len(begins) != len(x_shape) or len(ends) != len(x_shape):
         raise InvalidModel(f"pads {(*begins, *ends)} do not fit a tensor of shape {x_shape}")
@@ -191,7 +192,7 @@ def _or_else(
     loops: tuple[Loop, ...],
     otherwise: Expr,
 ) -> Expr:
-    """The element at `places` where those lie inside what is `left` of x, else `otherwise`."""
+    """The element at `places` if they lie in the part `left` of x, else `otherwise`."""
     load = Load(x, tuple(place + start for place, start in zip(places, starts, strict=True)))
     inside = conjunction(within(place, 0, n) for place, n in zip(places, left, strict=True))
     inside = simplify_predicate(inside, ranges_of(loops))
@@ -199,7 +200,8 @@ def _or_else(
 
 
 def _mirrored(mode: str, place: IndexExpr, extent: int, padded: int) -> IndexExpr:
-    """Where the element at `place`, which may lie outside 0..extent, is taken from."""
+    """The position from which the element at `place`, which may be outside of 0..extent, is
+    taken."""
     if padded == extent:
         return place
     if extent < 1:
@@ -221,10 +223,10 @@ def _mirrored(mode: str, place: IndexExpr, extent: int, padded: int) -> IndexExp
 def depth_to_space(
     x_shape: Shape, block: int, column_row: bool = False, dtype: str = "float32"
 ) -> PrimFunc:
-    """Channels become blocks of pixels; the block's place leads in a channel, or comes last.
+    """Channels become blocks of pixels: `y[n, c, h, w] = x[n, d, h // block, w // block]`.
 
-    `y[n, c, h, w] = x[n, d, h // block, w // block]` with d counting (block row, block column, c),
-    or (c, block row, block column) if `column_row`.
+    d is the row-major index of (block row, block column, c), or of (c, block row, block column) if
+    `column_row`.
     """
     if len(x_shape) != 4 or block < 1 or x_shape[1] % (block * block):
         raise InvalidModel(f"blocks of {block}·{block} do not divide the channels of {x_shape}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import (
     Shape,
     elementwise_stage,
@@ -21,7 +21,7 @@ from graphflow.tir import Buffer, Load, PrimFunc
 
 
 def frames(x_shape: Shape, length: int, step: int, dtype: str = "float32") -> PrimFunc:
-    """`y[b, f, j, …] = x[b, f · step + j, …]`: as many frames of `length` as lie inside axis 1."""
+    """`y[b, f, j, …] = x[b, f · step + j, …]` for all frames of `length` that lie inside axis 1."""
     if len(x_shape) < 2 or not 1 <= length <= x_shape[1] or step < 1:
         raise InvalidModel(
             f"frames of {length} elements every {step} do not fit a signal of shape {x_shape}"
@@ -38,11 +38,11 @@ def frames(x_shape: Shape, length: int, step: int, dtype: str = "float32") -> Pr
 def fourier_factors(
     given: int, complex_input: bool, length: int, *, inverse: bool, onesided: bool
 ) -> NDArray[np.float64]:
-    """Factors f with `y[k, d] = Σ_j Σ_c f[j, c, k, d] · x[j, c]`, the Fourier transform of x.
+    """Factors f of the Fourier transform `y[k, d] = Σ_j Σ_c f[j, c, k, d] · x[j, c]`.
 
-    x has `given` elements along the axis, those beyond `length` are ignored and missing ones zero;
-    c and d are 0 for the real and 1 for the imaginary part.  With `onesided` k stops at half the
-    length, or with `inverse` too, x does, and y is real (d is 0 only).
+    c and d are 0 for the real and 1 for the imaginary part.  x has `given` elements along the axis;
+    it is cut or padded with zeros to `length`.  With `onesided` k ends at half the length; with
+    `inverse` too, j does instead, and y is real (d is 0 only).
     """
     half = length // 2 + 1
     used = min(given, half if inverse and onesided else length)

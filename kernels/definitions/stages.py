@@ -26,8 +26,8 @@ from graphflow.arith import (
     simplify,
     simplify_predicate,
 )
-from graphflow.dtypes import FLOATING
-from graphflow.errors import InvalidModel
+from graphflow.base.dtypes import FLOATING
+from graphflow.base.errors import InvalidModel
 from graphflow.tir import (
     FLOATS,
     Allocate,
@@ -55,7 +55,7 @@ Loop: TypeAlias = tuple[Var, int]
 
 
 def loops_over(names: str | Sequence[str], shape: Sequence[int]) -> tuple[Loop, ...]:
-    """One loop an axis: `names` are the variables, or a prefix that is numbered from 0."""
+    """One loop for each axis; `names` are the variables, or a prefix that is numbered from 0."""
     if isinstance(names, str):
         names = [f"{names}{axis}" for axis in range(len(shape))]
     return tuple((Var(name), extent) for name, extent in zip(names, shape, strict=True))
@@ -67,7 +67,7 @@ def indices_of(loops: Iterable[Loop]) -> tuple[IndexExpr, ...]:
 
 
 def ranges_of(loops: Iterable[Loop]) -> dict[Var, Interval]:
-    """The interval of each loop variable; an empty loop is taken to run once."""
+    """The interval of each loop variable; an empty loop is treated like one of extent 1."""
     return {var: (0, max(extent, 1) - 1) for var, extent in loops}
 
 
@@ -84,7 +84,7 @@ def elementwise_stage(name: str, out: Buffer, loops: Sequence[Loop], value: Expr
 
 
 def cleared(out: Buffer) -> Block:
-    """A stage that fills `out` with zeros, for stages behind it that write some elements only."""
+    """A stage that fills `out` with zeros, for later stages that write only some elements."""
     return elementwise_stage("cleared", out, loops_over("z", out.shape), literal(0, out.dtype))
 
 
@@ -109,7 +109,8 @@ def reduction_stage(
 ) -> Block:
     """`for loops: out[indices] = init; for reduce_loops: if where: out[indices] ⊕= value`.
 
-    `init` is the neutral element unless given.  What the extents decide of `where` is taken out.
+    `init` is by default the neutral element.  Conditions of `where` that always hold within the
+    extents are dropped.
     """
     target = tuple(as_index(index) for index in indices)
     update: Stmt = Reduce(op, out, target, value)
@@ -153,7 +154,7 @@ def kernel(
 
 
 def intermediate(name: str, shape: Shape, dtype: str) -> tuple[Buffer, Allocate]:
-    """A buffer between two stages, and the statement that makes it."""
+    """A buffer between two stages, and the statement that allocates it."""
     buffer = Buffer(name, shape, dtype)
     return buffer, Allocate(buffer)
 
@@ -169,7 +170,7 @@ def linearize(indices: Sequence[IndexExpr], shape: Sequence[int]) -> IndexExpr:
 def delinearize(
     position: IndexExpr, shape: Sequence[int], loops: Sequence[Loop]
 ) -> tuple[IndexExpr, ...]:
-    """The indices in `shape` of a row-major `position`, in the fewest terms the loops allow.
+    """The indices in `shape` of a row-major `position`, simplified within the ranges of `loops`.
 
     `position` must lie inside `shape` for every point of `loops`.
     """
@@ -188,7 +189,10 @@ def delinearize(
 
 
 def normalized_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """`axes` counted from the front, ascending; `InvalidModel` if one is out of range or double."""
+    """`axes` counted from the front, ascending.
+
+    Raises `InvalidModel` if one is out of range or occurs twice.
+    """
     wanted = list(axes)
     found = sorted(axis + rank if axis < 0 else axis for axis in wanted)
     if any(not 0 <= axis < rank for axis in found):

@@ -12,6 +12,7 @@ from functools import reduce
 from graphflow.arith import IndexExpr, Var, const
 from graphflow.kernels.definitions.compaction import compacted
 from graphflow.kernels.definitions.indexing import matched
+from graphflow.kernels.definitions.scalar_functions import add, compared, divide, multiply, subtract
 from graphflow.kernels.definitions.stages import (
     Loop,
     cleared,
@@ -22,7 +23,6 @@ from graphflow.kernels.definitions.stages import (
     nest,
     store_stage,
 )
-from graphflow.kernels.definitions.values import add, compared, divide, multiply, subtract
 from graphflow.tir import (
     Allocate,
     Binary,
@@ -42,11 +42,11 @@ from graphflow.tir import (
 )
 
 CHUNK = 16
-"""Scores that are compared side by side, in lanes."""
+"""The number of scores that are compared at once, in vector lanes."""
 
 
 def box_sides(batches: int, boxes: int, centered: bool) -> PrimFunc:
-    """`y[b, s, k]`: lower and upper bounds of box k along both axes, and its area.
+    """`y[b, s, k]` are the lower and upper bounds of box k along both axes, and its area.
 
     Boxes are `y, x, y, x` of two corners, or if `centered` `x, y, width, height`.
     """
@@ -66,12 +66,12 @@ def box_sides(batches: int, boxes: int, centered: bool) -> PrimFunc:
 def picked_boxes(
     batches: int, classes: int, boxes: int, most: int, thresholds: tuple[bool, bool]
 ) -> PrimFunc:
-    """`y[b, c, t]` is the t-th box picked of a class, int64, or −1 where there is none.
+    """`y[b, c, t]` is the t-th box picked of a class, int64, or −1 if there is none.
 
-    The box with the highest score is picked, of equal ones the first; then no box is that overlaps
-    it by more than `overlap` (0 if it is not given).  Only scores above `least` count, if that is
-    given, and none that is NaN.  `thresholds` says which of the two are: parameters of one element
-    each.  `sides` is what `box_sides` gives.
+    The box with the highest score is picked, of equal ones the first; then all boxes are dropped
+    whose intersection over union with it exceeds `overlap` (0 if it is not given).  Scores that are
+    NaN or not above `least`, if that is given, do not count.  `thresholds` says which of the two
+    parameters are given, as tensors of one element.  `sides` is the result of `box_sides`.
     """
     sides = Buffer("sides", (batches, 5, boxes), "float32")
     scores = Buffer("scores", (batches, classes, boxes), "float32")
@@ -113,10 +113,10 @@ def picked_boxes(
 
 
 def _first_of_largest(values: Buffer, found: Buffer) -> Body:
-    """`found[0]` is the first place of the largest number, −1 where all are NaN.
+    """`found[0]` is the first position of the largest number, −1 if all are NaN.
 
-    Each place of a chunk keeps a largest number and a first place of its own, so that no step waits
-    for the one before.
+    Each lane of a chunk keeps its own maximum and first position, so no step depends on the one
+    before.
     """
     none, at = literal(values.size, "int64"), (const(0),)
     largest, places = Buffer("largest", (CHUNK,), "float32"), Buffer("places", (CHUNK,), "int64")
@@ -152,7 +152,7 @@ def _first_of_largest(values: Buffer, found: Buffer) -> Body:
 
 
 def listed_boxes(batches: int, classes: int, most: int) -> PrimFunc:
-    """`y[p]` is batch, class and box of the p-th picked box; zeros behind the last one."""
+    """`y[p]` is batch, class and box of the p-th picked box; rows behind the last one are zero."""
     picked = Buffer("picked", (batches, classes, most), "int64")
     room = batches * classes * most
     y, place = Buffer("y", (room, 3), "int64"), Var("place")
@@ -188,7 +188,7 @@ def _sides(sides: Buffer, b: IndexExpr, box: IndexExpr) -> list[Expr]:
 
 
 def _overlap(one: list[Expr], other: list[Expr], limit: Expr) -> Expr:
-    """Whether the intersection of two boxes, given by their sides, is more than `limit` of their
+    """Whether the intersection of two boxes, given by their sides, exceeds `limit` of their
     union."""
     inner = [
         (Binary("max", one[low], other[low]), Binary("min", one[low + 1], other[low + 1]))

@@ -20,12 +20,12 @@ from graphflow.arith import (
     simplify,
     within,
 )
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.kernels.definitions.stages import Loop, Shape, ranges_of
 
 
 def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
-    """Variables for spatial axes: `ow`; `oh, ow`; `od, oh, ow`; numbered above three."""
+    """Names of variables for spatial axes: `ow`; `oh, ow`; `od, oh, ow`; numbered above three."""
     if rank <= 3:
         return tuple(prefix + letter for letter in "dhw"[3 - rank :])
     return tuple(f"{prefix}{axis}" for axis in range(rank))
@@ -33,7 +33,7 @@ def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window over spatial axes; every field has one number an axis."""
+    """A window over spatial axes; each field has one number for each axis."""
 
     kernel: Shape
     strides: Shape
@@ -82,8 +82,8 @@ class Window:
     def output_shape(self, spatial: Sequence[int], ceil_mode: bool = False) -> Shape:
         """Output extents; in ceil mode a last window that starts in the end padding is dropped.
 
-        A kernel may exceed the padded input in ceil mode, where that leaves a window: its taps
-        beyond the padding count for nothing.  `InvalidModel` where there is no window.
+        In ceil mode the kernel may exceed the padded input if a window is left; its taps beyond the
+        padding are ignored.  Raises `InvalidModel` if there is no window.
         """
         if len(spatial) != self.rank:
             raise InvalidModel(f"kernel {self.kernel} does not fit spatial axes {tuple(spatial)}")
@@ -103,10 +103,10 @@ class Window:
         return tuple(out)
 
     def reaching(self, spatial: Sequence[int], outputs: Sequence[int]) -> Window:
-        """The window without the taps at its ends that lie outside the input for every output.
+        """The window without the outer taps that lie outside of the input for every output.
 
-        `outputs` are the output extents of this window; those of the result mean nothing.  A tap at
-        least is left on each axis, so `inside` is needed as before.
+        `outputs` are the output extents of this window; `output_shape` of the result has no
+        meaning.  At least one tap is left on each axis, so `inside` is still needed.
         """
         kernel, begins = [], []
         for axis, (extent, count) in enumerate(zip(spatial, outputs, strict=True)):
@@ -121,7 +121,7 @@ class Window:
         return replace(self, kernel=tuple(kernel), pads_begin=tuple(begins))
 
     def positions(self, outer: Sequence[Loop], taps: Sequence[Loop]) -> tuple[IndexExpr, ...]:
-        """The input index of each tap, an axis each; it may lie outside the input."""
+        """The input index of each tap, one for each axis; it may lie outside of the input."""
         return tuple(
             o * stride + k * dilation - begin
             for (o, _), (k, _), stride, dilation, begin in zip(
@@ -130,16 +130,16 @@ class Window:
         )
 
     def inside(self, places: Sequence[IndexExpr], spatial: Sequence[int]) -> Predicate:
-        """That the input has an element at `places`."""
+        """The predicate that the input has an element at `places`."""
         return conjunction(within(p, 0, n) for p, n in zip(places, spatial, strict=True))
 
     def counts(
         self, outer: Sequence[Loop], spatial: Sequence[int], include_pads: bool
     ) -> tuple[IndexExpr, ...]:
-        """How many taps count at each output position, a factor each axis.
+        """The number of taps that count at each output position, as one factor for each axis.
 
-        Those inside the input, with `include_pads` those inside the padded input.  Taps beyond the
-        padding, which ceil mode makes, never count.
+        These are the taps inside the input, or with `include_pads` inside the padded input.  Taps
+        beyond the padding, which exist in ceil mode, never count.
         """
         factors: list[IndexExpr] = []
         for axis, (o, _) in enumerate(outer):

@@ -1,9 +1,17 @@
-"""Recipes: the forms a compute definition can take, made by schedule primitives alone."""
+"""Recipes: the variants a compute definition can take, made by schedule primitives alone."""
 
-from graphflow.kernels.recipes.alternative import (
-    Alternative,
+from graphflow.kernels.recipes.halo import asked_of
+from graphflow.kernels.recipes.kernel_variants import kernel_variants, refused_variants
+from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, variant_key
+from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.make_kernel import Placements, build
+from graphflow.kernels.recipes.operand_layouts import Offers
+from graphflow.kernels.recipes.scheduled import left_facts, lifted
+from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
+from graphflow.kernels.recipes.variant import (
     Crossing,
     Foreign,
+    KernelVariant,
     Link,
     Padding,
     Recipe,
@@ -13,33 +21,21 @@ from graphflow.kernels.recipes.alternative import (
     Tiled,
     View,
 )
-from graphflow.kernels.recipes.alternatives import alternatives, refused_variants
-from graphflow.kernels.recipes.build import Placements, build
-from graphflow.kernels.recipes.given import given_forms, placed_form
-from graphflow.kernels.recipes.halo import asked_of
-from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, form_key
-from graphflow.kernels.recipes.known import NOTHING, Asked, Known
-from graphflow.kernels.recipes.movement import (
+from graphflow.kernels.recipes.views import (
     MemoryKey,
-    Run,
     crosses,
-    flat_offset,
     memory_key,
     moved_bytes,
-    moves_of,
     rewriting_of,
     run_of,
 )
-from graphflow.kernels.recipes.placing import Offers
-from graphflow.kernels.recipes.scheduled import left_facts, lifted
 
 __all__ = [
     "NOTHING",
-    "Alternative",
-    "Asked",
     "Crossing",
     "Foreign",
-    "Known",
+    "KernelVariant",
+    "KnownContents",
     "Link",
     "MemoryKey",
     "Offers",
@@ -47,28 +43,25 @@ __all__ = [
     "Placements",
     "Recipe",
     "RefusedVariant",
-    "Run",
     "Scheduled",
     "Staged",
     "Tiled",
     "View",
-    "alternatives",
     "asked_of",
     "build",
     "conversion_key",
     "crosses",
     "definition_key",
     "fill_key",
-    "flat_offset",
-    "form_key",
-    "given_forms",
+    "given_variants",
+    "kernel_variants",
     "left_facts",
     "lifted",
     "memory_key",
     "moved_bytes",
-    "moves_of",
-    "placed_form",
+    "placed_variant",
     "refused_variants",
     "rewriting_of",
     "run_of",
+    "variant_key",
 ]

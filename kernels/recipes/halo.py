@@ -1,9 +1,9 @@
-"""Forms that read a zero halo instead of testing for the border.
+"""Variants that read a zero halo instead of testing for the border.
 
-In: a form, and the roles of its kernel.  Out: the same form on an operand with a halo as wide as
-its windows reach beyond it, which must hold an element that leaves the reduction unchanged.  A sum
-of products needs a halo of zeros and the other factor proven finite, for 0 times infinity is NaN.
-"""
+In: a variant, and the roles of its kernel.  Out: the same variant on an operand with a halo as wide
+as its windows reach beyond it, which must hold an element that leaves the reduction unchanged.  A
+sum of products needs a halo of zeros and the other factor proven finite, for 0 times infinity is
+NaN."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from functools import lru_cache
 from math import copysign
 
 from graphflow.arith import bounds
-from graphflow.kernels.recipes.alternative import Alternative, Tiled
-from graphflow.kernels.recipes.known import Asked, Known
+from graphflow.kernels.recipes.known_contents import ContentsQuery, KnownContents
 from graphflow.kernels.recipes.roles import Roles, roles_of
+from graphflow.kernels.recipes.variant import KernelVariant, Tiled
 from graphflow.layout import Demand, Layout, reduction_demand
 from graphflow.tir import FLOATS, Literal, PrimFunc, ReduceOp
 
 
-def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Alternative]:
-    """The form with a halo, where its windows reach beyond an operand and the proof can be made."""
-    if not isinstance(form.recipe, Tiled) or not form.vector_form or form.demands:
+def halo_variants(
+    variant: KernelVariant, roles: Roles, known: KnownContents
+) -> Iterator[KernelVariant]:
+    """The variant with a halo, where its windows reach beyond an operand and the proof can be
+    made."""
+    if not isinstance(variant.recipe, Tiled) or not variant.vector_form or variant.demands:
         return
     for name in roles.reads:
         reach = overhang(roles, name)
         demand = _neutral(roles, name, known)
-        layout = form.layouts[name]
+        layout = variant.layouts[name]
         if demand is None or not any(before or after for before, after in reach):
             continue
         wide = _with_halo(layout, reach)
@@ -36,30 +39,30 @@ def halo_forms(form: Alternative, roles: Roles, known: Known) -> Iterator[Altern
         dtype = roles.reads[name][0].buffer.dtype
         extra = wide.bytes(dtype) - layout.bytes(dtype)
         yield replace(
-            form,
-            name=f"{form.name}, halo of {name}",
-            layouts={**form.layouts, name: wide},
+            variant,
+            name=f"{variant.name}, halo of {name}",
+            layouts={**variant.layouts, name: wide},
             demands={name: demand},
             recipe=replace(
-                form.recipe,
+                variant.recipe,
                 finite=tuple(sorted(known.finite & roles.factors - {name})),
                 reciprocal=tuple(sorted(known.reciprocal & {str(roles.start)})),
             ),
-            work=replace(form.work, read=form.work.read + extra),
+            work=replace(variant.work, read=variant.work.read + extra),
         )
 
 
 @lru_cache(maxsize=4096)
-def asked_of(definition: PrimFunc) -> Asked:
+def asked_of(definition: PrimFunc) -> ContentsQuery:
     """What is worth finding out about the inputs of `definition`: what a halo would rest on."""
     roles = roles_of(definition)
     if roles is None:
-        return Asked()
+        return ContentsQuery()
     wide = [name for name in roles.factors if any(map(any, overhang(roles, name)))]
     beside = {other for name in wide for other in roles.factors - {name}}
     starts = {roles.start} if wide and isinstance(roles.start, str) else set()
     floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
-    return Asked(finite=floats & beside, reciprocal=floats & starts)
+    return ContentsQuery(finite=floats & beside, reciprocal=floats & starts)
 
 
 @lru_cache(maxsize=10_000)
@@ -79,7 +82,7 @@ def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
     return tuple(reach)
 
 
-def _neutral(roles: Roles, name: str, known: Known) -> Demand | None:
+def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
     """What the halo must hold, if the reduction has such an element.
 
     A sum that starts at −0.0 would see a zero that is added to it.
@@ -95,7 +98,7 @@ def _neutral(roles: Roles, name: str, known: Known) -> Demand | None:
     return None
 
 
-def _starts_above(start: Literal | str | None, known: Known) -> bool:
+def _starts_above(start: Literal | str | None, known: KnownContents) -> bool:
     """Whether a sum starts at something else than −0.0."""
     if isinstance(start, Literal):
         return copysign(1.0, start.value) > 0 or start.value != 0

@@ -1,6 +1,6 @@
 """What is timed, as a text that is the same in every process: the structure of a kernel or a copy.
 
-In: a definition with a form of it, or the layouts of a copy.  Out: a key, the
+In: a definition with a variant of it, or the layouts of a copy.  Out: a key, the
 digest of a text of all that decides about the machine code, except for the processor and the names
 of nodes.
 What always holds: calls that run the same kernel have the same key.
@@ -11,28 +11,30 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.digest import text_digest
-from graphflow.kernels.recipes.alternative import Alternative, Recipe, Scheduled
-from graphflow.kernels.recipes.movement import crosses, memory_key
+from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled
+from graphflow.kernels.recipes.views import crosses, memory_key
 from graphflow.layout import Layout
+from graphflow.processes.digest import text_digest
 from graphflow.tir import Literal, PrimFunc, to_text
 
 
 def definition_key(definition: PrimFunc) -> str:
-    """The part of a kernel's key that its forms have in common."""
+    """The part of a kernel's key that its variants have in common."""
     return text_digest(_anonymous(definition))
 
 
-def form_key(definition: str, form: Alternative, pad: float | None) -> str:
-    """The kernel that a form makes of a definition, given by its key.
+def variant_key(definition: str, variant: KernelVariant, pad: float | None) -> str:
+    """The kernel that a variant makes of a definition, given by its key.
 
     `pad` is the constant that is written to the padding of the output, None for anything.
     """
     placed = (
-        f"{name}: {_layout(layout)} {form.demands.get(name, '')}"
-        for name, layout in sorted(form.layouts.items())
+        f"{name}: {_layout(layout)} {variant.demands.get(name, '')}"
+        for name, layout in sorted(variant.layouts.items())
     )
-    return text_digest("\n".join(("kernel", definition, _recipe(form.recipe), repr(pad), *placed)))
+    return text_digest(
+        "\n".join(("kernel", definition, _recipe(variant.recipe), repr(pad), *placed))
+    )
 
 
 def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | None) -> str:

@@ -1,4 +1,4 @@
-"""Where the operands of a tiled form lie, once its output and its data are decided.
+"""Where the operands of a tiled variant lie, once its output and its data are decided.
 
 In: the roles of a kernel, the layouts of the output and of the data.  Out: a layout for every
 operand but the weights, which are packed for the tile that is chosen afterwards.
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
-from graphflow.kernels.recipes.placing import (
-    Given,
-    Like,
-    Offered,
+from graphflow.base.target import Target
+from graphflow.kernels.recipes.operand_layouts import (
+    OfferedLayout,
+    SameAxisOrder,
+    UserLayout,
     channel_order,
     lane_axis,
     operand_layout,
@@ -21,7 +22,6 @@ from graphflow.kernels.recipes.placing import (
 )
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.layout import Family, Layout, row_major
-from graphflow.target import Target
 from graphflow.tir import Buffer
 
 
@@ -64,17 +64,17 @@ class Operands:
 def place_operands(
     roles: Roles,
     constants: frozenset[str],
-    out: Family | Like | Given,
-    data: Family | Given | Offered,
+    out: Family | SameAxisOrder | UserLayout,
+    data: Family | UserLayout | OfferedLayout,
     target: Target,
 ) -> Operands | None:
-    """The operands' places, or None where there is no form with the output and the data so."""
+    """The operands' places, or None where there is no variant with the output and the data so."""
     frame = frame_of(roles, constants, out, target)
     if frame is None:
         return None
     free = {buffer.name for buffer in frame.free}
     given: dict[str, Layout | None] = {}
-    if not isinstance(data, Offered):
+    if not isinstance(data, OfferedLayout):
         if not free and data is not out:
             return None
         given = {buffer.name: operand_layout(data, buffer) for buffer in frame.free}
@@ -93,9 +93,12 @@ def place_operands(
 
 @lru_cache(maxsize=10_000)
 def frame_of(
-    roles: Roles, constants: frozenset[str], out: Family | Like | Given, target: Target
+    roles: Roles,
+    constants: frozenset[str],
+    out: Family | SameAxisOrder | UserLayout,
+    target: Target,
 ) -> Frame | None:
-    """What an output in `out` decides, or None where there is no form that writes it."""
+    """What an output in `out` decides, or None where there is no variant that writes it."""
     output = out.instantiate(roles.output.shape)
     if output is None:
         return None
@@ -103,7 +106,7 @@ def frame_of(
     if output.is_padded and roles.output.shape[lane] == 1:
         return None  # one channel has no loop that could run on over the padding
     group = _group(roles, lane, target)
-    if group and isinstance(out, Like):
+    if group and isinstance(out, SameAxisOrder):
         return None
     layouts: dict[str, Layout | None] = {roles.output.name: output}
     packed: list[Buffer] = []
@@ -113,11 +116,11 @@ def frame_of(
         if constant and _is_weight(roles, buffer.name, lane):
             packed.append(buffer)
         elif constant and len(buffer.shape) != len(roles.output.shape):
-            if isinstance(out, Like) and roles.depends_on(buffer.name, lane):
+            if isinstance(out, SameAxisOrder) and roles.depends_on(buffer.name, lane):
                 return None  # its elements would be gathered
             layouts[buffer.name] = row_major(buffer.shape)
         else:
-            # A constant is laid out as the form likes best; only data comes in several layouts.
+            # A constant is laid out as the variant likes best; only data comes in several layouts.
             if not constant and _follows_data(roles, buffer, lane, group):
                 free.append(buffer)
             layouts[buffer.name] = operand_layout(out, buffer)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
-from graphflow.arith import Axis, FloorMod, IsZero, Var, conjuncts, constant_value, variables
-from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.form import join_axes, merge_stages
+from graphflow.arith import (
+    Axis,
+    Var,
+    congruences,
+    constant_value,
+    variables,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.tiled_kernel import join_axes, merge_stages
 from graphflow.schedule import Refusal, Schedule
 from graphflow.tir import (
+    DTYPES,
     Access,
     Allocate,
     Binary,
@@ -27,7 +34,6 @@ from graphflow.tir import (
     Reduce,
     ReduceOp,
     Role,
-    Site,
     Stmt,
     Store,
     accesses,
@@ -63,6 +69,8 @@ class Roles:
     """What such a sum starts from: a number, or an element of the input of this name."""
     phases: tuple[int, ...] = ()
     """For each axis: how many of its neighbours meet different taps, each one of so many."""
+    sum_dtype: str = ""
+    """The widest element type that is reduced into; empty where nothing is."""
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -141,19 +149,23 @@ def _roles_or_refusal(definition: PrimFunc) -> Roles | Refusal | None:
         _factors(merged),
         _start(merged),
         _phases(merged, axes),
+        _sum_dtype(merged),
     )
 
 
+def _sum_dtype(func: PrimFunc) -> str:
+    found = {s.buffer.dtype for s in walk(func.body) if isinstance(s, Reduce)}
+    return max(sorted(found), key=lambda dtype: DTYPES[dtype].itemsize, default="")
+
+
 def _phases(func: PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:
-    found = [phase for site in sites(func.body) for phase in _congruences(site)]
+    found = [
+        phase
+        for site in sites(func.body)
+        if isinstance(site.stmt, Reduce)
+        for phase in congruences(site.domain.where)
+    ]
     return tuple(max((s for about, s in found if v in about), default=1) for v in axes)
-
-
-def _congruences(site: Site) -> Iterator[tuple[frozenset[Var], int]]:
-    """The conditions `… % s == 0` on a reduction: what they are about, and s."""
-    for member in conjuncts(site.domain.where) if isinstance(site.stmt, Reduce) else ():
-        if isinstance(member, IsZero) and isinstance(member.expr, FloorMod):
-            yield frozenset(variables(member.expr)), member.expr.divisor
 
 
 def _first_covers(func: PrimFunc) -> bool:
@@ -263,7 +275,8 @@ def multiply_adds(func: PrimFunc) -> int:
         if isinstance(stmt, Reduce) and any(
             isinstance(e, Binary) and e.op == "mul" for e in walk_expr(stmt.value)
         ):
-            total += iterations(site.domain.axes) // prod(s for _, s in _congruences(site))
+            divisors = (divisor for _, divisor in congruences(site.domain.where))
+            total += iterations(site.domain.axes) // prod(divisors)
     return total
 
 

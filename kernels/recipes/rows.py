@@ -1,10 +1,9 @@
-"""Forms whose lanes run along a row of the data, while a tile holds several channels of it.
+"""Variants whose lanes run along a row of the data, while a tile holds several channels of it.
 
-In: a form whose innermost axis the weights do not depend on (rows of an image, row-major), and the
-roles of its kernel.  Out: the same form with its weights packed by an axis that the data does not
-depend on.  A tile of channels × vectors then needs, for each step, the vectors and one weight for
-each channel, and no lane is wasted where the channels would not fill whole vectors.
-"""
+In: a variant whose innermost axis the weights do not depend on (rows of an image, row-major), and
+the roles of its kernel.  Out: the same variant with its weights packed by an axis that the data
+does not depend on.  A tile of channels × vectors then needs, for each step, the vectors and one
+weight for each channel, and no lane is wasted where the channels would not fill whole vectors."""
 
 from __future__ import annotations
 
@@ -13,30 +12,31 @@ from dataclasses import replace
 from math import prod
 
 from graphflow.arith import Var, terms_of, variables
+from graphflow.base.target import Target
 from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
-from graphflow.kernels.recipes.alternative import Alternative, Tiled
 from graphflow.kernels.recipes.halo import overhang
-from graphflow.kernels.recipes.movement import flat_offset
+from graphflow.kernels.recipes.operand_layouts import lane_axis
 from graphflow.kernels.recipes.packing import packed_layout
-from graphflow.kernels.recipes.placing import lane_axis
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import choose_tiling
+from graphflow.kernels.recipes.variant import KernelVariant, Tiled
+from graphflow.kernels.recipes.views import flat_offset
 from graphflow.layout import Layout
-from graphflow.target import Target
 from graphflow.tir import DTYPES, Access
 
 
 def along_rows(
-    form: Alternative, roles: Roles, constants: frozenset[str], target: Target
-) -> Iterator[Alternative]:
-    """The form with an axis of the weights in registers, where one axis and the operands allow it.
+    variant: KernelVariant, roles: Roles, constants: frozenset[str], target: Target
+) -> Iterator[KernelVariant]:
+    """The variant with an axis of the weights in registers, where one axis and the operands allow
+    it.
 
     The data lies along the lanes without gaps and is read in products with constant weights only,
     and the output is not padded.  Rows that end within a vector are left alone, and those all of
     whose groups meet a border: masks in every step cost most of what there is to gain.
     """
-    output = form.layouts[roles.output.name]
-    if not isinstance(form.recipe, Tiled) or form.recipe.group or output.is_padded:
+    output = variant.layouts[roles.output.name]
+    if not isinstance(variant.recipe, Tiled) or variant.recipe.group or output.is_padded:
         return
     lane = lane_axis(output)
     extent = roles.output.shape[lane]
@@ -47,7 +47,7 @@ def along_rows(
     weights = [n for n in terms if n in constants and not roles.depends_on(n, lane)]
     data = [a for n, reads in terms.items() if n not in weights for a in reads]
     held = _held_axis(roles, weights, data, lane)
-    if held is None or not all(_is_along(roles, a, form.layouts, lane) for a in data):
+    if held is None or not all(_is_along(roles, a, variant.layouts, lane) for a in data):
         return
     borders = any(
         reach != (0, 0)
@@ -67,26 +67,27 @@ def along_rows(
         pixel_bytes=DTYPES[roles.output.dtype].itemsize,
         whole_vectors=False,
         along=AlongRow(
-            max(_misses(roles, a, form.layouts, target) for a in data),
+            max(_misses(roles, a, variant.layouts, target) for a in data),
             borders,
         ),
         dtype=roles.output.dtype,
+        sum_dtype=roles.sum_dtype,
     )
     tiling, cycles = choose_tiling(problem, target)
-    others = {n: x for n, x in form.layouts.items() if n not in weights}
+    others = {n: x for n, x in variant.layouts.items() if n not in weights}
     packed = {
         n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].pixels, others)
         for n in weights
     }
     place = output.index_map.outputs.index(output.index_map.inputs[held])
-    more = sum(_bytes(roles, n, packed) - _bytes(roles, n, form.layouts) for n in weights)
+    more = sum(_bytes(roles, n, packed) - _bytes(roles, n, variant.layouts) for n in weights)
     yield replace(
-        form,
-        name=f"{form.name} along rows",
-        layouts={**form.layouts, **packed},
-        private=form.private | frozenset(weights),
-        recipe=replace(form.recipe, tiling=tiling, registers=place),
-        work=replace(form.work, cycles=cycles, rows=problem.rows, read=form.work.read + more),
+        variant,
+        name=f"{variant.name} along rows",
+        layouts={**variant.layouts, **packed},
+        private=variant.private | frozenset(weights),
+        recipe=replace(variant.recipe, tiling=tiling, registers=place),
+        work=replace(variant.work, cycles=cycles, rows=problem.rows, read=variant.work.read + more),
         vector_form=True,
     )
 

@@ -1,6 +1,7 @@
-"""Forms given by a user: kernels whose parameters are cached, laid out and padded by marked stages.
+"""Variants given by a user: kernels whose parameters are cached, laid out and padded by marked
+stages.
 
-In: a scheduled kernel.  Out: the `Alternative` that it is once its stages are lifted out, with
+In: a scheduled kernel.  Out: the `KernelVariant` that it is once its stages are lifted out, with
 everything it claims proven; its kernel; and what it leaves in the padding of its output.
 
 What the stages state is the contract.  An input that they pad with a constant is demanded with it,
@@ -18,12 +19,13 @@ from functools import lru_cache
 import numpy as np
 
 from graphflow.arith import Var, constant_value
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, Work, operation_cycles
-from graphflow.errors import ScheduleError
-from graphflow.kernels.recipes.alternative import Alternative, Padding, Scheduled
 from graphflow.kernels.recipes.roles import multiply_adds
 from graphflow.kernels.recipes.sharing import is_shareable, run_by_one_thread
-from graphflow.kernels.recipes.stages import in_lanes_and_threads
+from graphflow.kernels.recipes.staged import in_lanes_and_threads
+from graphflow.kernels.recipes.variant import KernelVariant, Padding, Scheduled
 from graphflow.layout import (
     LOGICAL,
     Constant,
@@ -52,7 +54,6 @@ from graphflow.schedule import (
     marked_stage,
     transform_layout,
 )
-from graphflow.target import Target
 from graphflow.tir import (
     Assume,
     Block,
@@ -71,12 +72,12 @@ from graphflow.tir import (
 )
 
 ONE_THREAD = ", by one thread: its parallel loop is not all it does"
-"""What the name of a form says whose parallel loop was made serial."""
+"""What the name of a variant says whose parallel loop was made serial."""
 
 
 @lru_cache(maxsize=1024)
-def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
-    """The form that a scheduled kernel is without its marked stages.
+def lifted(scheduled: PrimFunc, target: Target) -> KernelVariant:
+    """The variant that a scheduled kernel is without its marked stages.
 
     ScheduleError where the stages do more than to copy and pad, where a claim is not proven, and
     where the kernel assumes what no stage states.
@@ -95,7 +96,7 @@ def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
     final = made.func
     lanes = any(loop.kind is LoopKind.VECTORIZED for loop in loops_of(final.body))
     alone = any(step.primitive is run_by_one_thread for step in made.steps)
-    return Alternative(
+    return KernelVariant(
         _name(scheduled, layouts, stated) + (ONE_THREAD if alone else ""),
         layouts,
         frozenset(),
@@ -108,17 +109,18 @@ def lifted(scheduled: PrimFunc, target: Target) -> Alternative:
 
 
 def left_facts(
-    definition: PrimFunc, form: Alternative, facts: RegionFacts
+    definition: PrimFunc, variant: KernelVariant, facts: RegionFacts
 ) -> dict[tuple[str, str], Fact]:
-    """What a form of `definition` that runs over its padding leaves there, by output and region."""
-    if not isinstance(form.recipe, Scheduled):
-        return output_facts(definition, form.layouts, facts)
+    """What a variant of `definition` that runs over its padding leaves there, by output and
+    region."""
+    if not isinstance(variant.recipe, Scheduled):
+        return output_facts(definition, variant.layouts, facts)
     known = dict(facts)
-    for buffer in form.recipe.kernel.inputs:
-        if buffer.name in form.recipe.finite:
+    for buffer in variant.recipe.kernel.inputs:
+        if buffer.name in variant.recipe.finite:
             high = float(np.finfo(buffer.dtype).max)
             known[buffer.name, LOGICAL] = Range(-high, high)
-    left = packed_facts(_packed(form.recipe.kernel), form.layouts, known)
+    left = packed_facts(_packed(variant.recipe.kernel), variant.layouts, known)
     # What is not known of what was stored can be read nevertheless.
     return {key: Undefined() if fact == NoAccess() else fact for key, fact in left.items()}
 
@@ -207,8 +209,8 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
         ):
             place = stmt.name if isinstance(stmt, Block) else scheduled.name
             raise ScheduleError(
-                f"{place} assumes what nobody has proven; a form may assume of an input what its "
-                "marked stages pad it with, and that it is finite (assume_finite)"
+                f"{place} assumes what nobody has proven; a variant may assume of an input what "
+                "its marked stages pad it with, and that it is finite (assume_finite)"
             )
     return tuple(found)
 
@@ -230,7 +232,7 @@ def _states_finite(stmt: Stmt, name: str) -> bool:
 def _padding(
     recipe: Scheduled, stated: Mapping[str, Marked], demands: Mapping[str, Demand]
 ) -> Padding:
-    """What the form leaves in the padding of its output: proven where it claims a constant.
+    """What the variant leaves in the padding of its output: proven where it claims a constant.
 
     A kernel of several outputs promises nothing of any.
     """
@@ -261,7 +263,7 @@ def _proven(
     """Whether the kernel leaves what its crop states, for what it demands of its inputs."""
     assert isinstance(marked.pad, Literal)
     layouts = _layouts(recipe.kernel)
-    probe = Alternative("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, NO_WORK, False)
+    probe = KernelVariant("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, NO_WORK, False)
     left = left_facts(recipe.kernel, probe, given)
     for region in marked.layout.regions():
         fact = left.get((output, region.name), Undefined())

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
+from graphflow.base.errors import ScheduleError
 from graphflow.cost import Panel, Tiling
-from graphflow.errors import ScheduleError
 from graphflow.schedule import (
     Handle,
     Schedule,

@@ -1,8 +1,7 @@
-"""Forms made by the register tile, in one layout of the output and one of the data.
+"""Variants made by the register tile, in one layout of the output and one of the data.
 
-In: a definition with its roles and the two layouts.  Out: the form with its tiling and the work it
-takes, or none.  The estimate is of one core's cycles; flow turns it into time.
-"""
+In: a definition with its roles and the two layouts.  Out: the variant with its tiling and the work
+it takes, or none.  The estimate is of one core's cycles; flow turns it into time."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variables
+from graphflow.base.target import Target
 from graphflow.cost import (
     GATHERED,
     MOST_PIXELS,
@@ -21,28 +21,28 @@ from graphflow.cost import (
     fits_sets,
     near_weights,
     operation_cycles,
+    plain_first,
     rows_worth_weights,
 )
-from graphflow.kernels.recipes.alternative import Alternative, Padding, Tiled
-from graphflow.kernels.recipes.movement import flat_offset
+from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrder, UserLayout
 from graphflow.kernels.recipes.operands import Frame, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
-from graphflow.kernels.recipes.placing import Given, Like, Offered
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import choose_tiling
+from graphflow.kernels.recipes.variant import KernelVariant, Padding, Tiled
+from graphflow.kernels.recipes.views import flat_offset
 from graphflow.layout import Family, Layout
-from graphflow.target import Target
 from graphflow.tir import DTYPES, Param, Role
 
 
-def tiled_form(
+def tiled_variant(
     roles: Roles,
     constants: frozenset[str],
-    out: Family | Like | Given,
-    data: Family | Given | Offered,
+    out: Family | SameAxisOrder | UserLayout,
+    data: Family | UserLayout | OfferedLayout,
     target: Target,
-) -> Alternative | None:
-    """The form that writes `out` and reads `data`; None where the operands cannot lie so."""
+) -> KernelVariant | None:
+    """The variant that writes `out` and reads `data`; None where the operands cannot lie so."""
     operands = place_operands(roles, constants, out, data, target)
     if operands is None:
         return None
@@ -60,15 +60,15 @@ def tiled_form(
             roles, buffer, lane, width, operands.layouts, group, frame.channels
         )
     cycles *= _lane_penalty(roles, layouts, lane, frame.second)
-    if _ends_in_block(output) and group % target.computed_lanes(roles.output.dtype):
-        cycles += operation_cycles(prod(roles.output.shape))  # groups begin anywhere in a block
     if _ends_in_block(output):
-        cycles *= 1.001
+        cycles = plain_first(cycles)
+        if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
+            cycles += operation_cycles(prod(roles.output.shape))
     padding = Padding.KEPT if group else Padding.NONE
     if output.is_padded and not group:
         tiling = replace(tiling, write_padding=True)
         padding = Padding.UNDEF if roles.reduction else Padding.EVALUATED
-    return Alternative(
+    return KernelVariant(
         name=_name(layouts, operands.free, output),
         layouts=layouts,
         private=frozenset(b.name for b in frame.packed),
@@ -108,6 +108,7 @@ def _problem(roles: Roles, frame: Frame) -> TileProblem:
         pixel_bytes=0,
         whole_vectors=not group and (_ends_in_block(frame.output) or frame.output.is_padded),
         dtype=roles.output.dtype,
+        sum_dtype=roles.sum_dtype,
     )
 
 

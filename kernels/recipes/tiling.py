@@ -1,8 +1,7 @@
 """Choosing a register tile by shape: how many pixels and vectors one tile holds.
 
 In: a `TileProblem` and the target.  Out: the `Tiling` that the cost model finds cheapest, and its
-estimated cycles.  What it cannot tell apart is decided here: wider tiles first, then those of more
-pixels.
+estimated cycles.  What it cannot tell apart is decided here, by a stated order.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from graphflow.base.target import Target
 from graphflow.cost import (
     BORDER_GROUPS,
     Panel,
@@ -22,7 +22,6 @@ from graphflow.cost import (
     tiling_cycles,
     uneven,
 )
-from graphflow.target import Target
 
 MOST_VECTORS = 8
 """The most vectors of a tile; with more, too few pixels share what is loaded."""

@@ -1,6 +1,6 @@
 """The zoo: networks and layout probes with seeded weights, by name."""
 
-from graphflow.models.zoo.catalog import ZOO, Entry, build
-from graphflow.models.zoo.exported import EXPORTED, Exported
+from graphflow.models.zoo.catalog import ZOO, build
+from graphflow.models.zoo.exported import EXPORTED
 
-__all__ = ["EXPORTED", "ZOO", "Entry", "Exported", "build"]
+__all__ = ["EXPORTED", "ZOO", "build"]

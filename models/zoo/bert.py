@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import (
     LOWEST,
     cut,
@@ -35,7 +35,7 @@ TYPES = 2
 
 def bert(seed: int, layers: int = 3, width: int = 128, heads: int = 4) -> onnx.ModelProto:
     """An encoder with a pooler; `width` is a multiple of `heads`."""
-    b = Builder(seed, opset=14, name="bert")
+    b = ModelBuilder(seed, opset=14, name="bert")
     dims = ("batch_size", "sequence_length")
     ids, mask, types = (
         b.input(name, dims, "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
@@ -56,14 +56,14 @@ def bert(seed: int, layers: int = 3, width: int = 128, heads: int = 4) -> onnx.M
     return b.model()
 
 
-def _mask_bias(b: Builder, mask: str) -> str:
+def _mask_bias(b: ModelBuilder, mask: str) -> str:
     """(batch, 1, 1, sequence): 0 where the mask is 1, the lowest float32 where it is 0."""
     spread = b.node("Cast", [unsqueeze(b, unsqueeze(b, mask, 1), 2)], to=onnx.TensorProto.FLOAT)
     inverted = b.node("Sub", [number(b, 1.0), spread])
     return b.node("Mul", [inverted, number(b, LOWEST)])
 
 
-def _embed(b: Builder, ids: str, types: str, width: int) -> str:
+def _embed(b: ModelBuilder, ids: str, types: str, width: int) -> str:
     """The sum of the embeddings of words, types and positions, normalized.
 
     Positions are a buffer that is cut to the length of the sequence.
@@ -75,7 +75,7 @@ def _embed(b: Builder, ids: str, types: str, width: int) -> str:
     return layer_norm_apart(b, b.add(x, embedding(b, positions, POSITIONS, width)), width)
 
 
-def _attention(b: Builder, x: str, bias: str, width: int, heads: int) -> str:
+def _attention(b: ModelBuilder, x: str, bias: str, width: int, heads: int) -> str:
     head = width // heads
     query = split_heads(b, dense(b, x, width, width), heads, head)
     key = split_heads(b, dense(b, x, width, width), heads, head, perm=(0, 2, 3, 1))

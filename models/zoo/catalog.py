@@ -12,13 +12,13 @@ from functools import partial
 
 import onnx
 
-from graphflow.errors import InvalidModel
+from graphflow.base.errors import InvalidModel
 from graphflow.models.zoo.densenet import densenet40, densenet121
 from graphflow.models.zoo.exported import EXPORTED
 from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small
-from graphflow.models.zoo.probes import EXTENT, PATTERNS, probe
 from graphflow.models.zoo.resnet import regnet_y_400mf, resnet18
 from graphflow.models.zoo.shufflenet import shufflenet_v2
+from graphflow.models.zoo.single_patterns import EXTENT, PATTERNS, probe
 from graphflow.models.zoo.ssd import ssd
 from graphflow.models.zoo.unet import unet
 
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ZooEntry:
     """A model that can be built."""
 
     build: Callable[[int], onnx.ModelProto]
@@ -41,37 +41,39 @@ def _image(size: int, channels: int = 3) -> dict[str, Shape]:
     return {"input": (1, channels, size, size)}
 
 
-def _networks() -> dict[str, Entry]:
+def _networks() -> dict[str, ZooEntry]:
     image = _image(224)
     return {
-        "resnet18": Entry(resnet18, "residual blocks of two 3x3 convolutions", image),
-        "mobilenet_v2_1.0": Entry(mobilenet_v2, "inverted residuals, depthwise, Clip", image),
-        "mobilenet_v2_0.35": Entry(
+        "resnet18": ZooEntry(resnet18, "residual blocks of two 3x3 convolutions", image),
+        "mobilenet_v2_1.0": ZooEntry(mobilenet_v2, "inverted residuals, depthwise, Clip", image),
+        "mobilenet_v2_0.35": ZooEntry(
             partial(mobilenet_v2, width=0.35), "the same with few channels", image
         ),
-        "mobilenet_v3_small": Entry(mobilenet_v3_small, "hard swish and squeeze-and-excite", image),
-        "shufflenet_v2": Entry(
+        "mobilenet_v3_small": ZooEntry(
+            mobilenet_v3_small, "hard swish and squeeze-and-excite", image
+        ),
+        "shufflenet_v2": ZooEntry(
             shufflenet_v2, "splits, concats and shuffles of 58, 116, 232 channels", image
         ),
-        "regnet_y_400mf": Entry(
+        "regnet_y_400mf": ZooEntry(
             regnet_y_400mf, "grouped convolutions of 48, 104, 208, 440 channels, gated", image
         ),
-        "densenet40_k12": Entry(densenet40, "concats that grow by 12 channels", _image(32)),
-        "densenet121_k12": Entry(densenet121, "58 bottlenecks that add 12 channels each", image),
-        "unet": Entry(unet, "20, 40, 80 channels, skips, ConvTranspose", _image(128)),
-        "unet_resize": Entry(
+        "densenet40_k12": ZooEntry(densenet40, "concats that grow by 12 channels", _image(32)),
+        "densenet121_k12": ZooEntry(densenet121, "58 bottlenecks that add 12 channels each", image),
+        "unet": ZooEntry(unet, "20, 40, 80 channels, skips, ConvTranspose", _image(128)),
+        "unet_resize": ZooEntry(
             partial(unet, resize=True), "the same with nearest Resize", _image(128)
         ),
-        "ssd": Entry(ssd, "detector with heads on three maps and decoded boxes", _image(160)),
+        "ssd": ZooEntry(ssd, "detector with heads on three maps and decoded boxes", _image(160)),
     }
 
 
-def _probes() -> dict[str, Entry]:
+def _probes() -> dict[str, ZooEntry]:
     """Each pattern at a small and a middling number of channels that fill no vector evenly."""
     found = {}
     for pattern, (build, divisor) in PATTERNS.items():
         for channels in (20, 60 if divisor == 4 else 58):
-            found[f"{PROBE}{pattern}:{channels}"] = Entry(
+            found[f"{PROBE}{pattern}:{channels}"] = ZooEntry(
                 partial(probe, pattern, channels),
                 (build.__doc__ or "").splitlines()[0],
                 _image(EXTENT, channels),
@@ -79,7 +81,7 @@ def _probes() -> dict[str, Entry]:
     return found
 
 
-ZOO: dict[str, Entry] = {**_networks(), **_probes()}
+ZOO: dict[str, ZooEntry] = {**_networks(), **_probes()}
 """Every network, and every probe at a few numbers of channels."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import classify, conv_bn, max_pool, pads
 
 GROWTH = 12
@@ -15,7 +15,7 @@ GROWTH = 12
 
 def densenet40(seed: int, size: int = 32) -> onnx.ModelProto:
     """The 40-layer network for small images, without bottlenecks: 0.28 G multiply-adds."""
-    b = Builder(seed, name="densenet40_k12")
+    b = ModelBuilder(seed, name="densenet40_k12")
     x = b.conv(b.input("input", (1, 3, size, size)), 16, 3, bias=False, pads=pads(3))
     for block in range(3):
         if block > 0:
@@ -28,7 +28,7 @@ def densenet40(seed: int, size: int = 32) -> onnx.ModelProto:
 
 def densenet121(seed: int, size: int = 224) -> onnx.ModelProto:
     """The structure of DenseNet-121, bottlenecks of 48 channels, with growth 12 instead of 32."""
-    b = Builder(seed, name="densenet121_k12")
+    b = ModelBuilder(seed, name="densenet121_k12")
     x = b.relu(conv_bn(b, b.input("input", (1, 3, size, size)), 2 * GROWTH, 7, 2))
     x = max_pool(b, x, 3, 2)
     for block, layers in enumerate((6, 12, 24, 16)):
@@ -40,11 +40,11 @@ def densenet121(seed: int, size: int = 224) -> onnx.ModelProto:
     return b.model()
 
 
-def _convolved(b: Builder, x: str, channels: int, kernel: int) -> str:
+def _convolved(b: ModelBuilder, x: str, channels: int, kernel: int) -> str:
     y = b.relu(b.batch_norm(x))
     return b.conv(y, channels, kernel, bias=False, pads=pads(kernel))
 
 
-def _transition(b: Builder, x: str, channels: int) -> str:
+def _transition(b: ModelBuilder, x: str, channels: int) -> str:
     y = _convolved(b, x, channels, 1)
     return b.node("AveragePool", [y], kernel_shape=[2, 2], strides=[2, 2])

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import integer, integers, number, reshape, silu, size, unsqueeze
 from graphflow.models.zoo.layers import pads
 
@@ -22,7 +22,7 @@ KEPT = 20
 
 def detector(seed: int, image: int = 96) -> onnx.ModelProto:
     """Heads on maps of 1/8 and 1/16 of the image; `image` is a multiple of 16."""
-    b = Builder(seed, opset=17, name="detector")
+    b = ModelBuilder(seed, opset=17, name="detector")
     x = b.input("images", (1, 3, image, image))
     for channels in (16, 32):
         x = silu(b, b.conv(x, channels, 3, strides=[2, 2], pads=pads(3)))
@@ -42,7 +42,7 @@ def detector(seed: int, image: int = 96) -> onnx.ModelProto:
     return b.model()
 
 
-def _head(b: Builder, x: str, values: int, gain: float) -> str:
+def _head(b: ModelBuilder, x: str, values: int, gain: float) -> str:
     """(1, cells, values) from a 1x1 convolution."""
     y = b.conv(silu(b, b.conv(x, 32, 3, pads=pads(3))), values, 1, gain=gain)
     y = b.node("Transpose", [y], perm=[0, 2, 3, 1])
@@ -61,7 +61,7 @@ def _cells(image: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return np.array([centres], np.float32), np.array([strides], np.float32)
 
 
-def _boxes(b: Builder, offsets: str, image: int) -> str:
+def _boxes(b: ModelBuilder, offsets: str, image: int) -> str:
     """(1, cells, 4) corners: centres move by half a cell, sides are about four cells long."""
     centres, strides = _cells(image)
     shift, growth = (f"{offsets}.{part}" for part in ("shift", "growth"))
@@ -74,7 +74,7 @@ def _boxes(b: Builder, offsets: str, image: int) -> str:
     return b.node("Clip", [together, number(b, 0.0), number(b, float(image))])
 
 
-def _best(b: Builder, boxes: str, scores: str) -> tuple[str, str]:
+def _best(b: ModelBuilder, boxes: str, scores: str) -> tuple[str, str]:
     """The boxes and scores of the candidates whose best class scores highest.
 
     Boxes are gathered by GatherND, scores by GatherElements, as different exporters do.
@@ -88,7 +88,7 @@ def _best(b: Builder, boxes: str, scores: str) -> tuple[str, str]:
     return chosen, b.node("GatherElements", [scores, spread], axis=1)
 
 
-def _suppress(b: Builder, boxes: str, scores: str) -> None:
+def _suppress(b: ModelBuilder, boxes: str, scores: str) -> None:
     """Non-maximum suppression for each class, and what it selects as the outputs."""
     turned = b.node("Transpose", [scores], perm=[0, 2, 1])
     limits = [integers(b, KEPT), b.literal(np.array([0.5], np.float32))]

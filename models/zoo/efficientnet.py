@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import integers, silu
 from graphflow.models.zoo.layers import BRANCH_GAIN, pads
 
@@ -18,7 +18,7 @@ BLOCKS = ((1, 16, 3, 1, 1), (6, 24, 3, 2, 2), (6, 40, 5, 2, 2), (6, 80, 3, 2, 2)
 
 def efficientnet(seed: int, image: int = 96, classes: int = 100) -> onnx.ModelProto:
     """The first stages of EfficientNet-B0, then a pool wider than its map, and a classifier."""
-    b = Builder(seed, opset=13, name="efficientnet")
+    b = ModelBuilder(seed, opset=13, name="efficientnet")
     pixels = b.input("input_1", ("batch", image, image, 3))
     x = b.node("Transpose", [_normalized(b, pixels)], perm=[0, 3, 1, 2])
     # "SAME" padding of an even image at stride 2 has its one row below.
@@ -38,14 +38,16 @@ def efficientnet(seed: int, image: int = 96, classes: int = 100) -> onnx.ModelPr
     return b.model()
 
 
-def _normalized(b: Builder, pixels: str) -> str:
+def _normalized(b: ModelBuilder, pixels: str) -> str:
     """Pixels of 0 … 255 to 0 … 1, then around 0 by means and deviations of each channel."""
     x = b.node("Mul", [pixels, b.constant(np.array(1 / 255, np.float32))])
     x = b.node("Sub", [x, b.constant(np.array([0.485, 0.456, 0.406], np.float32))])
     return b.node("Mul", [x, b.constant(np.array([4.37, 4.46, 4.44], np.float32))])
 
 
-def _mbconv(b: Builder, x: str, channels: int, expansion: int, kernel: int, stride: int) -> str:
+def _mbconv(
+    b: ModelBuilder, x: str, channels: int, expansion: int, kernel: int, stride: int
+) -> str:
     """Expand, convolve each channel, gate, project; added to x where shapes allow it."""
     inputs = b.channels(x)
     expanded = expansion * inputs
@@ -58,7 +60,7 @@ def _mbconv(b: Builder, x: str, channels: int, expansion: int, kernel: int, stri
     return b.add(y, x) if residual else y
 
 
-def _squeeze_excite(b: Builder, x: str, squeezed: int) -> str:
+def _squeeze_excite(b: ModelBuilder, x: str, squeezed: int) -> str:
     """A gate for each channel from the means of all; the mean goes through (batch, 1, 1, C)."""
     channels = b.channels(x)
     means = b.node("ReduceMean", [x], axes=[2, 3], keepdims=0)

@@ -12,38 +12,38 @@ from math import sqrt
 
 import numpy as np
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 
 LOWEST = float(np.finfo(np.float32).min)
 """What `torch.finfo(torch.float32).min` is: the usual bias of a masked attention score."""
 
 
-def integers(b: Builder, *values: int) -> str:
+def integers(b: ModelBuilder, *values: int) -> str:
     """A Constant node of int64 numbers in one dimension."""
     return b.literal(np.array(values, np.int64))
 
 
-def integer(b: Builder, value: int) -> str:
+def integer(b: ModelBuilder, value: int) -> str:
     """A Constant node of one int64 number without dimensions."""
     return b.literal(np.array(value, np.int64))
 
 
-def number(b: Builder, value: float, dtype: str = "float32") -> str:
+def number(b: ModelBuilder, value: float, dtype: str = "float32") -> str:
     """A Constant node of one floating-point number without dimensions."""
     return b.literal(np.array(value, dtype))
 
 
-def size(b: Builder, x: str, axis: int) -> str:
+def size(b: ModelBuilder, x: str, axis: int) -> str:
     """`x.size(axis)`: Shape and Gather, an int64 number without dimensions."""
     return b.node("Gather", [b.node("Shape", [x]), integer(b, axis)], axis=0)
 
 
-def unsqueeze(b: Builder, x: str, *axes: int) -> str:
+def unsqueeze(b: ModelBuilder, x: str, *axes: int) -> str:
     """Unsqueeze with its axes as an input."""
     return b.node("Unsqueeze", [x, integers(b, *axes)])
 
 
-def shape(b: Builder, *extents: str | int) -> str:
+def shape(b: ModelBuilder, *extents: str | int) -> str:
     """A shape from numbers and from tensors without dimensions: Unsqueeze each, then Concat."""
     parts = [
         integers(b, extent) if isinstance(extent, int) else unsqueeze(b, extent, 0)
@@ -52,18 +52,18 @@ def shape(b: Builder, *extents: str | int) -> str:
     return b.node("Concat", parts, axis=0)
 
 
-def reshape(b: Builder, x: str, *extents: str | int) -> str:
+def reshape(b: ModelBuilder, x: str, *extents: str | int) -> str:
     """`x.view(extents)` where some are read from tensors."""
     return b.node("Reshape", [x, shape(b, *extents)])
 
 
-def cut(b: Builder, x: str, axis: int, start: str, stop: str) -> str:
+def cut(b: ModelBuilder, x: str, axis: int, start: str, stop: str) -> str:
     """`x[start:stop]` along an axis, with int64 limits of one dimension and step 1."""
     return b.node("Slice", [x, start, stop, integers(b, axis), integers(b, 1)])
 
 
 def dense(
-    b: Builder, x: str, inputs: int, outputs: int, gain: float = 1.0, dtype: str = "float32"
+    b: ModelBuilder, x: str, inputs: int, outputs: int, gain: float = 1.0, dtype: str = "float32"
 ) -> str:
     """`nn.Linear` on the last axis of any rank: MatMul with transposed weights, then Add.
 
@@ -74,23 +74,23 @@ def dense(
     return b.add(b.weight(outputs, scale=0.1, dtype=dtype), product)
 
 
-def embedding(b: Builder, ids: str, rows: int, width: int) -> str:
+def embedding(b: ModelBuilder, ids: str, rows: int, width: int) -> str:
     """`nn.Embedding`: Gather of rows of a table of standard deviation 0.5."""
     return b.node("Gather", [b.weight(rows, width, scale=0.5), ids])
 
 
-def scales(b: Builder, width: int, dtype: str = "float32") -> str:
+def scales(b: ModelBuilder, width: int, dtype: str = "float32") -> str:
     """Scales of a normalization, around 1."""
     return b.constant((1 + 0.1 * np.cos(np.arange(width))).astype(dtype))
 
 
-def layer_norm(b: Builder, x: str, width: int, dtype: str = "float32") -> str:
+def layer_norm(b: ModelBuilder, x: str, width: int, dtype: str = "float32") -> str:
     """LayerNormalization as one node, which opset 17 has."""
     inputs = [x, scales(b, width, dtype), b.weight(width, scale=0.1, dtype=dtype)]
     return b.node("LayerNormalization", inputs, axis=-1, epsilon=1e-5)
 
 
-def layer_norm_apart(b: Builder, x: str, width: int, epsilon: float = 1e-12) -> str:
+def layer_norm_apart(b: ModelBuilder, x: str, width: int, epsilon: float = 1e-12) -> str:
     """Layer normalization as the nine nodes that exporters write before opset 17."""
     centred = b.node("Sub", [x, b.node("ReduceMean", [x], axes=[-1])])
     power = b.node("Pow", [centred, number(b, 2.0)])
@@ -100,13 +100,13 @@ def layer_norm_apart(b: Builder, x: str, width: int, epsilon: float = 1e-12) -> 
     return b.add(scaled, b.weight(width, scale=0.1))
 
 
-def gelu(b: Builder, x: str) -> str:
+def gelu(b: ModelBuilder, x: str) -> str:
     """The exact Gelu before opset 20: x / sqrt(2), Erf, + 1, times x, times one half."""
     erf = b.node("Erf", [b.node("Div", [x, number(b, sqrt(2.0))])])
     return b.node("Mul", [b.node("Mul", [x, b.add(erf, number(b, 1.0))]), number(b, 0.5)])
 
 
-def gelu_tanh(b: Builder, x: str) -> str:
+def gelu_tanh(b: ModelBuilder, x: str) -> str:
     """Gelu by Tanh, as GPT-2 has it."""
     cube = b.node("Mul", [number(b, 0.044715), b.node("Pow", [x, number(b, 3.0)])])
     inner = b.node("Mul", [number(b, sqrt(2.0 / np.pi)), b.add(x, cube)])
@@ -114,13 +114,13 @@ def gelu_tanh(b: Builder, x: str) -> str:
     return b.node("Mul", [b.node("Mul", [number(b, 0.5), x]), gate])
 
 
-def silu(b: Builder, x: str) -> str:
+def silu(b: ModelBuilder, x: str) -> str:
     """`nn.SiLU`, which has no operator of its own: x times its Sigmoid."""
     return b.node("Mul", [x, b.node("Sigmoid", [x])])
 
 
 def split_heads(
-    b: Builder, x: str, heads: int, head: int, perm: Sequence[int] = (0, 2, 1, 3)
+    b: ModelBuilder, x: str, heads: int, head: int, perm: Sequence[int] = (0, 2, 1, 3)
 ) -> str:
     """(batch, length, heads * head) to (batch, heads, length, head), or another order of them.
 
@@ -130,7 +130,7 @@ def split_heads(
     return b.node("Transpose", [apart], perm=list(perm))
 
 
-def join_heads(b: Builder, x: str, width: int) -> str:
+def join_heads(b: ModelBuilder, x: str, width: int) -> str:
     """(batch, heads, length, head) to (batch, length, width)."""
     together = b.node("Transpose", [x], perm=[0, 2, 1, 3])
     return reshape(b, together, size(b, together, 0), size(b, together, 1), width)

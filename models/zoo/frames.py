@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import conv_bias
 
 MAPS = ("Sigmoid", "Tanh", "Relu", "LeakyRelu")
@@ -21,7 +21,7 @@ def frames(
     seed: int, count: int = 4, channels: int = 32, extent: int = 112, blocks: int = 1
 ) -> onnx.ModelProto:
     """The head over `count` frames: separable convolutions, of which `blocks` are residual."""
-    b = Builder(seed, name="frames")
+    b = ModelBuilder(seed, name="frames")
     x, *others = [b.input(f"frame_{k}", (1, channels, extent, extent)) for k in range(count)]
     for other in others:
         x = b.add(x, other)
@@ -32,5 +32,5 @@ def frames(
     return b.model()
 
 
-def _separable(b: Builder, x: str, channels: int) -> str:
+def _separable(b: ModelBuilder, x: str, channels: int) -> str:
     return conv_bias(b, b.relu(conv_bias(b, x, channels, 3, group=channels)), channels, 1)

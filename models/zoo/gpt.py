@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import (
     dense,
     embedding,
@@ -38,7 +38,7 @@ HEADS = 3
 
 def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS) -> onnx.ModelProto:
     """A decoder; inputs `past_key_values.I.key` and `.value` answer outputs `present.I.…`."""
-    b = Builder(seed, opset=17, name="gpt")
+    b = ModelBuilder(seed, opset=17, name="gpt")
     head = width // heads
     ids = b.input("input_ids", ("batch", "sequence"), "int64")
     mask = b.input("attention_mask", ("batch", "total"), "int64")
@@ -69,7 +69,7 @@ def gpt(seed: int, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS)
     return b.model()
 
 
-def _positions(b: Builder, ids: str, mask: str) -> str:
+def _positions(b: ModelBuilder, ids: str, mask: str) -> str:
     """(batch, sequence): how many tokens that count stand before each; 1 for those that do not."""
     counted = b.node("Sub", [b.node("CumSum", [mask, integer(b, 1)]), integer(b, 1)])
     padding = b.node("Equal", [mask, integer(b, 0)])
@@ -79,7 +79,7 @@ def _positions(b: Builder, ids: str, mask: str) -> str:
     return b.node("Slice", [positions, *limits])
 
 
-def _bias(b: Builder, ids: str, mask: str, keys: str) -> str:
+def _bias(b: ModelBuilder, ids: str, mask: str, keys: str) -> str:
     """(batch, 1, sequence, total): minus infinity where a token may not look, elsewhere 0."""
     length, past = size(b, ids, 1), size(b, keys, 2)
     total = b.add(length, past)
@@ -95,7 +95,7 @@ def _bias(b: Builder, ids: str, mask: str, keys: str) -> str:
 
 
 def _attention(
-    b: Builder,
+    b: ModelBuilder,
     x: str,
     bias: str,
     past: tuple[str, str],

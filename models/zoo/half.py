@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import (
     dense,
     integers,
@@ -31,7 +31,7 @@ def half(
     seed: int, image: int = 64, width: int = 64, heads: int = 4, classes: int = 50
 ) -> onnx.ModelProto:
     """Three convolutions, two blocks of attention and linear layers, the mean, a classifier."""
-    b = Builder(seed, opset=17, name="half")
+    b = ModelBuilder(seed, opset=17, name="half")
     x = _to_half(b, b.input("image", (1, 3, image, image)))
     for inputs, channels in ((3, 16), (16, 32), (32, width)):
         x = silu(b, _conv(b, x, inputs, channels))
@@ -48,27 +48,27 @@ def half(
     return b.model()
 
 
-def _to_half(b: Builder, x: str) -> str:
+def _to_half(b: ModelBuilder, x: str) -> str:
     return b.node("Cast", [x], to=onnx.TensorProto.FLOAT16)
 
 
-def _to_single(b: Builder, x: str) -> str:
+def _to_single(b: ModelBuilder, x: str) -> str:
     return b.node("Cast", [x], to=onnx.TensorProto.FLOAT)
 
 
-def _conv(b: Builder, x: str, inputs: int, channels: int) -> str:
+def _conv(b: ModelBuilder, x: str, inputs: int, channels: int) -> str:
     scale = (2.0 / (9 * inputs)) ** 0.5
     weight = b.weight(channels, inputs, 3, 3, scale=scale, dtype=HALF)
     bias = b.weight(channels, scale=0.1, dtype=HALF)
     return b.node("Conv", [x, weight, bias], strides=[2, 2], pads=pads(3))
 
 
-def _normalized_apart(b: Builder, x: str, width: int) -> str:
+def _normalized_apart(b: ModelBuilder, x: str, width: int) -> str:
     """LayerNormalization in float32 between two Casts."""
     return _to_half(b, layer_norm(b, _to_single(b, x), width))
 
 
-def _attention(b: Builder, x: str, width: int, heads: int) -> str:
+def _attention(b: ModelBuilder, x: str, width: int, heads: int) -> str:
     head = width // heads
     parts = [f"{x}.{part}" for part in ("q", "k", "v")]
     packed = dense(b, x, width, 3 * width, dtype=HALF)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 
 BRANCH_GAIN = 0.3
 """Scale of what a residual branch adds: sums over many blocks must not grow."""
@@ -20,7 +20,7 @@ def pads(kernel: int) -> list[int]:
 
 
 def conv_bn(
-    b: Builder,
+    b: ModelBuilder,
     x: str,
     channels: int,
     kernel: int,
@@ -45,7 +45,7 @@ def conv_bn(
 
 
 def conv_bias(
-    b: Builder,
+    b: ModelBuilder,
     x: str,
     channels: int,
     kernel: int,
@@ -59,28 +59,28 @@ def conv_bias(
     return b.conv(x, channels, kernel, group=group, gain=gain, strides=strides, pads=pads(kernel))
 
 
-def relu6(b: Builder, x: str) -> str:
+def relu6(b: ModelBuilder, x: str) -> str:
     """Clip to 0 … 6."""
     low, high = (b.constant(np.array(n, np.float32)) for n in (0, 6))
     return b.node("Clip", [x, low, high])
 
 
-def hard_swish(b: Builder, x: str) -> str:
+def hard_swish(b: ModelBuilder, x: str) -> str:
     """HardSwish, an operator since opset 14."""
     return b.node("HardSwish", [x])
 
 
-def hard_sigmoid(b: Builder, x: str) -> str:
+def hard_sigmoid(b: ModelBuilder, x: str) -> str:
     """x / 6 + 1 / 2, clipped to 0 … 1."""
     return b.node("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
 
 
-def sigmoid(b: Builder, x: str) -> str:
+def sigmoid(b: ModelBuilder, x: str) -> str:
     """Sigmoid."""
     return b.node("Sigmoid", [x])
 
 
-def squeeze_excite(b: Builder, x: str, squeezed: int, *, hard: bool) -> str:
+def squeeze_excite(b: ModelBuilder, x: str, squeezed: int, *, hard: bool) -> str:
     """x times a gate per channel, which two 1x1 convolutions make from the channels' means.
 
     Gates are near one half: what reads the result gives the scale back with a gain of 4.
@@ -92,7 +92,7 @@ def squeeze_excite(b: Builder, x: str, squeezed: int, *, hard: bool) -> str:
     return b.node("Mul", [x, gate])
 
 
-def channel_shuffle(b: Builder, x: str, groups: int, height: int, width: int) -> str:
+def channel_shuffle(b: ModelBuilder, x: str, groups: int, height: int, width: int) -> str:
     """Channels of `groups` groups in turn: Reshape, Transpose, Reshape; batch 1."""
     channels = b.channels(x)
     apart = np.array([1, groups, channels // groups, height, width], np.int64)
@@ -104,14 +104,14 @@ def channel_shuffle(b: Builder, x: str, groups: int, height: int, width: int) ->
     return y
 
 
-def max_pool(b: Builder, x: str, kernel: int, stride: int) -> str:
+def max_pool(b: ModelBuilder, x: str, kernel: int, stride: int) -> str:
     """MaxPool; an odd kernel is padded as a convolution is."""
     padding = pads(kernel) if kernel % 2 else [0] * 4
     shape = [kernel, kernel]
     return b.node("MaxPool", [x], kernel_shape=shape, strides=[stride, stride], pads=padding)
 
 
-def classify(b: Builder, x: str, classes: int) -> str:
+def classify(b: ModelBuilder, x: str, classes: int) -> str:
     """Mean of each channel, Flatten, and one logit a class."""
     y = b.node("Flatten", [b.node("GlobalAveragePool", [x])], axis=1)
     return b.linear(y, classes)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import (
     BRANCH_GAIN,
     classify,
@@ -18,7 +18,7 @@ from graphflow.models.zoo.layers import (
     squeeze_excite,
 )
 
-Activation = Callable[[Builder, str], str]
+Activation = Callable[[ModelBuilder, str], str]
 
 V2_STAGES = (
     (1, 16, 1, 1),
@@ -49,7 +49,7 @@ V3_SMALL_BLOCKS = (
 
 def mobilenet_v2(seed: int, width: float = 1.0, size: int = 224) -> onnx.ModelProto:
     """MobileNetV2, its channels times `width`: 0.3 G multiply-adds at width 1."""
-    b = Builder(seed, name=f"mobilenet_v2_{width}")
+    b = ModelBuilder(seed, name=f"mobilenet_v2_{width}")
     x = conv_bn(b, b.input("input", (1, 3, size, size)), divisible_by_8(32 * width), 3, 2)
     x = relu6(b, x)
     for expansion, wanted, blocks, first_stride in V2_STAGES:
@@ -65,10 +65,10 @@ def mobilenet_v2(seed: int, width: float = 1.0, size: int = 224) -> onnx.ModelPr
 
 def mobilenet_v3_small(seed: int, size: int = 224) -> onnx.ModelProto:
     """MobileNetV3-Small: 0.06 G multiply-adds."""
-    b = Builder(seed, name="mobilenet_v3_small")
+    b = ModelBuilder(seed, name="mobilenet_v3_small")
     x = hard_swish(b, conv_bn(b, b.input("input", (1, 3, size, size)), 16, 3, 2))
     for kernel, expanded, channels, gated, swish, stride in V3_SMALL_BLOCKS:
-        activation = hard_swish if swish else Builder.relu
+        activation = hard_swish if swish else ModelBuilder.relu
         x = inverted_residual(b, x, channels, expanded, kernel, stride, activation, gated)
     x = hard_swish(b, conv_bn(b, x, 576, 1))
     x = hard_swish(b, classify(b, x, 1024))
@@ -77,7 +77,7 @@ def mobilenet_v3_small(seed: int, size: int = 224) -> onnx.ModelProto:
 
 
 def inverted_residual(
-    b: Builder,
+    b: ModelBuilder,
     x: str,
     channels: int,
     expanded: int,

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import pads
 
 CLASSES = 20
@@ -21,7 +21,7 @@ CLASSES = 20
 class _Quantizer:
     """Adds quantized layers to a builder; knows the scale of what stands behind each."""
 
-    def __init__(self, b: Builder, seed: int) -> None:
+    def __init__(self, b: ModelBuilder, seed: int) -> None:
         self.b = b
         self.rng = np.random.default_rng([seed, 1])
         self.scales: dict[str, float] = {}
@@ -80,7 +80,7 @@ class _Quantizer:
 
 def qdq(seed: int, image: int = 32) -> onnx.ModelProto:
     """Convolutions, one of them depthwise, a residual sum, the mean and two linear layers."""
-    b = Builder(seed, opset=13, name="qdq")
+    b = ModelBuilder(seed, opset=13, name="qdq")
     q = _Quantizer(b, seed)
     x = q.activation(b.input("image", (1, 3, image, image)), -4.0, 4.0)
     x = q.conv(x, 3, 16, stride=2)

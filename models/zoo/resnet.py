@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import (
     BRANCH_GAIN,
     classify,
@@ -20,7 +20,7 @@ from graphflow.models.zoo.layers import (
 
 def resnet18(seed: int, size: int = 224) -> onnx.ModelProto:
     """ResNet-18: 1.8 G multiply-adds at 224x224."""
-    b = Builder(seed, name="resnet18")
+    b = ModelBuilder(seed, name="resnet18")
     x = b.relu(conv_bn(b, b.input("input", (1, 3, size, size)), 64, 7, 2))
     x = max_pool(b, x, 3, 2)
     for stage, channels in enumerate((64, 128, 256, 512)):
@@ -30,7 +30,7 @@ def resnet18(seed: int, size: int = 224) -> onnx.ModelProto:
     return b.model()
 
 
-def _basic_block(b: Builder, x: str, channels: int, stride: int) -> str:
+def _basic_block(b: ModelBuilder, x: str, channels: int, stride: int) -> str:
     y = b.relu(conv_bn(b, x, channels, 3, stride))
     y = conv_bn(b, y, channels, 3, bn_gain=BRANCH_GAIN)
     if stride != 1 or b.channels(x) != channels:
@@ -40,7 +40,7 @@ def _basic_block(b: Builder, x: str, channels: int, stride: int) -> str:
 
 def regnet_y_400mf(seed: int, size: int = 224) -> onnx.ModelProto:
     """RegNetY-400MF: grouped convolutions of 8 channels a group, 0.4 G multiply-adds."""
-    b = Builder(seed, name="regnet_y_400mf")
+    b = ModelBuilder(seed, name="regnet_y_400mf")
     x = b.relu(conv_bias(b, b.input("input", (1, 3, size, size)), 32, 3, 2))
     for channels, depth in ((48, 1), (104, 3), (208, 6), (440, 6)):
         for block in range(depth):
@@ -49,7 +49,7 @@ def regnet_y_400mf(seed: int, size: int = 224) -> onnx.ModelProto:
     return b.model()
 
 
-def _gated_block(b: Builder, x: str, channels: int, stride: int) -> str:
+def _gated_block(b: ModelBuilder, x: str, channels: int, stride: int) -> str:
     # The gate's hidden width follows the input of the block, not its middle.
     squeezed = round(b.channels(x) / 4)
     y = b.relu(conv_bias(b, x, channels, 1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import channel_shuffle, conv_bias, max_pool
 
 STAGES = ((116, 4), (232, 8), (464, 4))
@@ -16,7 +16,7 @@ STAGES = ((116, 4), (232, 8), (464, 4))
 
 def shufflenet_v2(seed: int, size: int = 224) -> onnx.ModelProto:
     """ShuffleNetV2 1.0x: 0.15 G multiply-adds; `size` is a multiple of 32."""
-    b = Builder(seed, name="shufflenet_v2")
+    b = ModelBuilder(seed, name="shufflenet_v2")
     x = b.relu(conv_bias(b, b.input("input", (1, 3, size, size)), 24, 3, 2))
     x = max_pool(b, x, 3, 2)
     extent = size // 4
@@ -31,7 +31,7 @@ def shufflenet_v2(seed: int, size: int = 224) -> onnx.ModelProto:
     return b.model()
 
 
-def _unit(b: Builder, x: str) -> str:
+def _unit(b: ModelBuilder, x: str) -> str:
     half = b.channels(x) // 2
     kept, y = b.split(x, half, half)
     y = b.relu(conv_bias(b, y, half, 1))
@@ -39,7 +39,7 @@ def _unit(b: Builder, x: str) -> str:
     return b.concat(kept, b.relu(conv_bias(b, y, half, 1, gain=1.0)))
 
 
-def _reducing_unit(b: Builder, x: str, half: int) -> str:
+def _reducing_unit(b: ModelBuilder, x: str, half: int) -> str:
     channels = b.channels(x)
     left = conv_bias(b, x, channels, 3, 2, group=channels)
     left = b.relu(conv_bias(b, left, half, 1, gain=1.0))

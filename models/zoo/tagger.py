@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import dense, embedding, integers, shape, size
 
 VOCABULARY = 800
@@ -19,7 +19,7 @@ def tagger(
     seed: int, width: int = 48, hidden: int = 64, layers: int = 2, tags: int = 17
 ) -> onnx.ModelProto:
     """Embedding, `layers` of LSTM in both directions, a linear layer, LogSoftmax and ArgMax."""
-    b = Builder(seed, opset=13, name="tagger")
+    b = ModelBuilder(seed, opset=13, name="tagger")
     dims = ("batch", "sequence")
     ids = b.input("word_ids", dims, "int64")
     x = embedding(b, ids, VOCABULARY, width)
@@ -36,14 +36,14 @@ def tagger(
     return b.model()
 
 
-def _initial(b: Builder, ids: str, hidden: int) -> str:
+def _initial(b: ModelBuilder, ids: str, hidden: int) -> str:
     """(directions, batch, hidden) of zeros: `torch.zeros` with the batch of the ids."""
     zero = onnx.numpy_helper.from_array(np.zeros(1, np.float32))
     wanted = shape(b, DIRECTIONS, size(b, ids, 0), hidden)
     return b.node("ConstantOfShape", [wanted], value=zero)
 
 
-def _lstm(b: Builder, x: str, initial: str, inputs: int, hidden: int) -> str:
+def _lstm(b: ModelBuilder, x: str, initial: str, inputs: int, hidden: int) -> str:
     """(sequence, batch, directions * hidden); the sequence comes and goes as the first axis."""
     weights = [
         b.weight(DIRECTIONS, 4 * hidden, inputs, scale=inputs**-0.5),

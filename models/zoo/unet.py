@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.layers import conv_bias, max_pool
 
 CHANNELS = (20, 40, 80)
@@ -16,7 +16,7 @@ def unet(seed: int, size: int = 128, resize: bool = False) -> onnx.ModelProto:
 
     The way up is a ConvTranspose, or with `resize` a nearest Resize and a 1x1 convolution.
     """
-    b = Builder(seed, name="unet_resize" if resize else "unet")
+    b = ModelBuilder(seed, name="unet_resize" if resize else "unet")
     x = b.input("input", (1, 3, size, size))
     skips = []
     for channels in CHANNELS[:-1]:
@@ -32,13 +32,13 @@ def unet(seed: int, size: int = 128, resize: bool = False) -> onnx.ModelProto:
     return b.model()
 
 
-def _two_convs(b: Builder, x: str, channels: int) -> str:
+def _two_convs(b: ModelBuilder, x: str, channels: int) -> str:
     for _ in range(2):
         x = b.relu(conv_bias(b, x, channels, 3))
     return x
 
 
-def _resized(b: Builder, x: str, channels: int) -> str:
+def _resized(b: ModelBuilder, x: str, channels: int) -> str:
     scales = b.constant(np.array([1, 1, 2, 2], np.float32))
     y = b.node(
         "Resize",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graphflow.models.build import Builder
+from graphflow.models.builder import ModelBuilder
 from graphflow.models.zoo.exporting import (
     dense,
     gelu,
@@ -34,7 +34,7 @@ def vit(
     classes: int = 100,
 ) -> onnx.ModelProto:
     """Patches by a convolution, a class token, blocks that normalize first, and a linear head."""
-    b = Builder(seed, opset=17, name="vit")
+    b = ModelBuilder(seed, opset=17, name="vit")
     pixels = b.input("pixel_values", ("batch", 3, image, image))
     x = _tokens(b, pixels, width, (image // PATCH) ** 2)
     for _ in range(layers):
@@ -48,7 +48,7 @@ def vit(
     return b.model()
 
 
-def _tokens(b: Builder, pixels: str, width: int, patches: int) -> str:
+def _tokens(b: ModelBuilder, pixels: str, width: int, patches: int) -> str:
     """(batch, 1 + patches, width): the class token, repeated for the batch, and the patches."""
     batch = size(b, pixels, 0)
     maps = b.conv(pixels, width, PATCH, in_channels=3, strides=[PATCH] * 2, gain=1.0)
@@ -67,7 +67,7 @@ def _one() -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(np.array([1], np.int64))
 
 
-def _attention(b: Builder, x: str, width: int, heads: int) -> str:
+def _attention(b: ModelBuilder, x: str, width: int, heads: int) -> str:
     """One product for queries, keys and values, taken apart by Reshape, Transpose and Gather."""
     head = width // heads
     batch, length = size(b, x, 0), size(b, x, 1)

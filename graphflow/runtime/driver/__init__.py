@@ -23,7 +23,6 @@ from graphflow.runtime.driver.structs import (
     INT64,
     POINTER,
     ArrayType,
-    ScalarType,
     StructField,
     StructType,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "WORKER",
     "ArrayType",
     "Driver",
-    "ScalarType",
     "StructField",
     "StructType",
     "driver",

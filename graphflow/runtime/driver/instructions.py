@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver.structs import (
     BOOL,
     INT64,

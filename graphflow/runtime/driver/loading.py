@@ -18,7 +18,7 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
-from graphflow.errors import CodegenError
+from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver.function_builder import module_text
 from graphflow.runtime.driver.records import STRUCTS
 from graphflow.runtime.driver.runs import graphflow_run
@@ -26,21 +26,28 @@ from graphflow.runtime.driver.threads import graphflow_pool, graphflow_spin
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 _CALIBRATION_PAUSES = 1000
+"""Pauses in one measurement: some microseconds, which is long for the clock."""
+
 _LOADED: list[Any] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """`start_pool(threads, barrier_spins, idle_spins) -> address or None`,
-    `run(pool address, job address, first step) -> next step, 0 or -1`, and how long one pause
-    takes."""
+    """The native entry points.
+
+    start_pool: (threads, barrier spins, idle spins) → the address of a new pool, or None if the
+    system refuses its threads or memory.
+    run: (address of the pool or 0, address of the job, first step) → 0 if the job is done, -1 if
+    another caller executes it, else the step before which it has paused.
+    pause_ns: how long one pause instruction takes.
+    """
 
     start_pool: Callable[[int, int, int], int | None]
     run: Callable[[int, int, int], int]
     pause_ns: float
 
     def spins(self, microseconds: float) -> int:
-        """How many pauses fill that time."""
+        """The number of pauses that take so many microseconds."""
         return max(1, round(microseconds * 1000 / self.pause_ns))
 
 

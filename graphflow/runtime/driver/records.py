@@ -1,7 +1,7 @@
 """The structs of the driver: the pool of threads, and the job that describes one run.
 
 A pool is native memory that only native code touches, apart from its address.  A job and its tables
-of steps and patches are written by `graphflow.runtime.table` and read by native code.
+of steps and patches are written by `graphflow.runtime.step_table` and read by native code.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ thread writes and another one polls is kept this far from anything else."""
 MUTEX_BYTES = 128
 """Room for a `pthread_mutex_t`, which has 40 bytes in glibc."""
 
+ASLEEP = -1
+"""The processor of a thread that sleeps, is being moved, or has not begun yet."""
+
 WORKER = StructType(
     "Worker",
     (
         (
             StructField("pool", POINTER),
             StructField("index", INT64),  # the caller of a run is thread 0
-            StructField("processor", INT32),  # where the thread was last seen, -1 while it sleeps
+            StructField("processor", INT32),  # where the thread was last seen, or ASLEEP
             StructField("thread_id", INT32),  # the kernel's; of the caller unknown, hence 0
         ),
         # Which step the thread's share belongs to, and how many chunks of the share are taken.

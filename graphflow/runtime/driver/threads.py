@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
-from graphflow.runtime.driver.records import CONTENDED_BYTES, POOL, WORKER
+from graphflow.runtime.driver.records import ASLEEP, CONTENDED_BYTES, POOL, WORKER
 from graphflow.runtime.driver.runs import work
 from graphflow.runtime.driver.structs import BOOL, INT32, INT64, POINTER
 from graphflow.runtime.driver.system import (
@@ -66,7 +66,7 @@ def start_workers(f: NativeBody, pool: NativePlace, threads: NativeValue) -> Non
             starting.leave()
         worker = pool.at("workers", number.load())
         worker.at("pool").store(pool)
-        worker.at("processor").store(-1)
+        worker.at("processor").store(ASLEEP)
         worker.at("index").store(number.load())
         error = f.call(pthread_create, thread, attributes, f.address_of(work), worker)
         with f.when(error.differs(0)):

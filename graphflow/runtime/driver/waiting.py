@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from graphflow.runtime.driver.function_builder import NativeBody, function
 from graphflow.runtime.driver.instructions import AddressOf, NativePlace, NativeValue
-from graphflow.runtime.driver.records import POOL
+from graphflow.runtime.driver.records import ASLEEP, POOL
 from graphflow.runtime.driver.structs import BOOL, INT8, INT32, INT64
 from graphflow.runtime.driver.system import (
     CPU_MASK,
@@ -39,9 +39,6 @@ from graphflow.runtime.driver.system import (
 
 _SPINS_PER_LOOK = 64
 """Pauses between two looks for a crowded processor: one or two microseconds.  A power of two."""
-
-_ASLEEP = -1
-"""The processor of a thread that sleeps, or that is being moved."""
 
 
 @function(INT32, pool=AddressOf(POOL), me=INT64)
@@ -85,7 +82,7 @@ def spread(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
     with f.when(f.call(sched_setaffinity, thread, MASK_BYTES, free).differs(0)):
         f.give(0)
     f.run(sched_setaffinity, thread, MASK_BYTES, allowed)
-    worker.at("processor").store(_ASLEEP, "monotonic")
+    worker.at("processor").store(ASLEEP, "monotonic")
     f.give(1)
 
 
@@ -144,7 +141,7 @@ def wait_for_change(
             spinning.again()
         with f.when(f.call(crowded, pool, me)):  # whoever sleeps is in nobody's way
             spinning.leave()
-    pool.at("workers", me, "processor").store(_ASLEEP, "monotonic")
+    pool.at("workers", me, "processor").store(ASLEEP, "monotonic")
     sleepers.fetch_add(1, "seq_cst")
     with f.loop() as sleeping:
         # The system itself compares the word with `seen` before it lets the thread sleep.

@@ -1,0 +1,6 @@
+"""What users call: compile, build, check, run, save and load.
+
+`model`, `saved` and `executable` run programs and import no part of the compiler; `compilation`,
+`specialize`, `building`, `checking` and `backend` do.  Each module is imported by itself, and
+`graphflow/__init__.py` names what is public.
+"""

@@ -1,0 +1,163 @@
+"""The door for kernels that somebody wrote: from text, functions, schedules and graphs to programs.
+
+In: a kernel in the text form or as a Python function in it, a `PrimFunc`, a `Schedule`, or an
+`OperatorGraph` of them.  Out: a `PrimFunc`, or an `Executable` as `compile` gives for a model.
+What always holds: whatever comes in is checked before anything rests on it: variant, types and
+scopes, that accesses stay in bounds, that parallel and vectorized loops have independent
+iterations, and that what is assumed can be true.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from textwrap import dedent
+from types import FunctionType
+from typing import Any, TypeAlias
+
+from graphflow.api.executable import Executable
+from graphflow.api.model import Single
+from graphflow.api.specialize import loaded
+from graphflow.base.assumed import Assumption
+from graphflow.base.errors import ParseError, VerifyError
+from graphflow.base.options import Options
+from graphflow.base.target import Target
+from graphflow.graph import OperatorGraph, graph_of
+from graphflow.layout import Layout
+from graphflow.pipeline.compiler import compile_graph
+from graphflow.schedule import Schedule, require_in_bounds, require_sound
+from graphflow.tir import PrimFunc, parse
+
+Buildable: TypeAlias = "str | PrimFunc | Schedule | OperatorGraph"
+
+DECORATOR = "@primfunc"
+"""What the text form begins with; `kernel` takes a text without it, too."""
+
+
+def kernel(source: str | Callable[..., Any]) -> PrimFunc:
+    """The kernel that a text, or the source of a Python function, describes; also a decorator.
+
+        @gf.kernel
+        def double(x: f32[N], y: out[f32[N]]):
+            for i in serial(0, N):
+                y[i] = f32(2.0) * x[i]
+
+    Whole numbers that a function finds in the scopes around it (here N) stand for themselves.  The
+    function is never run, so its annotations need `from __future__ import annotations`, or the
+    names of `graphflow.language`.  ParseError with line and column where the text is not in the
+    kernel language, VerifyError where the kernel is not sound or leaves its buffers.
+    """
+    text = dedent(source) if isinstance(source, str) else _source_of(source)
+    bare = text.lstrip().startswith("def ")
+    func = parse(f"{DECORATOR}\n{text}", first_line=0) if bare else parse(text)
+    require_sound(func)
+    require_in_bounds(func)
+    return func
+
+
+def build(
+    source: Buildable,
+    *,
+    target: Target | None = None,
+    threads: int | None = None,
+    layouts: Mapping[str, Layout | str] | None = None,
+    assume: Mapping[str, Assumption] | None = None,
+    options: Options | None = None,
+) -> Executable:
+    """Compile a kernel, a schedule of one, or a graph of kernels; inputs are run by their names.
+
+    A kernel of serial loops gets the variant that the compiler finds cheapest.  A schedule, and a
+    kernel with loops of other kinds, is taken as it is written: its marked stages are lifted out,
+    and where none of its loops has a kind, lanes and threads are added.
+
+    `layouts`, `assume`, `threads` and `options` are those of `compile`.  What a kernel assumes of
+    an input is the caller's promise: it is reported, and with Options(check_assumes=True) checked
+    at each run.  Raises ParseError for a text, VerifyError where a kernel is not sound or leaves
+    its buffers, and what else the compiler's stages refuse with.
+    """
+    graph = _graph(source)
+    chosen = Options.from_environment() if options is None else options
+    chosen = chosen if threads is None else replace(chosen, threads=threads)
+
+    compiled = compile_graph(graph, target=target, layouts=layouts, assume=assume, options=chosen)
+    return Executable(Single(loaded(compiled)))
+
+
+def _graph(source: Buildable) -> OperatorGraph:
+    """The graph that `build` compiles; `OperatorGraph.add` has proven its kernels to be sound."""
+    match source:
+        case OperatorGraph():
+            graph = source
+        case str():
+            graph = graph_of(kernel(source))
+        case PrimFunc() | Schedule():
+            graph = graph_of(source)
+        case _:
+            raise VerifyError(
+                f"build takes a kernel's text, a PrimFunc, a Schedule or an OperatorGraph, not "
+                f"{type(source).__name__}; graphflow.compile takes ONNX models"
+            )
+    for node in graph.nodes:
+        for func in (node.func, *node.offered):
+            require_in_bounds(func)
+    return graph
+
+
+def _source_of(function: Callable[..., Any]) -> str:
+    """The text form that a function's source is: decorators gone, whole numbers filled in."""
+    if not isinstance(function, FunctionType):
+        raise ParseError(f"a kernel is a text or a function, not {type(function).__name__}")
+    try:
+        lines, _ = inspect.getsourcelines(function)
+    except OSError as error:
+        raise ParseError(
+            f"the source of {function.__name__} cannot be read ({error}); give the kernel as a text"
+        ) from error
+    module = ast.parse(dedent("".join(lines)))
+    definition = module.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        raise ParseError(f"{function.__name__} is not a plain function; give the kernel as a text")
+    definition.decorator_list = []
+    definition.returns = None
+    return ast.unparse(_Numbers(_whole_numbers(function)).visit(module))
+
+
+def _whole_numbers(function: FunctionType) -> dict[str, int]:
+    """The whole numbers in the scopes around a function, by name."""
+    around = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a variable that has no value yet
+            around[name] = cell.cell_contents
+    return {name: value for name, value in around.items() if type(value) is int}
+
+
+class _Numbers(ast.NodeTransformer):
+    """Fills in the numbers that names stand for, except for names that the kernel binds."""
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self.numbers = dict(numbers)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        bound = {arg.arg for arg in node.args.args}
+        bound |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _is_stored(n)}
+        self.numbers = {k: v for k, v in self.numbers.items() if k not in bound}
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id not in self.numbers:
+            return node
+        return ast.copy_location(_number(self.numbers[node.id]), node)
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _number(value: int) -> ast.expr:
+    """The number as Python's grammar has it: a negative one is a sign before a constant."""
+    if value < 0:
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)

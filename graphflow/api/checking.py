@@ -1,0 +1,82 @@
+"""What of a model has kernels, what onnxruntime would run, and what neither can.
+
+In: an ONNX model.  Out: a `Readiness`.  Nothing is compiled; the model is imported, and the parts
+without kernels are opened in onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from graphflow.base.arguments import Shapes
+from graphflow.base.errors import UnsupportedOp
+from graphflow.foreign import ForeignNode, open_section
+from graphflow.frontends import import_model
+from graphflow.pipeline.compiler import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The nodes of a model by what runs them.
+
+    `native` counts those with kernels by operator.  `impossible` pairs nodes that onnxruntime
+    refuses too with what it says.
+    """
+
+    native: Mapping[str, int]
+    foreign: tuple[ForeignNode, ...]
+    impossible: tuple[tuple[tuple[ForeignNode, ...], str], ...]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the model compiles with Options(fallback="onnxruntime")."""
+        return not self.impossible
+
+    def lines(self) -> list[str]:
+        """The answer as text, with what to do."""
+        total = sum(self.native.values())
+        counted = ", ".join(f"{op} ({count})" for op, count in sorted(self.native.items()))
+        found = [f"native: {total} nodes{': ' if counted else ''}{counted}"]
+        found.append(f"foreign: {len(self.foreign)} nodes, which onnxruntime runs")
+        found += [f"    {node}" for node in self.foreign]
+        found.append(f"impossible: {sum(len(nodes) for nodes, _ in self.impossible)} nodes")
+        for nodes, message in self.impossible:
+            found += [f"    {node}" for node in nodes]
+            found.append(f"    {message}")
+        if self.impossible:
+            found.append("rewrite the model without the impossible nodes, or cut it before them")
+        elif self.foreign:
+            found.append("the model compiles; it does not with fallback=None (--strict)")
+        else:
+            found.append("the model compiles")
+        return found
+
+
+def check(
+    model: Model,
+    *,
+    input_shapes: Shapes | None = None,
+    input_values: Mapping[str, ArrayLike] | None = None,
+) -> Readiness:
+    """What runs each node of `model`; InvalidModel for a model or shapes that are wrong.
+
+    ValuesNeeded where shapes depend on values of inputs that `input_values` does not give.
+    """
+    graph = import_model(model, input_shapes, input_values, fallback=True)
+    foreign: list[ForeignNode] = []
+    impossible: list[tuple[tuple[ForeignNode, ...], str]] = []
+    for section in graph.sections.values():
+        try:
+            open_section(section, 1)
+        except UnsupportedOp as error:
+            impossible.append((section.nodes, str(error.__cause__)))
+        else:
+            foreign += section.nodes
+    # A node that becomes several kernels counts once: they name it as their origin.
+    kernels = [node for node in graph.nodes if node.func.callee is None]
+    native = {node.origins: node.op.split(".")[0] for node in kernels}
+    return Readiness(Counter(native.values()), tuple(foreign), tuple(impossible))

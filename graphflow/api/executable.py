@@ -1,0 +1,295 @@
+"""The face of a compiled model: run it, look at its layouts, ask why, save it, load it.
+
+In: the models behind it, compiled in this process or read from a file.  What always holds: both
+kinds answer alike; importing this module does not import the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from math import isnan, nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from graphflow.api.model import Model, Models, Single, Tensors, describe_key
+from graphflow.api.saved import load_models, save_models
+from graphflow.base.arguments import Shapes
+from graphflow.base.assumed import require_assumed
+from graphflow.base.decisions import Decisions, SavedEdge, unknown_tensor
+from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.foreign import ForeignNode
+from graphflow.runtime import Program
+
+if TYPE_CHECKING:
+    from graphflow.inspect import TensorDecision
+    from graphflow.pipeline.compiler import Compiled
+
+
+class Executable:
+    """A compiled model; made by `compile`, or from a file by `load`."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def run(
+        self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays by input name to new arrays by output name.
+
+        Inputs may have any strides and are never cast; those with a default may be left out.  A
+        graph input whose initializer is a constant is refused, even with the constant's own value.
+        `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
+        the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
+        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true;
+        TypeError for inputs that are no mapping from names.  RunError where a value that the run
+        met is not allowed, as an index outside its tensor.
+        """
+        _require_mapping(inputs)
+        _refuse_frozen(self._frozen, inputs)
+        model = self._models.serve(inputs)
+        given = {**model.defaults, **_poisons(model, poison), **inputs}
+        if model.check_assumes:
+            for assumed in model.assumed:
+                if assumed.tensor in given:
+                    require_assumed(assumed, given[assumed.tensor])
+        try:
+            return model.program.run(given)
+        except MemoryError as error:
+            raise GraphflowError(f"memory ran out in a run: {error}") from error
+
+    def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
+        """Run a model of one input: its output, or a tuple of them where there are several."""
+        if isinstance(array, Mapping):
+            raise TypeError("a call takes one array; give arrays by name to run()")
+        names = self._required_inputs()
+        if len(names) != 1:
+            raise InvalidModel(
+                f"the model takes the inputs {', '.join(names) or '(none)'}; give them by name to "
+                "run()"
+            )
+        results = tuple(self.run({names[0]: array}).values())
+        return results[0] if len(results) == 1 else results
+
+    def precompile(
+        self,
+        shapes: Shapes | Sequence[Shapes] = (),
+        values: Mapping[str, ArrayLike] | None = None,
+    ) -> None:
+        """Compile now for the shapes of inputs that runs will bring: a mapping of them, or several.
+
+        `values` are those of inputs whose values decide shapes.  Nothing is done for what is there.
+        InvalidModel where what decides is missing, or does not fit the model.
+        """
+        for wanted in [shapes] if isinstance(shapes, Mapping) else [*shapes] or [{}]:
+            self._models.precompile(wanted, {} if values is None else values)
+
+    @property
+    def specializations(self) -> tuple[Executable, ...]:
+        """An executable for each set of shapes and values that there is a program for by now.
+
+        A model without open shapes has one, which is this model again.
+        """
+        return tuple(Executable(Single(model)) for model in self._models.made)
+
+    @property
+    def compiled(self) -> Compiled:
+        """What the stages of the compiler gave; GraphflowError for a loaded model."""
+        return self._models.only().compiled
+
+    @property
+    def program(self) -> Program:
+        """The native program."""
+        return self._models.only().program
+
+    @property
+    def inputs(self) -> Tensors:
+        """Names, dtypes and logical shapes of the inputs, in the model's order.
+
+        Where shapes are open, `OpenTensor`s: an extent is a number or the name of a dimension.
+        """
+        return (
+            self._models.interface.inputs if self._models.deciding else self._models.only().inputs
+        )
+
+    @property
+    def outputs(self) -> Tensors:
+        """Names, dtypes and logical shapes of the outputs, in the model's order.
+
+        The shape of an output whose extents depend on values is the largest that it can have.
+        Where shapes of inputs are open, `OpenTensor`s with the extents that the model declares.
+        """
+        if self._models.deciding:
+            return self._models.interface.outputs
+        return self.program.spec.results
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose shapes or values decide which program runs; empty if all are known."""
+        return self._models.deciding
+
+    @property
+    def values(self) -> Mapping[str, NDArray[Any]]:
+        """The values of inputs that the program was compiled for; a run may leave them out."""
+        return {} if self._models.deciding else self._models.only().values
+
+    @property
+    def threads(self) -> int:
+        """How many threads a run uses."""
+        return self.program.threads
+
+    @property
+    def poisoned(self) -> int:
+        """How many elements of undefined padding a run overwrites; 0 without Options.poison."""
+        return self._models.only().poisoned
+
+    @property
+    def foreign(self) -> tuple[ForeignNode, ...]:
+        """The nodes that no kernel is built for, and why; onnxruntime runs them."""
+        sections = self.program.spec.sections
+        return tuple(node for spec in sections for node in spec.section.nodes)
+
+    @property
+    def layouts(self) -> Mapping[str, TensorDecision] | Mapping[str, SavedEdge]:
+        """The decision about each tensor of the model, by name.
+
+        Of a loaded model they are `SavedEdge`s: the same, with names of layouts for layouts.
+        InvalidModel where there are programs for several shapes, or none yet: then each of
+        `specializations` has its own.
+        """
+        return self._models.only().layouts
+
+    def explain(self, name: str, full: bool = False) -> str:
+        """What was decided about one tensor, and why; InvalidModel for a name it does not have.
+
+        In full it tells too which variants of its producer were refused, and which steps of the
+        chosen variant.  Where shapes are open, one story for each that there is a program for."""
+        if not self._models.deciding:
+            return self._models.only().explain(name, full)
+        known = self._models.interface.tensors
+        if name not in known:
+            raise unknown_tensor(name, known)
+        stories = [
+            f"for {describe_key(model, self._models.deciding)}:\n{model.explain(name, full)}"
+            for model in self._models.made
+        ]
+        return "\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}"
+
+    def report(self) -> dict[str, Any]:
+        """All decisions as plain values: what `graphflow inspect --json` prints.
+
+        Where shapes are open: the interface, and under `specializations` the report of each
+        program that there is by now.
+        """
+        models = self._models
+        if not models.deciding:
+            return models.only().report()
+        face = models.interface
+        return {
+            "model": face.title,
+            "inputs": [str(tensor) for tensor in face.inputs],
+            "outputs": [str(tensor) for tensor in face.outputs],
+            "deciding": list(models.deciding),
+            "specializations": [
+                {"for": describe_key(model, models.deciding), **model.report()}
+                for model in models.made
+            ],
+            "note": "" if models.made else _nothing_made(models),
+        }
+
+    def decisions(self) -> Decisions:
+        """The decisions as a table of texts, and in one line: what `graphflow inspect` prints."""
+        return self._models.only().decisions()
+
+    def save(self, path: str | Path) -> None:
+        """Write the program, its constants as runs read them, report and explanations to a file.
+
+        The file holds native code for processors with this target's features.  It appears complete
+        or not at all: whatever stops the writing, an older file of that name is still there.
+        Where shapes are open, the file has the programs that there are by now (`precompile` makes
+        them), serves their shapes and refuses others.  InvalidModel where there is none,
+        GraphflowError where the system refuses.
+        """
+        save_models(path, self._models)
+
+    @property
+    def _frozen(self) -> tuple[str, ...]:
+        """The graph inputs that are constants."""
+        deciding = self._models.deciding
+        return self._models.interface.frozen if deciding else self._models.only().frozen
+
+    def _required_inputs(self) -> tuple[str, ...]:
+        if self._models.deciding:
+            return self._models.interface.required
+        model = self._models.only()
+        return tuple(tensor.name for tensor in model.inputs if tensor.name not in model.defaults)
+
+
+def load(
+    path: str | Path,
+    *,
+    threads: int | None = None,
+    mmap: bool = True,
+    sha256: str | None = None,
+) -> Executable:
+    """A model that `Executable.save` wrote: nothing is compiled, constants are mapped.
+
+    `threads` defaults to what the model was compiled with, or to the processors this process may
+    use where it was left open.  InvalidModel for a file that is damaged, cut short or of another
+    format, CodegenError for one whose code this processor cannot execute.
+
+    A mapped file has to stay as it is: a run after somebody wrote into it is InvalidModel (a write
+    during a run is not noticed).  With `mmap=False` the constants are copied, and nothing that
+    happens to the file matters afterwards.  With `sha256`, 64 hexadecimal digits, only the file
+    that has this digest is loaded.
+
+    Checksums tell damage, not malice: the file is native code, so load only files that you trust.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"a saved model is given by its path, not by {type(path).__name__}")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int)):
+        raise TypeError(f"threads is {threads!r}; give a number of threads, or None")
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"sha256 is {sha256!r}; give 64 hexadecimal digits")
+    return Executable(load_models(path, threads, mmap=mmap, sha256=sha256))
+
+
+def _nothing_made(models: Models) -> str:
+    return (
+        f"nothing is decided yet: the inputs {', '.join(models.deciding)} decide what is compiled, "
+        "and no run has brought them"
+    )
+
+
+def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            f"run takes a mapping from names of inputs to arrays, not {type(inputs).__name__}; a "
+            "model of one input can be called with its array"
+        )
+    for name in inputs:
+        if not isinstance(name, str):
+            raise TypeError(f"run is given the input {name!r}; names of inputs are texts")
+
+
+def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> None:
+    frozen = [name for name in known if name in inputs]
+    if frozen:
+        raise InvalidModel(
+            f"the graph inputs {frozen} have initializers, and the model is compiled with these as "
+            f"constants; leave them out, or compile with overridable={frozen}"
+        )
+
+
+def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:
+    """`value` in each element type that is poisoned; integers have their smallest for NaN."""
+    found = {}
+    for scalar in model.program.spec.inputs[len(model.inputs) :]:
+        dtype = np.dtype(scalar.dtype)
+        smallest = np.iinfo(dtype).min if dtype.kind in "iu" else value
+        found[scalar.name] = np.array(smallest if isnan(value) else value).astype(dtype)
+    return found

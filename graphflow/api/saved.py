@@ -1,0 +1,362 @@
+"""A compiled model as a file: its program, and the answers to questions about its decisions.
+
+In: a compiled model, of as many programs as there are.  Out: a file; and from a file a model that
+runs and answers without ONNX, flow or LLVM's optimizer, for the shapes of these programs.  What
+always holds: a loaded model says what the saved one would have said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from graphflow.api.model import (
+    Interface,
+    Model,
+    Models,
+    Single,
+    Values,
+    deciding_input,
+    describe_made,
+    only_made,
+)
+from graphflow.base.arguments import Shapes
+from graphflow.base.assumed import Assumed
+from graphflow.base.decisions import Decisions, SavedEdge, refusal_line, unknown_tensor
+from graphflow.base.errors import GraphflowError, InvalidModel
+from graphflow.base.plain import boolean, integer, listed, mapping, text, texts
+from graphflow.base.version import VERSION
+from graphflow.program import OpenTensor, ProgramSpec, TensorSpec
+from graphflow.runtime import (
+    Processor,
+    Program,
+    SavedProgram,
+    load_programs,
+    prepared_spec,
+    save_programs,
+    value_key,
+)
+
+_MODELS = "models"
+"""The document about all programs of a file, kept with the first one."""
+
+
+def save_models(path: str | Path, models: Models) -> None:
+    """Write what there is; see `runtime.save_programs` for errors and for what holds when writing
+    stops.  InvalidModel where nothing has been compiled so far."""
+    made = models.made or (models.only(),)
+    programs = [_saved(model) for model in made]
+    if models.deciding:
+        about = json.dumps(_plain(models)).encode()
+        programs[0] = replace(programs[0], documents={**programs[0].documents, _MODELS: about})
+    save_programs(path, programs, VERSION)
+
+
+def load_models(
+    path: str | Path, threads: int | None, *, mmap: bool = True, sha256: str | None = None
+) -> Models:
+    """What `save_models` wrote.  The errors are those of `Executable.load`."""
+    programs = load_programs(path, mmap=mmap, sha256=sha256)
+    made = tuple(SavedModel(path, saved, threads) for saved in programs)
+    about = programs[0].documents.get(_MODELS)
+    if about is None:
+        return Single(made[0])
+    with _variants_of(path, _MODELS):
+        return SavedModels(path, made, mapping(json.loads(about)))
+
+
+def _plain(models: Models) -> dict[str, Any]:
+    """What is known of all models, as plain values.
+
+    Of the inputs that may be left out, only those that decide have to be known before one of the
+    programs is taken.
+    """
+    face = models.interface
+    return {
+        "deciding": models.deciding,
+        "title": face.title,
+        "inputs": [[t.name, t.dtype, t.shape] for t in face.inputs],
+        "outputs": [[t.name, t.dtype, t.shape] for t in face.outputs],
+        "tensors": face.tensors,
+        "frozen": face.frozen,
+        "defaults": {
+            name: array.tolist() if name in models.deciding else None
+            for name, array in face.defaults.items()
+        },
+    }
+
+
+def _saved(model: Model) -> SavedProgram:
+    program, decisions = model.program, model.decisions()
+    documents = {
+        "model": {
+            "threads": model.threads,
+            "inputs": len(model.inputs),
+            "outputs": _cut_axes(program.spec),
+            "guards": len(program.spec.guards),
+            "poisoned": model.poisoned,
+            "frozen": model.frozen,
+            "assumed": [assumed.plain() for assumed in model.assumed],
+            "check_assumes": model.check_assumes,
+            "values": list(model.values),
+        },
+        "decisions": [decisions.title, decisions.rows, decisions.summary],
+        "explanations": model.explanations(),
+        "edge_types": {name: edge.describe() for name, edge in model.layouts.items()},
+        "report": model.report(),
+    }
+    return SavedProgram(
+        spec=prepared_spec(program.spec),
+        constants=program.prepared,
+        processor=model.processor,
+        flush_denormals=program.flush_denormals,
+        arrays=model.defaults,
+        documents={name: json.dumps(value).encode() for name, value in documents.items()},
+    )
+
+
+class SavedModel:
+    """A program of a file as a `Model`."""
+
+    def __init__(self, path: str | Path, saved: SavedProgram, threads: int | None) -> None:
+        self._path = path
+        self._saved = saved
+        with _variants_of(path, "model"):
+            about = mapping(self._document("model"))
+            stored = about["threads"]
+            stored = stored if stored is None else integer(stored, 1)
+            self.threads: int | None = stored if threads is None else threads
+            self.poisoned: int = integer(about["poisoned"])
+            self.frozen: tuple[str, ...] = texts(about["frozen"])
+            self.check_assumes: bool = boolean(about["check_assumes"])
+            self.values: Values = {name: saved.arrays[name] for name in texts(about["values"])}
+            self.inputs: tuple[TensorSpec, ...] = _own_inputs(
+                saved.spec.inputs, integer(about["inputs"])
+            )
+            if about["outputs"] != _cut_axes(saved.spec):
+                raise ValueError(f"the outputs and the axes they are cut on: {about['outputs']!r}")
+            if integer(about["guards"]) != len(saved.spec.guards):
+                raise ValueError(f"the program has {len(saved.spec.guards)} guards")
+            self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
+        self.program: Program = saved.load(self.threads, self.values)
+
+    @property
+    def compiled(self) -> NoReturn:
+        """Not in the file."""
+        raise GraphflowError(
+            f"{self._path} keeps the program, the report and the explanations, not what the stages "
+            "of the compiler gave; compile the ONNX model to look at that"
+        )
+
+    @property
+    def defaults(self) -> Mapping[str, NDArray[Any]]:
+        """As the file has them."""
+        return self._saved.arrays
+
+    @property
+    def processor(self) -> Processor:
+        """What the object code needs."""
+        return self._saved.processor
+
+    @property
+    def layouts(self) -> Mapping[str, SavedEdge]:
+        """The decisions, with texts where a compiled model has objects."""
+        with _variants_of(self._path, "edge_types"):
+            return {edge.name: edge for edge in self._edges()}
+
+    def explain(self, name: str, full: bool = False) -> str:
+        """The stored story of one tensor; in full with what the stored report says was refused."""
+        stories = self.explanations()
+        if name not in stories:
+            raise unknown_tensor(name, stories)
+        return "\n".join((str(stories[name]), *(self._refused(name) if full else ())))
+
+    def _refused(self, name: str) -> Iterator[str]:
+        """A line for each refused variant, and each refused step, of the node that makes a
+        tensor."""
+        with _variants_of(self._path, "report"):
+            report = mapping(self._document("report"))
+            edges = (mapping(edge) for edge in listed(report["edges"]))
+            maker = next((edge["producer"] for edge in edges if edge["name"] == name), None)
+            for refused in map(mapping, listed(report.get("refusals", []))):
+                if maker in listed(refused["nodes"]):
+                    variant, reason = text(refused["variant"]), text(refused["reason"])
+                    yield refusal_line(variant, reason, boolean(refused["chosen"]))
+
+    def explanations(self) -> dict[str, str]:
+        """All stored stories."""
+        with _variants_of(self._path, "explanations"):
+            return mapping(self._document("explanations"))
+
+    def report(self) -> dict[str, Any]:
+        """The stored report."""
+        with _variants_of(self._path, "report"):
+            return mapping(self._document("report"))
+
+    def decisions(self) -> Decisions:
+        """The stored table."""
+        with _variants_of(self._path, "decisions"):
+            title, rows, summary = listed(self._document("decisions"), 3)
+            return Decisions(text(title), tuple(map(texts, listed(rows))), text(summary))
+
+    def _document(self, name: str) -> Any:
+        """Decoded anew, so that whoever asked may change it."""
+        return json.loads(self._saved.documents[name])
+
+    def _edges(self) -> Iterator[SavedEdge]:
+        edge_types = self._document("edge_types")
+        for edge in self._document("report")["edges"]:
+            shape = edge["physical_shape"]
+            yield SavedEdge(
+                name=edge["name"],
+                dtype=edge["dtype"],
+                logical_shape=tuple(edge["logical_shape"]),
+                where=edge["where"],
+                physical_shape=None if shape is None else tuple(shape),
+                layout=edge["layout"],
+                edge_type=edge_types[edge["name"]],
+                decided_by=edge["decided_by"],
+                reason=edge["reason"],
+                producer=edge["producer"],
+                variant=edge["variant"],
+                consumers=tuple(edge["consumers"]),
+                regions=tuple(edge["regions"]),
+                demands=tuple(edge["demands"]),
+                conversions=tuple(edge["conversions"]),
+            )
+
+
+class SavedModels:
+    """The programs of a file, for several shapes or values, as `Models`."""
+
+    def __init__(
+        self, path: str | Path, made: tuple[SavedModel, ...], about: Mapping[str, Any]
+    ) -> None:
+        self._path = path
+        self.made = made
+        self.deciding: tuple[str, ...] = texts(about["deciding"])
+        inputs, outputs = (_open_tensors(about[which]) for which in ("inputs", "outputs"))
+        dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+        self.interface = Interface(
+            title=text(about["title"]),
+            inputs=inputs,
+            outputs=outputs,
+            tensors=texts(about["tensors"]),
+            defaults={
+                name: np.array([] if value is None else value, dtypes[name])
+                for name, value in mapping(about["defaults"]).items()
+            },
+            frozen=texts(about["frozen"]),
+        )
+        if not set(self.deciding) <= set(dtypes):
+            raise ValueError(f"{self.deciding} are no inputs")
+
+    def only(self) -> Model:
+        """The one program, if the file has one."""
+        return only_made(self, "no program is there", ())
+
+    def serve(self, inputs: Mapping[str, ArrayLike]) -> SavedModel:
+        """The program for these inputs; InvalidModel, with those that there are, if none is."""
+        given = {name: deciding_input(self.interface, inputs, name) for name in self.deciding}
+        return self._find({name: array.shape for name, array in given.items()}, given)
+
+    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+        """InvalidModel where the file has no program for them: nothing can be compiled."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        known = {name: array.shape for name, array in arrays.items()}
+        wanted = {**known, **{name: tuple(shape) for name, shape in shapes.items()}}
+        names = [tensor.name for tensor in self.interface.inputs]
+        for name in wanted:
+            if name not in names:
+                raise InvalidModel(f"there is no input {name!r}; the inputs are {', '.join(names)}")
+        self._find(wanted, arrays)
+
+    def _find(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[Any]]
+    ) -> SavedModel:
+        for model in self.made:
+            extents = {tensor.name: tensor.shape for tensor in model.inputs}
+            keys = {name: value_key(value) for name, value in model.values.items()}
+            if all(
+                shapes.get(name, extents[name]) == extents[name]
+                and (
+                    name not in keys or name not in values or value_key(values[name]) == keys[name]
+                )
+                for name in self.deciding
+            ):
+                return model
+        wanted = [f"{name}: {list(shape)}" for name, shape in shapes.items()]
+        raise InvalidModel(
+            f"the saved model {self._path} has programs for {describe_made(self)}, and none for "
+            f"{', '.join(wanted)} or for these values; compile the ONNX model for them, and save "
+            "it again"
+        )
+
+
+def _open_tensors(rows: Any) -> tuple[OpenTensor, ...]:
+    found = []
+    for name, dtype, shape in (listed(row, 3) for row in listed(rows)):
+        extents = None if shape is None else tuple(_extent(n) for n in listed(shape))
+        found.append(OpenTensor(text(name), text(dtype), extents))
+    return tuple(found)
+
+
+def _extent(plain: Any) -> int | str:
+    return plain if isinstance(plain, str) else integer(plain)
+
+
+@contextmanager
+def _variants_of(path: str | Path, name: str) -> Iterator[None]:
+    """InvalidModel where the document `name` does not have the variant that is read here."""
+    try:
+        yield
+    except (
+        AttributeError,
+        IndexError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as e:
+        raise InvalidModel(
+            f"the saved model {path} is damaged: its document {name!r} has another variant "
+            f"({e!r:.200}); compile the ONNX model and save it again"
+        ) from e
+
+
+def _cut_axes(spec: ProgramSpec) -> list[list[int]]:
+    """For each output of the model the axes on which a run cuts it."""
+    return [
+        sorted({trim.axis for trim in spec.trimmed if trim.output == place})
+        for place in range(len(spec.results))
+    ]
+
+
+def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec, ...]:
+    """The model's own inputs, behind which stand the scalars of poison mode."""
+    if count > len(inputs) or any(tensor.shape for tensor in inputs[count:]):
+        raise ValueError(f"{count} of {len(inputs)} inputs are the model's own")
+    return inputs[:count]
+
+
+def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
+    """What a file says of an input, which has to be one."""
+    found = Assumed.from_plain(mapping(plain))
+    tensors = {tensor.name: tensor for tensor in inputs}
+    tensor = tensors[text(found.tensor)]
+    if found.dtype != tensor.dtype or not all(
+        isinstance(end, int | float) for end in (found.lo, found.hi)
+    ):
+        raise ValueError(f"{found!r:.100} is nothing to assume of {tensor}")
+    if any(integer(k) >= prod(tensor.shape) for k in found.elements or ()):
+        raise ValueError(f"{tensor} has fewer elements than are spoken of")
+    boolean(found.exact)
+    return found

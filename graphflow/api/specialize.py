@@ -1,0 +1,311 @@
+"""One model, several shapes: a program for each set of shapes and values that occurs.
+
+In: a function that compiles for given shapes and values, and what is open.  Out: the compiled model
+and its program for what a run brings.  What always holds: the same shapes and values give the same
+program while it is kept; two threads never compile the same one twice, and a program that is there
+never waits for another one.
+
+Values decide like shapes where the model says so: the shape that a Reshape is given as an input,
+say.  Which inputs these are is found out when a compilation asks for one (`ValuesNeeded`).  It is
+then a property of the model: from there on every program is looked up by their values too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
+from graphflow.base.arguments import Shapes
+from graphflow.base.assumed import Assumed
+from graphflow.base.decisions import Decisions
+from graphflow.base.errors import SHAPES, VALUES, InvalidModel, Remedy, ValuesNeeded
+from graphflow.inspect import (
+    TensorDecision,
+    decisions,
+    explain,
+    explanations,
+    report,
+    tensor_decisions,
+)
+from graphflow.pipeline.compiler import Compiled
+from graphflow.processes.once import Once
+from graphflow.program import TensorSpec
+from graphflow.runtime import Processor, Program, processor_of, value_key
+
+Key: TypeAlias = "tuple[tuple[str, object], ...]"
+
+MOST_KEPT = 16
+"""Programs kept; beyond that the one that was used longest ago goes."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A compiled model, and its program in this process: a `Model`."""
+
+    compiled: Compiled
+    program: Program
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs of the program that the model itself has."""
+        return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
+
+    @property
+    def values(self) -> Values:
+        """The values of inputs that it was compiled for."""
+        return self.compiled.values
+
+    @property
+    def defaults(self) -> Mapping[str, NDArray[Any]]:
+        """The values that the model itself has for inputs, and those that it was compiled for."""
+        known = {**self.compiled.imported.initializers, **self.values}
+        return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """The graph inputs that are constants."""
+        return self.compiled.frozen
+
+    @property
+    def assumed(self) -> tuple[Assumed, ...]:
+        """What the plan has, and what kernels state."""
+        return (*self.compiled.plan.assumed, *self.compiled.stated)
+
+    @property
+    def check_assumes(self) -> bool:
+        """The option of that name."""
+        return self.compiled.options.check_assumes
+
+    @property
+    def threads(self) -> int | None:
+        """The option of that name."""
+        return self.compiled.options.threads
+
+    @property
+    def processor(self) -> Processor:
+        """The target, as far as object code depends on it."""
+        return processor_of(self.compiled.target.cpu, self.compiled.target.features)
+
+    @property
+    def poisoned(self) -> int:
+        """Elements of undefined padding that a run overwrites."""
+        return self.compiled.physical.poisoned
+
+    @property
+    def layouts(self) -> Mapping[str, TensorDecision]:
+        """The decision about each tensor."""
+        return tensor_decisions(self.compiled)
+
+    def explain(self, name: str, full: bool = False) -> str:
+        """The story of one tensor; InvalidModel for an unknown name."""
+        return explain(self.compiled, name, full)
+
+    def explanations(self) -> dict[str, str]:
+        """The stories of all tensors."""
+        return explanations(self.compiled)
+
+    def report(self) -> dict[str, Any]:
+        """What `graphflow inspect --json` prints."""
+        return report(self.compiled)
+
+    def decisions(self) -> Decisions:
+        """What `graphflow inspect` prints."""
+        return decisions(self.compiled)
+
+
+def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
+    """A compiled model, ready to run in this process.
+
+    It shares the packed constants of the first `earlier` program that prepares the same.
+    """
+    options = compiled.options
+    alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
+    program = Program(
+        compiled.spec,
+        options.threads,
+        options.flush_denormals,
+        values=compiled.values,
+        alike=alike,
+    )
+    return Loaded(compiled, program)
+
+
+def prepares_alike(one: Compiled, other: Compiled) -> bool:
+    """Whether two programs have the same constant block once it is prepared.
+
+    That is so where the same kernels run on the same places of a block that begins with the same
+    constants, bit by bit; kernels may have other symbols.
+    """
+    a, b = one.spec, other.spec
+    return (
+        (a.constant_bytes, a.run_constant_bytes) == (b.constant_bytes, b.run_constant_bytes)
+        and one.options.flush_denormals == other.options.flush_denormals
+        and _prepare_calls(one) == _prepare_calls(other)
+        and len(a.constants) == len(b.constants)
+        and all(
+            here == there and _same_bits(array, again)
+            for (here, array), (there, again) in zip(a.constants, b.constants, strict=True)
+        )
+    )
+
+
+def _prepare_calls(compiled: Compiled) -> list[tuple[object, ...]]:
+    """The kernel and the places of each step that prepares constants."""
+    kernels, found = compiled.lowered.kernels, list[tuple[object, ...]]()
+    for step in compiled.spec.prepare:  # a ProgramSpec has no sections there
+        task = replace(kernels[step.symbol].task, symbol="", claimed=None)
+        found.append((task, step.buffers, step.extent))
+    return found
+
+
+def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
+    if array is other:  # programs of one model share what they did not compute
+        return True
+    if (array.dtype, array.shape) != (other.dtype, other.shape):
+        return False
+    bits, others = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (array, other))
+    return np.array_equal(bits, others)
+
+
+class Specializer:
+    """Compiles on demand and keeps what it compiled: the `Models` of an executable.
+
+    `build` compiles for given shapes and values of inputs.  `symbolic` inputs have open shapes;
+    `values` are fixed, `needed` names inputs that are known to decide by their values.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Shapes, Values], Compiled],
+        interface: Interface,
+        *,
+        shapes: Shapes,
+        values: Values,
+        symbolic: tuple[str, ...],
+        needed: tuple[str, ...] = (),
+    ) -> None:
+        self.interface = interface
+        self._build = build
+        self._shapes, self._values = dict(shapes), dict(values)
+        self._symbolic, self._needed = symbolic, needed
+        self._programs: Once[Key, Loaded] = Once(MOST_KEPT)
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose shapes or values decide which program runs."""
+        return tuple(dict.fromkeys((*self._symbolic, *self._needed)))
+
+    @property
+    def made(self) -> tuple[Loaded, ...]:
+        """What was compiled and is kept."""
+        return self._programs.kept
+
+    def only(self) -> Model:
+        """The one program, if there is one by now."""
+        return only_made(self, self._what_is_open, self._remedies)
+
+    @property
+    def _remedies(self) -> tuple[Remedy, ...]:
+        return (SHAPES,) * bool(self._symbolic) + (VALUES,) * bool(self._needed)
+
+    @property
+    def _what_is_open(self) -> str:
+        open_shapes = f"the shapes of {', '.join(self._symbolic)} are symbolic"
+        open_values = f"the values of {', '.join(self._needed)} decide shapes"
+        texts = [open_shapes] * bool(self._symbolic) + [open_values] * bool(self._needed)
+        return " and ".join(texts)
+
+    def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
+        """The program for these inputs, compiled if need be.
+
+        InvalidModel, before anything is compiled, where an input does not fit the model.
+        """
+
+        return self._find(
+            lambda name: deciding_input(self.interface, inputs, name).shape,
+            lambda name: deciding_input(self.interface, inputs, name),
+            lambda: self._check(inputs),
+        )
+
+    def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
+        """Compile for these shapes and values of the open inputs, if that has not been done.
+
+        InvalidModel where one of the inputs that decide is in neither.
+        """
+        declared = {tensor.name: tensor for tensor in self.interface.inputs}
+        for name in (*shapes, *values):
+            if name not in declared:
+                raise InvalidModel(
+                    f"there is no input {name!r}; the inputs are {', '.join(declared)}"
+                )
+        for name, extents in shapes.items():
+            if name not in self._symbolic and declared[name].shape != tuple(extents):
+                raise InvalidModel(f"the shape {tuple(extents)} does not fit {declared[name]}")
+        arrays = {**self.interface.defaults, **{n: np.asarray(v) for n, v in values.items()}}
+
+        def shape(name: str) -> tuple[int, ...]:
+            if name in shapes:
+                return tuple(shapes[name])
+            if name in arrays:
+                return arrays[name].shape
+            raise InvalidModel(
+                f"the shape of input {name!r} is missing, and it decides the program"
+            )
+
+        def value(name: str) -> NDArray[Any]:
+            if name in arrays:
+                return arrays[name]
+            raise InvalidModel(
+                f"the value of input {name!r} is missing, and it decides the program"
+            )
+
+        self._find(shape, value, lambda: None)
+
+    def _find(
+        self,
+        shape_of: Callable[[str], tuple[int, ...]],
+        value_of: Callable[[str], NDArray[Any]],
+        check: Callable[[], None],
+    ) -> Loaded:
+        while True:
+            shapes = {name: shape_of(name) for name in self._symbolic}
+            values = {name: value_of(name) for name in self._needed}
+            key = (*shapes.items(), *((name, value_key(v)) for name, v in values.items()))
+
+            def make(shapes: Shapes = shapes, values: Values = values) -> Loaded:
+                check()
+                compiled = self._build({**self._shapes, **shapes}, {**self._values, **values})
+                return loaded(compiled, self.made)
+
+            try:
+                return self._programs.get(key, make)
+            except ValuesNeeded as error:
+                if set(error.inputs) <= values.keys():
+                    raise
+                # Another thread may add its own at the same time; what is lost is found again.
+                self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
+
+    def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
+        """Whether inputs have the names and dtypes that the model declares.
+
+        Programs check that too, but only once they are compiled.
+        """
+        declared = {tensor.name: tensor for tensor in self.interface.inputs}
+        listed = ", ".join(map(str, self.interface.inputs))
+        for name in (*inputs, *self.interface.required):
+            if name not in declared:
+                raise InvalidModel(f"there is no input {name!r}; the inputs are {listed}")
+            if name not in inputs:
+                raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
+            if not declared[name].is_number:
+                continue  # a section takes it as it is
+            dtype = given_array(name, inputs[name]).dtype.newbyteorder("=")
+            if dtype.name != declared[name].dtype:
+                raise InvalidModel(
+                    f"input {name!r} is {dtype.name}, the model expects {declared[name]}"
+                )

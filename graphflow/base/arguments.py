@@ -1,0 +1,72 @@
+"""The types of what users pass to `compile`, checked before anything is done.
+
+In: arguments of any type.  Out: nothing, or a TypeError that says what the argument is, what was
+given, and what to give instead.  Values are judged where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from graphflow.base.options import Options, is_index
+from graphflow.base.target import Target
+
+Shapes: TypeAlias = "Mapping[str, Sequence[int]]"
+"""The extents of inputs, by name."""
+
+
+def check_arguments(
+    *,
+    input_shapes: Any = None,
+    layouts: Any = None,
+    assume: Any = None,
+    overridable: Any = (),
+    target: Any = None,
+    options: Any = None,
+    threads: Any = None,
+) -> None:
+    """TypeError for the first argument that is of no type that `graphflow.compile` takes."""
+    _check_names("input_shapes", input_shapes, "{name: (extents…)}")
+    for name, shape in (input_shapes or {}).items():
+        if not _is_shape(shape):
+            raise TypeError(
+                f"input_shapes gives {shape!r} for {name}; give its extents, a sequence of integers"
+            )
+    _check_names("layouts", layouts, '{name: "NHWC"}')
+    _check_names("assume", assume, '{name: "finite"}')
+    if isinstance(overridable, str) or not isinstance(overridable, Collection):
+        raise TypeError(f"overridable is {overridable!r}; give a list of names of graph inputs")
+    _check_each_name("overridable", overridable)
+    if target is not None and not isinstance(target, Target):
+        raise TypeError(f"target is of type {_kind(target)}; give a graphflow.Target")
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(f"options is of type {_kind(options)}; give a graphflow.Options")
+    if threads is not None and not is_index(threads):
+        raise TypeError(f"threads is {threads!r}; give a number of threads, or None for all")
+
+
+def _check_names(what: str, value: Any, example: str) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} is of type {_kind(value)}; give a mapping such as {example}")
+    _check_each_name(what, value)
+
+
+def _check_each_name(what: str, names: Collection[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} names {name!r}, which is no text; give names of tensors")
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, Collection)
+        and not isinstance(value, str | bytes)
+        and all(is_index(extent) for extent in value)
+    )
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

@@ -1,0 +1,73 @@
+"""What the public face shows of decisions, as plain values.
+
+Comes in: texts that `inspect` makes of a compiled model, or that a saved one kept.  What always
+holds: nothing of the compiler is needed to hold, store or look through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+from graphflow.base.errors import InvalidModel
+
+COLUMNS = ("tensor", "logical shape", "where", "layout", "padding", "variant of its producer",
+           "conversions, and why")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The decisions for people: a row of `COLUMNS` for every tensor, and a line that sums up."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEdge:
+    """The decision about one tensor, with texts where a compiled model has objects.
+
+    `layout` is the layout's name, None without storage; `edge_type` is it with the facts about
+    padding; `regions`, `demands` and `conversions` are as in the report."""
+
+    name: str
+    dtype: str
+    logical_shape: tuple[int, ...]
+    where: str
+    physical_shape: tuple[int, ...] | None
+    layout: str | None
+    edge_type: str
+    decided_by: str
+    reason: str
+    producer: str | None
+    variant: str | None
+    consumers: tuple[str, ...]
+    regions: tuple[Mapping[str, Any], ...]
+    demands: tuple[Mapping[str, Any], ...]
+    conversions: tuple[Mapping[str, Any], ...]
+
+    def describe(self) -> str:
+        """The layout's name with the facts about padding; a dash without storage."""
+        return self.edge_type
+
+
+def refusal_line(variant: str, reason: str, chosen: bool) -> str:
+    """That a step was refused, as `explain` says it in full: there is no such variant, or it is the
+    chosen one, made without that step."""
+    return f"  refused   {'a step of ' if chosen else ''}variant {variant}: {reason}"
+
+
+def microseconds(seconds: float) -> str:
+    """A time with one decimal, or two digits where that would show nothing."""
+    value = 1e6 * seconds
+    return f"{value:.1f} µs" if value >= 0.1 or value == 0 else f"{value:.2g} µs"
+
+
+def unknown_tensor(name: str, known: Collection[str]) -> InvalidModel:
+    """The error for a tensor that a model does not have; it lists similar names."""
+    close = get_close_matches(name, known, 5) or list(islice(known, 5))
+    return InvalidModel(f"the model has no tensor {name!r}; similar names are {', '.join(close)}")

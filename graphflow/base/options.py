@@ -1,0 +1,194 @@
+"""How to compile and run, as plain values.
+
+In: arguments, or the environment, which nothing else reads.  Out: one frozen `Options` that is
+passed along.  What always holds: every field is a plain value, so that options can be compared,
+printed and stored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import index
+from typing import Any, TypeVar
+
+from graphflow.base.errors import GraphflowError
+
+DEBUG_VARIABLE = "GRAPHFLOW_DEBUG"
+CACHES_VARIABLE = "XDG_CACHE_HOME"
+KERNELS_VARIABLE = "GRAPHFLOW_CACHE"
+NO_CACHE = ("", "off")
+MOST_DEBUG = 4
+FALLBACKS = ("onnxruntime",)
+"""What can run the nodes that have no kernel here."""
+
+Plain = TypeVar("Plain", bool, int, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices that change how a model is compiled or run, never what it means.
+
+    `threads` is how many threads a run uses (None: the processors this process may use).
+    `debug` says how much is printed: 1 stages and their times, 2 what changed and what was refused,
+    3 constraints and the plan, 4 LLVM IR.  `dump` is a folder that gets one file for each stage and
+    kernel.  `poison` overwrites padding that nobody may rely on with a value given at run time,
+    `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
+    denormal floats count as zero.  `workers` is how many processes besides this one make kernels,
+    0 to make them in this process; None starts as many as `threads` and the processors allow if
+    there are many kernels.  `validate` runs each distinct kernel on made-up inputs and compares it
+    with its definition, before anything is returned.  `fallback` runs nodes that no kernel is built
+    for: "onnxruntime"; with None a model that has some is refused.  `timings` is the path of a
+    table of measured times that `tune` filled, by which layouts are then chosen; with None all
+    prices are estimated.  `memory_limit` is the most bytes that the tensors of a compiled model may
+    take together; None is the memory that this process may use.  A model that needs more is refused
+    before it is run.  `cache` is the folder in which kernels are kept for later compilations, "off"
+    or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
+
+    Paths may be `os.PathLike`, integers whatever `operator.index` takes but bools; they are kept as
+    `str` and `int`.  TypeError for a field of another type, GraphflowError for a value that it
+    cannot have.
+    """
+
+    threads: int | None = None
+    debug: int = 0
+    dump: str | None = None
+    poison: bool = False
+    check_assumes: bool = False
+    flush_denormals: bool = False
+    workers: int | None = None
+    validate: bool = False
+    fallback: str | None = "onnxruntime"
+    timings: str | None = None
+    memory_limit: int | None = None
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, (convert, wanted) in _FIELDS.items():
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, convert(given))
+            except TypeError:
+                raise TypeError(f"Options.{name} is {given!r}; give {wanted}") from None
+        if self.threads is not None and self.threads < 1:
+            raise GraphflowError(
+                f"Options.threads is {self.threads}; it must be at least 1, or None for all "
+                "processors that this process may use"
+            )
+        if self.workers is not None and self.workers < 0:
+            raise GraphflowError(
+                f"Options.workers is {self.workers}; it must be at least 0 (compile in this "
+                "process), or None to let graphflow decide"
+            )
+        if self.fallback is not None and self.fallback not in FALLBACKS:
+            raise GraphflowError(
+                f"Options.fallback is {self.fallback!r}; it must be one of {', '.join(FALLBACKS)}, "
+                "or None to refuse models with nodes that no kernel is built for"
+            )
+        if self.memory_limit is not None and self.memory_limit < 1:
+            raise GraphflowError(
+                f"Options.memory_limit is {self.memory_limit}; it must be a positive number of "
+                "bytes, or None for the memory that this process may use"
+            )
+        if not 0 <= self.debug <= MOST_DEBUG:
+            raise GraphflowError(f"Options.debug is {self.debug}; it must be 0 to {MOST_DEBUG}")
+
+    @staticmethod
+    def from_environment() -> Options:
+        """The defaults, with `debug` from GRAPHFLOW_DEBUG.
+
+        Raises GraphflowError where the variable is set to something else than 0 to 4.
+        """
+        text = os.environ.get(DEBUG_VARIABLE, "").strip() or "0"
+        if not text.isdigit() or int(text) > MOST_DEBUG:
+            raise GraphflowError(
+                f"the environment sets {DEBUG_VARIABLE}={text}; it must be 0 to {MOST_DEBUG}"
+            )
+        return Options(debug=int(text))
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> int:
+    if not is_index(value):
+        raise TypeError
+    return index(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _path(value: Any) -> str:
+    return _text(os.fspath(value))
+
+
+def _optional(convert: Callable[[Any], Plain]) -> Callable[[Any], Plain | None]:
+    return lambda value: None if value is None else convert(value)
+
+
+_SWITCH = (_switch, "True or False")
+_FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "threads": (_optional(_number), "a number of threads, or None for all"),
+    "debug": (_number, f"a level, 0 to {MOST_DEBUG}"),
+    "dump": (_optional(_path), "the path of a folder, or None for no dumps"),
+    "poison": _SWITCH,
+    "check_assumes": _SWITCH,
+    "flush_denormals": _SWITCH,
+    "workers": (_optional(_number), "a number of processes, or None to let graphflow decide"),
+    "validate": _SWITCH,
+    "fallback": (_optional(_text), f"one of {', '.join(FALLBACKS)}, or None to refuse such models"),
+    "timings": (_optional(_path), "the path of a table that tune filled, or None for estimates"),
+    "memory_limit": (
+        _optional(_number),
+        "a number of bytes, or None for the memory that this process may use",
+    ),
+    "cache": (
+        _optional(_path),
+        f'the path of a folder, "off" for no cache, or None for what {KERNELS_VARIABLE} says',
+    ),
+}
+"""How each field of `Options` is converted (TypeError for another type), and what to give."""
+
+
+def is_index(value: object) -> bool:
+    """Whether a value counts as an integer: Python's and numpy's, and no bool."""
+    if isinstance(value, bool):
+        return False
+    try:
+        index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def default_timings() -> str:
+    """The timing table of this user: `graphflow/timings.jsonl` in the folder for caches."""
+    return os.path.join(_caches(), "timings.jsonl")
+
+
+def kernel_folder(cache: str | None) -> str | None:
+    """Where kernels are cached, from `Options.cache`; None for nowhere.
+
+    With None the environment decides: GRAPHFLOW_CACHE means what the option does, and where it is
+    not set, kernels are in `graphflow/kernels` in the folder for caches.
+    """
+    wanted = os.environ.get(KERNELS_VARIABLE) if cache is None else cache
+    if wanted is None:
+        return os.path.join(_caches(), "kernels")
+    return None if wanted in NO_CACHE else wanted
+
+
+def _caches() -> str:
+    """The folder of graphflow among this user's caches."""
+    folder = os.environ.get(CACHES_VARIABLE, "")
+    if not os.path.isabs(folder):  # as the standard of that variable has it
+        folder = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(folder, "graphflow")

@@ -1,0 +1,120 @@
+"""What this machine can do at most, measured with kernels of our own.
+
+In: a target and a number of threads.  Out: multiply-adds and bytes a second.  What always holds:
+the kernels are ordinary text-variant kernels that go through the same code generation as a model's;
+the best of several runs counts, because a peak is what disturbances can only lower.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from graphflow.base.target import Target
+from graphflow.codegen import compile_object
+from graphflow.program import BufferRef, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.runtime import Program
+from graphflow.tir import PrimFunc, parse
+
+SECONDS = 0.3
+"""How long each kernel is repeated; on a busy machine an undisturbed run needs luck."""
+
+STEPS = 128
+"""Multiply-adds in a row in each accumulator of the peak kernel; its operands stay in cache."""
+
+TILES = 512
+IN_CACHE_BYTES = 4 * 1024 * 1024
+IN_MEMORY_BYTES = 192 * 1024 * 1024
+ROW_BYTES = 32 * 1024
+
+_PEAK = """@primfunc
+def peak(x: f32[{steps}, {pixels}], w: f32[{steps}, {n}], y: out[f32[{tiles}, {pixels}, {n}]]):
+    with block("peak"):
+        for t in parallel(0, {tiles}):
+            acc = alloc(f32[{pixels}, 2, {lanes}], register)
+            for p0 in unrolled(0, {pixels}):
+                for v0 in unrolled(0, 2):
+                    for l0 in vectorized(0, {lanes}):
+                        acc[p0, v0, l0] = f32(0.0)
+            for k in serial(0, {steps}):
+                for p1 in unrolled(0, {pixels}):
+                    for v1 in unrolled(0, 2):
+                        for l1 in vectorized(0, {lanes}):
+                            acc[p1, v1, l1] += x[k, p1] * w[k, {lanes}*v1 + l1]
+            for p2 in unrolled(0, {pixels}):
+                for v2 in unrolled(0, 2):
+                    for l2 in vectorized(0, {lanes}):
+                        y[t, p2, {lanes}*v2 + l2] = acc[p2, v2, l2]
+"""
+
+_READ = """@primfunc
+def read(x: f32[{rows}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
+    with block("read"):
+        for r in parallel(0, {rows}):
+            acc = alloc(f32[8, {lanes}], register)
+            for u0 in unrolled(0, 8):
+                for l0 in vectorized(0, {lanes}):
+                    acc[u0, l0] = f32(0.0)
+            for k in serial(0, {steps}):
+                for u1 in unrolled(0, 8):
+                    for l1 in vectorized(0, {lanes}):
+                        acc[u1, l1] += x[r, k, u1, l1]
+            for u2 in unrolled(0, 8):
+                for l2 in vectorized(0, {lanes}):
+                    y[r, u2, l2] = acc[u2, l2]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Peaks of all threads together: GFLOP/s of multiply-adds (two each), and GB/s of reading from
+    the caches and from memory."""
+
+    gflops: float
+    cache_gbps: float
+    memory_gbps: float
+
+
+@lru_cache(maxsize=8)
+def measure_machine(target: Target, threads: int) -> Machine:
+    """Measure once a process; takes about a second."""
+    peak = peak_kernel(target, TILES)
+    flops = 2.0 * STEPS * peak.outputs[0].size
+    return Machine(
+        gflops=flops / _best_seconds(peak, target, threads) / 1e9,
+        cache_gbps=_bandwidth(IN_CACHE_BYTES, target, threads),
+        memory_gbps=_bandwidth(IN_MEMORY_BYTES, target, threads),
+    )
+
+
+def peak_kernel(target: Target, tiles: int) -> PrimFunc:
+    """A kernel that does nothing but multiply-adds, in a parallel loop over `tiles`."""
+    pixels = 8 if target.vector_registers >= 32 else 5
+    lanes = target.lanes("float32")
+    return parse(_PEAK.format(steps=STEPS, pixels=pixels, n=2 * lanes, lanes=lanes, tiles=tiles))
+
+
+def _bandwidth(nbytes: int, target: Target, threads: int) -> float:
+    rows = nbytes // ROW_BYTES
+    steps = ROW_BYTES // (8 * target.vector_bytes)
+    func = parse(_READ.format(rows=rows, steps=steps, lanes=target.lanes("float32")))
+    return nbytes / _best_seconds(func, target, threads) / 1e9
+
+
+def _best_seconds(func: PrimFunc, target: Target, threads: int) -> float:
+    """The shortest run of a kernel with one parallel loop over its output's first axis."""
+    inputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.inputs)
+    outputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.outputs)
+    buffers = tuple(BufferRef("input", k) for k in range(len(inputs)))
+    step = ProgramStep(func.name, (*buffers, BufferRef("output", 0)), func.outputs[0].shape[0])
+    code = compile_object(func, func.name, target)
+    spec = ProgramSpec(((func.name, code),), (), (step,), (), 0, 0, inputs, outputs)
+    bound = Program(spec, threads).bind({t.name: np.ones(t.shape, np.float32) for t in inputs})
+    best, end = float("inf"), time.perf_counter() + SECONDS
+    while (start := time.perf_counter()) < end:
+        bound.run()
+        best = min(best, time.perf_counter() - start)
+    return best

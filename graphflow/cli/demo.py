@@ -1,0 +1,63 @@
+"""The demonstration: a small network, its decisions, a check and a race.
+
+In: nothing.  Out: text on a console.  The network has 58 channels, which no block of lanes divides,
+so that there is something to decide about padding.
+"""
+
+from __future__ import annotations
+
+import onnx
+from rich.console import Console
+
+from graphflow.api.compilation import compile
+from graphflow.api.executable import Executable
+from graphflow.base.options import Options
+from graphflow.bench import bench_table
+from graphflow.cli.comparison import bench
+from graphflow.cli.drawing import decision_table
+from graphflow.inspect import summary_line
+from graphflow.models import ModelBuilder
+
+CHANNELS = 58
+TOLERANCE = 1e-5
+"""Relative error that float32 sums in another order explain."""
+
+
+def demo_model() -> onnx.ModelProto:
+    """A stem, a residual block of `CHANNELS` channels, and a classifier; seeded weights."""
+    build = ModelBuilder(seed=7, name="demo")
+    image = build.input("image", (1, 3, 64, 64))
+    stem = build.relu(build.conv(image, CHANNELS, 3, strides=[2, 2], pads=[1, 1, 1, 1]))
+    inner = build.relu(build.conv(stem, CHANNELS, 3, pads=[1, 1, 1, 1]))
+    block = build.relu(build.add(build.conv(inner, CHANNELS, 1), stem))
+    pooled = build.node("MaxPool", [block], kernel_shape=[2, 2], strides=[2, 2])
+    head = build.relu(build.conv(pooled, 116, 1))
+    flat = build.node("Flatten", [build.node("GlobalAveragePool", [head])])
+    scores = build.node("Gemm", [flat, build.weight(116, 10, scale=0.1), build.weight(10)])
+    build.output(build.node("Softmax", [scores], axis=1))
+    return build.model()
+
+
+def demo(console: Console, options: Options | None = None) -> bool:
+    """Compile, show, check and time the demo model; whether the check passed."""
+    model = demo_model()
+    exe = compile(model, options=options)
+    console.print(decision_table(exe.compiled))
+    console.print(summary_line(exe.compiled), highlight=False)
+    _show_one(console, exe)
+    found = bench(model, threads=exe.threads, options=options)
+    console.print(bench_table([found]))
+    agrees = bool(found["max_rel_error"] < TOLERANCE and not found["check_is_weak"])
+    verdict = "agree" if agrees else "DO NOT agree"
+    console.print(
+        f"the outputs {verdict} with onnxruntime's: relative error {found['max_rel_error']:.1e}"
+    )
+    return agrees
+
+
+def _show_one(console: Console, exe: Executable) -> None:
+    """The whole story of the first tensor that is padded, else of the output."""
+    padded = [edge.name for edge in exe.layouts.values() if edge.regions and edge.variant]
+    name = padded[0] if padded else exe.outputs[0].name
+    console.print(f"\nwhy {name} is as it is:")
+    console.print(exe.explain(name), markup=False, highlight=False)

@@ -1,0 +1,52 @@
+"""Edge types: when two of them are the same memory, and what a reader accepts."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from graphflow.arith import Proof, Verdict
+from graphflow.flow.plan import EdgeType
+from graphflow.kernels.recipes import MemoryKey, memory_key
+from graphflow.layout import LOGICAL, Demand, Fact, Layout, Undefined, serves
+
+
+@lru_cache(maxsize=100_000)
+def padding_regions(layout: Layout) -> tuple[str, ...]:
+    """The names of the regions that are not logical."""
+    if not layout.is_padded:
+        return ()
+    return tuple(region.name for region in layout.regions() if region.name != LOGICAL)
+
+
+@lru_cache(maxsize=100_000)
+def edge_type_of(layout: Layout, fact: Fact | None = None) -> EdgeType:
+    """The edge type whose padding regions all have `fact` (by default: anything)."""
+    known = Undefined() if fact is None else fact
+    return EdgeType(layout, tuple((name, known) for name in padding_regions(layout)))
+
+
+def accepts(edge_type: EdgeType, layout: Layout, demand: Demand) -> bool:
+    """Whether a reader that wants `layout` and has this demand may read `edge_type`."""
+    return memory_key(edge_type.layout) == memory_key(layout) and all(
+        serves(fact, demand) for _, fact in edge_type.facts
+    )
+
+
+def edge_type_key(edge_type: EdgeType) -> tuple[MemoryKey, tuple[tuple[str, Fact], ...]]:
+    """What tells edge types apart."""
+    return memory_key(edge_type.layout), edge_type.facts
+
+
+def serving(edge_type: EdgeType, layout: Layout, demand: Demand) -> tuple[Proof, ...]:
+    """Why a reader that `accepts` an edge type may read it: places, then each region of the
+    padding."""
+    place = Proof(
+        Verdict.PROVEN,
+        f"{edge_type.layout.describe()} and {layout.describe()} place every element alike",
+        "equal index maps and boxes",
+    )
+    facts = tuple(
+        Proof(Verdict.PROVEN, f"{region} holds {fact}, needed {demand}", "fact and demand")
+        for region, fact in edge_type.facts
+    )
+    return place, *(facts or (Proof(Verdict.PROVEN, "there is no padding", "structure"),))

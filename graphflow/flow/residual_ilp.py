@@ -1,0 +1,339 @@
+"""The integer program of what elimination leaves: choices of candidates, and copies.
+
+In: nodes that hang together through terms, and what was eliminated around them.  Out:
+`IlpSolution`.  Columns: one for each candidate of a node, one for each possible copy.  Rows: one
+candidate a node; a candidate that reads needs an edge type or a copy that serves it; a value lies
+in at most one window; a fill disturbs no other reader.  Messages of eliminated branches are prices
+of candidates.  Columns are in a stable order, and HiGHS is deterministic while its time lasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.cost import Price
+from graphflow.flow.candidates import InputAliasing, OperandRequirement
+from graphflow.flow.copies import Copy
+from graphflow.flow.elimination import Detours, Factor
+from graphflow.flow.highs import Rows, constraints, minimize
+from graphflow.flow.plan import CopyKind
+from graphflow.flow.prices import NEVER, Prices, Table, plus
+from graphflow.flow.terms import Classes, Term
+from graphflow.kernels.recipes import memory_key
+
+RELATIVE_GAP = 1e-6
+"""How much cheaper, relatively, a plan may be that the solver does not look for."""
+
+INTEGRAL = 1e-6
+"""How far from a whole number a column may be that is one."""
+
+
+@dataclass(frozen=True)
+class IlpSolution:
+    """Options by variable and copies by value; `bound` is a price that no assignment is below.
+
+    A detour that is made in an eliminated branch is `inside` the bucket of the branch's message.
+    """
+
+    options: dict[int, int]
+    copies: dict[str, tuple[Copy, ...]]
+    price: int
+    bound: int
+    inside: int | None = None
+
+
+class OutOfTime(Exception):
+    """Time ran out before any assignment was found."""
+
+
+@dataclass
+class _Matrix:
+    """Columns and rows while they are written."""
+
+    costs: list[float] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def copy(self) -> _Matrix:
+        return _Matrix(*(list(part) for part in vars(self).values()))
+
+    def variable(self, cost: float) -> int:
+        self.costs.append(cost)
+        return len(self.costs) - 1
+
+    def constrain(
+        self, added: Iterable[int], taken: Iterable[int] = (), low: float = -np.inf,
+        high: float = np.inf,
+    ) -> None:  # fmt: skip
+        """`low <= Σ added - Σ taken <= high`; a column counts as often as it is listed."""
+        row: dict[int, float] = {}
+        for columns, sign in ((added, 1.0), (taken, -1.0)):
+            for column in columns:
+                row[column] = row.get(column, 0.0) + sign
+        self.columns += row
+        self.values += row.values()
+        self.starts.append(len(self.columns))
+        self.lower.append(low)
+        self.upper.append(high)
+
+    def solve(self, seconds: float) -> tuple[list[bool] | None, float]:
+        """Which columns are taken, and a bound on the objective; None if nothing is feasible."""
+        scale = max(max(self.costs), 1e-12)
+        shape = len(self.lower), len(self.costs)
+        rows = constraints(self.values, self.columns, self.starts, shape, self.lower, self.upper)
+        costs = np.array(self.costs) / scale
+        # The relaxation is often integral, and takes a third of the time.
+        ends = time.perf_counter() + seconds
+        relaxed = _minimized(costs, rows, False, seconds)
+        if relaxed is None:
+            return None, 0.0
+        taken, bound = relaxed
+        if np.abs(taken - taken.round()).max() > INTEGRAL:
+            found = _minimized(costs, rows, True, max(ends - time.perf_counter(), 0.0))
+            if found is None:
+                return None, 0.0
+            taken, bound = found
+        return [value > 0.5 for value in taken], bound * scale
+
+
+def _minimized(
+    costs: NDArray[np.float64], rows: Rows, whole: bool, seconds: float
+) -> tuple[NDArray[np.float64], float] | None:
+    """Columns between 0 and 1, or one of both, and a bound on the objective; None if infeasible."""
+    found = minimize(costs, rows, whole, seconds, RELATIVE_GAP)
+    # A relaxation that time cut short has found no bound.
+    if found.x is not None and (whole or found.status == 0):
+        return found.x, float(found.mip_dual_bound if whole else found.fun)
+    if found.status == 2:
+        return None
+    raise OutOfTime
+
+
+class ResidualIlp:
+    """Variables that hang together through `terms`; each of the `messages` is over one of them."""
+
+    def __init__(
+        self,
+        own: Sequence[Table],
+        variables: Sequence[int],
+        terms: Sequence[Term],
+        messages: Sequence[Factor],
+        prices: Prices,
+    ) -> None:
+        self.variables, self.terms, self.messages = variables, terms, messages
+        self.prices = prices
+        self.own: dict[int, Table] = {v: own[v] for v in variables}
+        for message in messages:
+            (v,) = message.scope
+            self.own[v] = plus(self.own[v], message.load())
+        self.matrix = _Matrix()
+        self.options: dict[int, list[int]] = {}
+        self.copies: dict[str, list[int]] = {}
+        self._write()
+
+    @cached_property
+    def around(self) -> dict[int, list[Term]]:
+        """The terms that each variable is part of."""
+        found: dict[int, list[Term]] = {v: [] for v in self.variables}
+        for term in self.terms:
+            for v in term.scope:
+                found[v].append(term)
+        return found
+
+    def floor(self) -> int:
+        """A price that no assignment is below: everything at its cheapest by itself."""
+        return sum(int(prices.min()) for prices in self.own.values())
+
+    def outcome(
+        self, options: dict[int, int], copies: dict[str, tuple[Copy, ...]], bound: int
+    ) -> IlpSolution:
+        """An assignment with its price."""
+        price = sum(int(self.own[v][k]) for v, k in options.items())
+        price += sum(self.prices.copy(c) for made in copies.values() for c in made)
+        return IlpSolution(options, copies, price, min(price, bound))
+
+    def solve(self, seconds: float) -> IlpSolution | None:
+        """The cheapest assignment; None if there is none."""
+        taken, bound = self.matrix.solve(seconds)
+        return None if taken is None else self._outcome(taken, bound)
+
+    def detour(self, detours: Detours, seconds: float) -> IlpSolution | None:
+        """The cheapest assignment that differs in one of these variables or behind a message."""
+        matrix = self.matrix.copy()
+        behind: dict[int, tuple[int, int]] = {}
+        differing = [
+            column
+            for v in self.variables
+            for column, price in zip(self.options[v], detours.own[v], strict=True)
+            if price < NEVER
+        ]
+        for message in self.messages:
+            around, direct = detours.price(message), message.load()
+            assert around is not None, "only messages are in the list"
+            assert message.bucket is not None, "messages come from buckets"
+            for k, option in enumerate(self.options[message.scope[0]]):
+                if around[k] < NEVER:
+                    extra = int(around[k]) - int(direct[k])
+                    column = matrix.variable(self._cost(extra))
+                    matrix.constrain([option], [column], low=0)
+                    behind[column] = message.bucket, extra
+        matrix.constrain([*differing, *behind], low=1)
+        taken, bound = matrix.solve(seconds)
+        if taken is None:
+            return None
+        outcome = self._outcome(taken, bound)
+        if any(taken[column] for column in differing):
+            return outcome
+        bucket, extra = next(behind[column] for column in behind if taken[column])
+        return replace(outcome, price=outcome.price + extra, inside=bucket)
+
+    def _cost(self, price: int) -> float:
+        return price / (self.prices.scale * (1 << self.prices.bits))
+
+    def _outcome(self, taken: list[bool], bound: float) -> IlpSolution:
+        options = {
+            v: next(k for k, c in enumerate(columns) if taken[c])
+            for v, columns in self.options.items()
+        }
+        copies = {
+            t.value: tuple(
+                copy
+                for copy, column in zip(
+                    t.pattern.made(t.given(options)), self.copies[t.value], strict=True
+                )
+                if taken[column]
+            )
+            for t in self.terms
+        }
+        return self.outcome(options, copies, self.prices.of(max(bound, 0.0), 0))
+
+    # Rows ----------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        for v, prices in self.own.items():
+            possible = prices < NEVER
+            costs = np.where(possible, prices, 0)
+            columns = [self.matrix.variable(self._cost(int(cost))) for cost in costs]
+            self.options[v] = columns
+            self.matrix.constrain([columns[k] for k in np.flatnonzero(possible)], low=1, high=1)
+            if not possible.all():
+                self.matrix.constrain([columns[k] for k in np.flatnonzero(~possible)], high=0)
+        for term in self.terms:
+            self._term(term)
+
+    def _of(self, variable: int, classes: Classes, wanted: Iterable[int]) -> list[int]:
+        """The options of a variable that are in one of these classes."""
+        among = set(wanted)
+        pairs = zip(self.options[variable], classes.tolist(), strict=True)
+        return [option for option, number in pairs if number in among]
+
+    def _term(self, term: Term) -> None:
+        pattern, matrix = term.pattern, self.matrix
+        copies = [self._copy(term, prices) for prices in zip(*pattern.prices, strict=True)]
+        self.copies[term.value] = copies
+        for copy, column in zip(pattern.copies, copies, strict=True):
+            if copy.kind == CopyKind.FILL:
+                able = [g for g in range(len(pattern.given)) if pattern.fillable(g, copy)]
+                givers, fixed = self._givers(term, able)
+                matrix.constrain(givers, [column], low=-fixed)
+        for requirement in pattern.output:
+            self._serve(term, requirement, [], 1)
+        for variable, classes, requirements in zip(
+            term.readers, term.reading, pattern.readers, strict=True
+        ):
+            fixed = int(len(requirements) == 1)
+            for requirement, where in _wants(requirements):
+                readers = [] if fixed else self._of(variable, classes, where)
+                self._serve(term, requirement, readers, fixed)
+                for c in pattern.disturbing(requirement):
+                    matrix.constrain([*readers, copies[c]], high=1 - fixed)
+        self._apart(term)
+
+    def _copy(self, term: Term, by_edge_type: Sequence[Price]) -> int:
+        """The column of one copy, with its price by edge type.
+
+        It costs what it does of the edge type that is best for it; of each other edge type the rest
+        of its price is paid by a column that is taken where both the copy is and the edge type is
+        given."""
+        prices = [self.prices.copy(price) for price in by_edge_type]
+        least = min(prices)
+        copy = self.matrix.variable(self._cost(least))
+        for price in sorted(set(prices) - {least}):
+            edge_types = [g for g, p in enumerate(prices) if p == price]
+            givers, always = self._givers(term, edge_types)
+            extra = self.matrix.variable(self._cost(price - least))
+            self.matrix.constrain([extra], [copy, *givers], low=always - 1)
+        return copy
+
+    def _apart(self, term: Term) -> None:
+        """At most one window, and no window that is no piece beside a reader that needs one."""
+        found: dict[InputAliasing, list[int]] = {aliasing: [] for aliasing in InputAliasing}
+        fixed = dict.fromkeys(InputAliasing, 0)
+        for variable, classes, requirements in zip(
+            term.readers, term.reading, term.pattern.readers, strict=True
+        ):
+            for number, group in enumerate(requirements):
+                for requirement in group:
+                    if len(requirements) > 1:
+                        found[requirement.input_aliasing] += self._of(variable, classes, [number])
+                    else:
+                        fixed[requirement.input_aliasing] += 1
+        windows = [
+            column for aliasing in InputAliasing if aliasing.window for column in found[aliasing]
+        ]
+        placed = sum(fixed[aliasing] for aliasing in InputAliasing if aliasing.window)
+        if len(windows) + placed > 1:
+            self.matrix.constrain(windows, high=1 - placed)
+        boxes, pieces = (
+            found[InputAliasing.INSIDE_OUTPUT],
+            found[InputAliasing.HOLDS_OUTPUT_CONTIGUOUS],
+        )
+        if fixed[InputAliasing.INSIDE_OUTPUT]:
+            self.matrix.constrain(pieces, high=-fixed[InputAliasing.HOLDS_OUTPUT_CONTIGUOUS])
+        if fixed[InputAliasing.HOLDS_OUTPUT_CONTIGUOUS]:
+            self.matrix.constrain(boxes, high=-fixed[InputAliasing.INSIDE_OUTPUT])
+        for box in boxes:
+            for piece in pieces:
+                self.matrix.constrain([box, piece], high=1)
+
+    def _givers(self, term: Term, edge_types: Sequence[int]) -> tuple[list[int], int]:
+        """The options that give one of these edge types, and whether one is given in any case."""
+        if term.producer is None or not term.gives_several:
+            return [], int(0 in edge_types)
+        return self._of(term.producer, term.giving, edge_types), 0
+
+    def _serve(
+        self, term: Term, requirement: OperandRequirement, readers: list[int], fixed: int
+    ) -> None:
+        """`Σ candidates of a node with one requirement <= Σ what serves it`."""
+        givers, always = self._givers(term, term.pattern.direct(requirement))
+        copies = self.copies[term.value]
+        serving = [copies[c] for c in term.pattern.serving(requirement)]
+        self.matrix.constrain([*givers, *serving], readers, low=fixed - always)
+
+
+def _wants(
+    classes: Sequence[Sequence[OperandRequirement]],
+) -> list[tuple[OperandRequirement, list[int]]]:
+    """Each need of a reader once, with the classes that have it."""
+    found: dict[object, tuple[OperandRequirement, list[int]]] = {}
+    for number, requirements in enumerate(classes):
+        for requirement in requirements:
+            key = (
+                memory_key(requirement.layout),
+                requirement.demand,
+                requirement.facts,
+                requirement.input_aliasing,
+            )
+            wheres = found.setdefault(key, (requirement, []))[1]
+            if number not in wheres:
+                wheres.append(number)
+    return list(found.values())

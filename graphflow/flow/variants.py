@@ -1,0 +1,306 @@
+"""The variants of each node: its own, those a user scheduled, those in layouts of a user.
+
+In: the graph, the target, pins, and once edge types are known, the layouts that inputs come in.
+Out: variants.  Nothing is chosen here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
+from graphflow.flow.contents import contents, is_finite, reciprocals_above
+from graphflow.flow.plan import EdgeType
+from graphflow.graph import Array, Node, OperatorGraph
+from graphflow.kernels.recipes import (
+    KernelVariant,
+    KnownContents,
+    MemoryKey,
+    Offers,
+    RefusedVariant,
+    Scheduled,
+    Staged,
+    asked_of,
+    given_variants,
+    kernel_variants,
+    lifted,
+    memory_key,
+    placed_variant,
+    refused_variants,
+)
+from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
+from graphflow.schedule import is_marked
+from graphflow.tir import PrimFunc
+
+
+@dataclass(frozen=True)
+class NodeVariants:
+    """The variants of every node, before edge types are followed."""
+
+    of_node: Mapping[str, tuple[KernelVariant, ...]]
+
+    def demanded(self) -> tuple[float, ...]:
+        """The constants that some variant demands in a padding."""
+        found = {
+            float(demand.literal.value)
+            for variants in self.of_node.values()
+            for variant in variants
+            for demand in variant.demands.values()
+            if isinstance(demand, Equal)
+        }
+        return tuple(sorted(found))
+
+
+def variants_of(
+    graph: OperatorGraph, target: Target, facts: Mapping[str, Fact] | None = None
+) -> NodeVariants:
+    """The variants of every node that runs (constants are made beforehand).
+
+    `facts` are those of the values' contents, by default what follows from the graph alone.
+    """
+    known = contents(graph) if facts is None else facts
+    found: dict[str, tuple[KernelVariant, ...]] = {}
+    for node in graph.nodes:
+        if not all(graph.is_constant(value) for value in node.outputs):
+            found[node.name] = _variants(graph, node, target, known)
+    return NodeVariants(found)
+
+
+def _variants(
+    graph: OperatorGraph,
+    node: Node,
+    target: Target,
+    facts: Mapping[str, Fact],
+    offered: Offers = (),
+) -> tuple[KernelVariant, ...]:
+    constants = constant_inputs(graph, node)
+    kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
+    given = [_given_variant(node, kernel, constants, facts, target) for kernel in kernels]
+    if node.only_offered:
+        return tuple(given)
+    known = known_inputs(graph, node, facts)
+    return (*kernel_variants(node.func, constants, target, known, offered), *given)
+
+
+def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
+    """Those of the parameters `asked` for that hold neither NaN nor infinity."""
+    bound = zip((b.name for b in node.func.inputs), node.inputs, strict=True)
+    return frozenset(name for name, value in bound if name in asked and is_finite(facts[value]))
+
+
+def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
+    """What is known of the contents of a node's inputs, as far as its variants can use it."""
+    bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+    asked = asked_of(node.func)
+    return KnownContents(
+        finite=finite_inputs(node, asked.finite, facts),
+        reciprocal=frozenset(
+            name
+            for name in asked.reciprocal
+            if reciprocals_above(facts[bound[name]], _array(graph, bound[name]))
+        ),
+    )
+
+
+def _given_variant(
+    node: Node,
+    kernel: PrimFunc,
+    constants: frozenset[str],
+    facts: Mapping[str, Fact],
+    target: Target,
+) -> KernelVariant:
+    """The variant that a user's kernel is; ScheduleError where what it rests on is not known."""
+    variant = lifted(kernel, target)
+    assert isinstance(variant.recipe, Scheduled)
+    finite = finite_inputs(node, variant.recipe.finite, facts)
+    for name in variant.recipe.finite:
+        if name not in finite:
+            raise ScheduleError(
+                f"{node.name} ({node.op}): {variant.name} rests on {name} being finite, and that "
+                "is not known of it; it is for a constant without NaN and infinity, or for what "
+                "follows from assumptions about inputs (assume=)"
+            )
+    for name, demand in variant.demands.items():
+        zero = fact_of(0, node.func.param(name).dtype)
+        if name in constants and not serves(zero, demand):
+            raise ScheduleError(
+                f"{node.name} ({node.op}): {variant.name} needs the padding of the constant {name} "
+                f"{demand}, and constants are padded with zeros"
+            )
+    return variant
+
+
+Labels: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"
+"""The edge types that values can be produced in."""
+
+UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
+"""Layouts of no family that a user pinned or scheduled for, by shape and memory."""
+
+
+def user_layouts(
+    graph: OperatorGraph, variants: NodeVariants, pins: Mapping[str, Layout], target: Target
+) -> UserLayouts:
+    """The layouts of no family of their tensors that are pinned, or that a user's kernel has."""
+    wanted = [(layout, graph.values[name].dtype) for name, layout in pins.items()]
+    for node, options in variants.of_node.items():
+        for variant in options:
+            if isinstance(variant.recipe, Scheduled):
+                func = graph.node(node).func
+                wanted += [(layout, func.param(n).dtype) for n, layout in variant.layouts.items()]
+    found: dict[tuple[int, ...], dict[MemoryKey, Layout]] = {}
+    for layout, dtype in wanted:
+        key = memory_key(layout)
+        if key not in _of_families(layout.logical_shape, dtype, target):
+            found.setdefault(layout.logical_shape, {}).setdefault(key, layout)
+    return found
+
+
+def variants_with(
+    graph: OperatorGraph,
+    node: Node,
+    variants: NodeVariants,
+    edge_types: Labels,
+    pins: Mapping[str, Layout],
+    layouts: UserLayouts,
+    target: Target,
+    facts: Mapping[str, Fact],
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    """The variants of a node whose inputs can be had under these edge types, and those refused."""
+    options = variants.of_node[node.name]
+    offered = _offers(graph, node, edge_types, layouts, target)
+    if offered:
+        options = _variants(graph, node, target, facts, offered)
+    in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
+    options += _made(in_layouts)
+    pinned = _as_pinned(node, options, pins, target)
+    refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
+    if not node.only_offered:
+        constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
+        refused += refused_variants(node.func, constants, target, known, offered)
+    return options + _made(pinned), tuple(dict.fromkeys(refused))
+
+
+def _made(found: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVariant, ...]:
+    return tuple(variant for variant in found if isinstance(variant, KernelVariant))
+
+
+def _in_user_layouts(
+    graph: OperatorGraph,
+    node: Node,
+    edge_types: Labels,
+    pins: Mapping[str, Layout],
+    layouts: UserLayouts,
+    target: Target,
+) -> tuple[KernelVariant | RefusedVariant, ...]:
+    """Variants that write a user's layout, or read one that an input has or is pinned to."""
+    if node.only_offered or not layouts:
+        return ()
+    given: list[tuple[str, tuple[Layout, ...]]] = []
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        there = {memory_key(edge_type.layout) for edge_type in edge_types.get(value, ())}
+        if value in pins:
+            there.add(memory_key(pins[value]))
+        known = layouts.get(buffer.shape, {})
+        given.append((buffer.name, tuple(known[key] for key in known if key in there)))
+    for buffer in node.func.outputs:
+        given.append((buffer.name, tuple(layouts.get(buffer.shape, {}).values())))
+    offers = tuple((name, known) for name, known in given if known)
+    if not offers:
+        return ()
+    constants = constant_inputs(graph, node)
+    found = given_variants(node.func, constants, target, offers)
+    pinned = tuple((n, x) for n, x in _pinned(node, pins) if n not in constants)
+    if len(pinned) > 1:  # pins at odds need a variant that goes from one to the other
+        exact = placed_variant(node.func, pinned, target)
+        found += () if exact is None else (exact,)
+    return found
+
+
+def respects(node: Node, variant: KernelVariant, pins: Mapping[str, Layout]) -> bool:
+    """Whether a variant reads and writes the pinned values of its node in their layouts."""
+    if not pins:
+        return True
+    bound = (
+        *zip(node.func.inputs, node.inputs, strict=True),
+        *zip(node.func.outputs, node.outputs, strict=True),
+    )
+    return all(
+        memory_key(variant.layouts[buffer.name]) == memory_key(pins[value])
+        for buffer, value in bound
+        if value in pins
+    )
+
+
+def _as_pinned(
+    node: Node,
+    options: tuple[KernelVariant, ...],
+    pins: Mapping[str, Layout],
+    target: Target,
+) -> tuple[KernelVariant | RefusedVariant, ...]:
+    """The variant made stage by stage with its pinned parameters as they are pinned.
+
+    Nothing where one of the `options` meets the pins already.  Nor where pins are at odds and the
+    kernel has tiles alone: then these say which layouts it can have together.
+    """
+    pinned = _pinned(node, pins)
+    if not pinned or node.only_offered or any(respects(node, variant, pins) for variant in options):
+        return ()
+    alike = {layout.logical_shape: memory_key(layout) for _, layout in pinned}
+    at_odds = any(memory_key(layout) != alike[layout.logical_shape] for _, layout in pinned)
+    if at_odds and not any(isinstance(variant.recipe, Staged) for variant in options):
+        return ()
+    exact = placed_variant(node.func, pinned, target)
+    return () if exact is None else (exact,)
+
+
+def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout], ...]:
+    """The parameters of a node that are bound to pinned values, with their layouts."""
+    bound = (
+        *zip(node.func.inputs, node.inputs, strict=True),
+        *zip(node.func.outputs, node.outputs, strict=True),
+    )
+    return tuple((b.name, pins[v]) for b, v in bound if v in pins)
+
+
+def _offers(
+    graph: OperatorGraph,
+    node: Node,
+    edge_types: Labels,
+    layouts: UserLayouts,
+    target: Target,
+) -> Offers:
+    """The layouts of no family, and of no user, in which inputs of a node can be had."""
+    found: dict[str, tuple[Layout, ...]] = {}
+    for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
+        if not graph.is_constant(value):
+            usual = _of_families(buffer.shape, buffer.dtype, target) | set(
+                layouts.get(buffer.shape, ())
+            )
+            given = {
+                memory_key(edge_type.layout): edge_type.layout for edge_type in edge_types[value]
+            }
+            unusual = tuple(layout for key, layout in given.items() if key not in usual)
+            if unusual:
+                found[buffer.name] = unusual
+    return tuple(found.items())
+
+
+@lru_cache(maxsize=4096)
+def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozenset[MemoryKey]:
+    usual = families(len(shape), target.computed_lanes(dtype))
+    made = (family.instantiate(shape) for family in usual)
+    return frozenset(memory_key(layout) for layout in made if layout is not None)
+
+
+def _array(graph: OperatorGraph, value: str) -> Array | None:
+    """The elements of a constant that is an initializer."""
+    return graph.initializers.get(value) if graph.is_constant(value) else None
+
+
+def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
+    """The parameters of `node` that are bound to constants."""
+    bound = zip(node.func.inputs, node.inputs, strict=True)
+    return frozenset(buffer.name for buffer, value in bound if graph.is_constant(value))

@@ -1,0 +1,167 @@
+"""Reading through movement: who reduces over the channels of a moved tensor reads what it was moved
+from.
+
+In: a graph of fusion groups, and values about which movement is to be avoided.  Out: a graph of the
+same meaning, or None where nothing changes.  Reductions over channels become reductions over
+segments of several tensors, with parts of their constant operands.  A tensor that other kernels
+need as it is, is put together; what of it was moved before is taken from where it was computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+from graphflow.graph.canonicalize import canonicalize
+from graphflow.graph.channels import Channel, channel_tables, segments_of
+from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.kernels.definitions import (
+    ReadThrough,
+    Weight,
+    copied,
+    reduced_through,
+    take_slice,
+)
+from graphflow.tir import only_moves
+
+MOST_SEGMENTS = 32
+"""Segments of one operand; each is a loop of its own in the kernel."""
+
+SHUFFLE = "ChannelShuffle"
+"""What a node is called that puts a tensor together from where its channels were computed."""
+
+Tables = Mapping[str, tuple[Channel, ...]]
+
+
+def read_through(graph: OperatorGraph, moved: Set[str]) -> OperatorGraph | None:
+    """The graph in which nobody who can do without needs the movement that `moved` is part of."""
+    region = _region(graph, moved)
+    tables = {v: table for v, table in channel_tables(graph).items() if v in region}
+    out = graph.copy()
+    changed = [_reduce_through(out, node.name, tables) for node in graph.nodes]
+    if not any(changed):
+        return None
+    for value in _moved_twice(out, tables):
+        _take_from_sources(out, value, tables[value])
+    _drop_unread(out, tables)
+    return canonicalize(out)
+
+
+def _region(graph: OperatorGraph, moved: Set[str]) -> set[str]:
+    """All values that movement connects with those in `moved`."""
+    region = set(moved)
+    movers = [{*n.inputs, *n.outputs} for n in graph.nodes if _moves(graph, n)]
+    growing = True
+    while growing:
+        joined = [touched for touched in movers if touched & region and not touched <= region]
+        region.update(*joined)
+        growing = bool(joined)
+    return region
+
+
+def _moves(graph: OperatorGraph, node: Node) -> bool:
+    return only_moves(node.func) and not all(graph.is_constant(v) for v in node.outputs)
+
+
+def _reduce_through(out: OperatorGraph, name: str, tables: Tables) -> bool:
+    """Lets operands of a node be read in segments, where it reduces over their channels."""
+    changed = False
+    if out.node(name).by_user or only_moves(out.node(name).func):
+        return False
+    for value in out.node(name).inputs:
+        node = out.node(name)
+        if value in tables and node.inputs.count(value) == 1:
+            sources, segments = segments_of(tables[value])
+            shapes = [out.values[source].shape for source in sources]
+            operand = node.func.inputs[node.inputs.index(value)].name
+            if len(segments) > MOST_SEGMENTS:
+                continue
+            made = reduced_through(node.func, operand, shapes, segments)
+            if isinstance(made, ReadThrough) and _parts_are_known(out, node, made):
+                inputs = _inputs(out, node, sources, made)
+                out.replace(name, replace(node, func=made.func, inputs=inputs))
+                changed = True
+    return changed
+
+
+def _bound(node: Node) -> dict[str, str]:
+    return dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+
+
+def _parts_are_known(out: OperatorGraph, node: Node, made: ReadThrough) -> bool:
+    """Whether the operands that are to be cut into parts are constants."""
+    bound = _bound(node)
+    return all(out.is_constant(bound[w.name]) for w in made.inputs if isinstance(w, Weight))
+
+
+def _inputs(
+    out: OperatorGraph, node: Node, sources: tuple[str, ...], made: ReadThrough
+) -> tuple[str, ...]:
+    """The values bound to the inputs of the new kernel; parts of constants become values."""
+    bound = _bound(node)
+    found = []
+    for what in made.inputs:
+        if isinstance(what, int):
+            found.append(sources[what])
+        else:
+            whole = bound[what.name if isinstance(what, Weight) else what]
+            found.append(_part(out, whole, what) if isinstance(what, Weight) else whole)
+    return tuple(found)
+
+
+def _part(out: OperatorGraph, value: str, wanted: Weight) -> str:
+    """A part of a constant as a value of its own; a segment that is all of it is the constant."""
+    whole, part = out.values[value], wanted.segment
+    ranges = [range(extent) for extent in whole.shape]
+    ranges[wanted.axis] = range(part.at, part.at + part.stride * part.count, part.stride)
+    if ranges[wanted.axis] == range(whole.shape[wanted.axis]):
+        return value
+    name = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
+    if name not in out.values:
+        func = take_slice(whole.shape, ranges, whole.dtype)
+        out.add(Node(name, "Slice", func, (value,), (name,)))
+    return name
+
+
+def _moved_twice(out: OperatorGraph, tables: Tables) -> list[str]:
+    """Moved values that are joined with others into one that is still needed.
+
+    They cannot lie where they come from and in what they are joined into.
+    """
+    needed = [v for v in out.outputs if v in tables]
+    for node in out.nodes:
+        resolved = node.outputs[0] in tables
+        needed += [v for v in node.inputs if v in tables and not resolved]
+    found: dict[str, None] = {}
+    seen = set(needed)
+    while needed:
+        maker = out.producer(needed.pop())
+        assert maker is not None, "what has a table was moved by a node"
+        moved = [v for v in maker.inputs if v in tables and v not in seen]
+        seen.update(moved)
+        if len(maker.inputs) > 1:
+            found.update(dict.fromkeys(moved))
+        else:
+            needed += moved
+    return list(found)
+
+
+def _take_from_sources(out: OperatorGraph, value: str, table: tuple[Channel, ...]) -> None:
+    maker = out.producer(value)
+    assert maker is not None, "what has a table was moved by a node"
+    sources, segments = segments_of(table)
+    if len(segments) > MOST_SEGMENTS or set(sources) <= set(maker.inputs):
+        return
+    shapes = [out.values[source].shape for source in sources]
+    func = copied(shapes, segments, out.values[value].dtype)
+    out.replace(maker.name, replace(maker, op=SHUFFLE, func=func, inputs=sources))
+
+
+def _drop_unread(out: OperatorGraph, tables: Tables) -> None:
+    for node in reversed(out.nodes):
+        value = node.outputs[0]
+        if value in tables and value not in out.outputs and not out.consumers(value):
+            out.remove(node.name)
+            out.remove_value(value)
+            reason = f"who reads {node.op} {node.name} reads what it moves"
+            out.removed[value] = Removed(reason)

@@ -1,0 +1,209 @@
+"""Joining kernels into one: bodies one behind the other, names made unique.
+
+In: PrimFuncs in order, and which value each parameter is.  Out: one PrimFunc; a value that passes
+from one to the next and is not asked for becomes an `Allocate` at body level, just before the first
+statement that writes it.  Names depend only on the kernels, never on the values' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from graphflow.arith import IndexExpr, Var, substitute, substitute_in
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    For,
+    Param,
+    PrimFunc,
+    Role,
+    Stmt,
+    buffers_of,
+    loops_of,
+    map_body,
+    map_indices,
+    rename_buffers,
+    walk,
+    writes_in,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel:
+    """A kernel and the values bound to its inputs and outputs, in their order."""
+
+    func: PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedKernel:
+    """A joined kernel, the values of its parameters, and (value, buffer name) of those inside."""
+
+    func: PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    inner: tuple[tuple[str, str], ...]
+
+
+class _FreshNames:
+    """Hands out names: as wanted if free, else with the lowest free number behind."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+
+    def unique(self, wanted: str) -> str:
+        # Names are never given back, so the search goes on where the last one ended.
+        name, number = wanted, self._numbers.get(wanted, 0)
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        self._numbers[wanted] = number
+        return name
+
+
+class KernelFuser:
+    """Joins kernels; what has the same kernels bound to each other in the same way is joined once.
+
+    Networks repeat themselves, and the kernel does not depend on the names of values.
+    """
+
+    def __init__(self) -> None:
+        self._kernels: dict[PrimFunc, int] = {}
+        self._numbers: dict[int, tuple[PrimFunc, int]] = {}
+        self._joined: dict[object, tuple[FusedKernel, tuple[str, ...]]] = {}
+
+    def join(self, name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
+        """What `join` gives."""
+        wanted = tuple(outputs)
+        values: dict[str, int] = {}
+        bound = tuple(
+            tuple(values.setdefault(v, len(values)) for v in (*call.inputs, *call.outputs))
+            for call in calls
+        )
+        kernels = tuple(self._number(call.func) for call in calls)
+        key = name, kernels, bound, tuple(values[v] for v in wanted)
+        if key not in self._joined:
+            self._joined[key] = join(name, calls, wanted), tuple(values)
+        joined, known = self._joined[key]
+        here = dict(zip(known, values, strict=True))
+        return FusedKernel(
+            joined.func,
+            tuple(here[v] for v in joined.inputs),
+            wanted,
+            tuple((here[v], buffer) for v, buffer in joined.inner),
+        )
+
+    def _number(self, func: PrimFunc) -> int:
+        """Equal for equal kernels; comparing them takes longer than looking at who they are."""
+        found = self._numbers.get(id(func))
+        if found is None:
+            # Kept with the kernel, so that no other one is made where this one was.
+            found = func, self._kernels.setdefault(func, len(self._kernels))
+            self._numbers[id(func)] = found
+        return found[1]
+
+
+def join(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
+    """One kernel that does `calls` in order and writes only `outputs`.
+
+    A value that several parameters share becomes one parameter.  Each value in `outputs` is written
+    by one of the calls; every other value that a call writes is not visible outside.
+    """
+    wanted = tuple(outputs)
+    buffers = _FreshNames()
+    bound = _bind(calls, wanted, buffers)
+    written = {value for call in calls for value in call.outputs}
+    inner = tuple(v for call in calls for v in call.outputs if v not in wanted)
+    inputs = tuple(dict.fromkeys(v for call in calls for v in call.inputs if v not in written))
+    loops, blocks = _FreshNames(), _FreshNames()
+    body: list[Stmt] = []
+    for call in calls:
+        part = list(_renamed(call, bound, buffers, loops, blocks))
+        for value in call.outputs:
+            if value not in wanted:
+                _allocate(part, bound[value])
+        body += part
+    params = [Param(bound[value], Role.INPUT) for value in inputs]
+    params += [Param(bound[value], Role.OUTPUT) for value in wanted]
+    return FusedKernel(
+        PrimFunc(name, tuple(params), tuple(body)),
+        inputs,
+        wanted,
+        tuple((value, bound[value].name) for value in inner),
+    )
+
+
+def _bind(
+    calls: Sequence[BoundKernel], wanted: tuple[str, ...], names: _FreshNames
+) -> dict[str, Buffer]:
+    """A buffer for each value; those of the results get their names first."""
+    bound: dict[str, Buffer] = {}
+    pairs = [
+        (value, buffer)
+        for call in calls
+        for value, buffer in (
+            *zip(call.inputs, call.func.inputs, strict=True),
+            *zip(call.outputs, call.func.outputs, strict=True),
+        )
+    ]
+    # An intermediate has the name of the output it was, not of the input it becomes.
+    results = {v: b for call in calls for v, b in zip(call.outputs, call.func.outputs, strict=True)}
+    for value in wanted:
+        bound[value] = replace(results[value], name=names.unique(results[value].name))
+    for value, buffer in pairs:
+        if value not in bound:
+            source = results.get(value, buffer)
+            bound[value] = replace(source, name=names.unique(source.name))
+    return bound
+
+
+def _renamed(
+    call: BoundKernel,
+    bound: dict[str, Buffer],
+    buffers: _FreshNames,
+    loops: _FreshNames,
+    blocks: _FreshNames,
+) -> Body:
+    func = call.func
+    exchanged = {
+        buffer: bound[value]
+        for value, buffer in (
+            *zip(call.inputs, func.inputs, strict=True),
+            *zip(call.outputs, func.outputs, strict=True),
+        )
+    }
+    for buffer in buffers_of(func):
+        if buffer not in exchanged:
+            exchanged[buffer] = replace(buffer, name=buffers.unique(buffer.name))
+    variables = {loop.var: Var(loops.unique(loop.var.name)) for loop in loops_of(func.body)}
+    titles = {s.name: blocks.unique(s.name) for s in walk(func.body) if isinstance(s, Block)}
+    values: dict[Var, IndexExpr] = dict(variables)
+    body = map_indices(
+        rename_buffers(func.body, exchanged),
+        lambda e: substitute(e, values),
+        lambda p: substitute_in(p, values),
+    )
+
+    def rename(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return replace(stmt, var=variables[stmt.var])
+        if isinstance(stmt, Block):
+            return replace(stmt, name=titles[stmt.name])
+        return stmt
+
+    return map_body(body, rename)
+
+
+def _allocate(body: list[Stmt], buffer: Buffer) -> None:
+    for place, stmt in enumerate(body):
+        if any(write.buffer == buffer for write in writes_in((stmt,))):
+            body.insert(place, Allocate(buffer))
+            return
+    body.insert(0, Allocate(buffer))

@@ -1,0 +1,86 @@
+"""Constant folding: the result of an operator on constants, where all implementations agree on it.
+
+In: an operator and literals.  Out: the literal that the interpreter and native code both give, or
+None.  None is returned where the result is NaN (its bits are not specified), where a transcendental
+function or a power is not known to be exact in native code, for an integer division by zero, and
+for a cast of a float to an integer type that it does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf, isnan
+from typing import Any
+
+import numpy as np
+
+from graphflow.base.dtypes import FLOATING, integer_limits
+from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, Literal
+
+EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
+    "exp": (0.0, -inf),
+    "log": (1.0, 0.0),
+    "tanh": (0.0,),
+    "erf": (0.0,),
+    "sigmoid": (0.0,),
+    "sin": (0.0,),
+    "cos": (0.0,),
+    "tan": (0.0,),
+    "asin": (0.0,),
+    "acos": (1.0,),
+    "atan": (0.0,),
+    "sinh": (0.0,),
+    "cosh": (0.0,),
+    "asinh": (0.0,),
+    "acosh": (1.0,),
+    "atanh": (0.0,),
+}
+"""Where each transcendental is exact in native code too; zero stands for both zeros."""
+
+
+def fold_unary(op: str, operand: Literal) -> Literal | None:
+    """`op(operand)`."""
+    points = EXACT_POINTS.get(op)
+    if points is not None and operand.value not in points:
+        return None
+    return _literal(UNARY_FUNCTIONS[op], operand)
+
+
+def fold_binary(op: str, left: Literal, right: Literal) -> Literal | None:
+    """`left op right`, rounded once."""
+    if op == "div" and left.dtype not in FLOATS and right.value == 0:
+        return None
+    if op == "pow" and not _exact_power(left, right):
+        return None
+    return _literal(BINARY_FUNCTIONS[op], left, right)
+
+
+def fold_cast(operand: Literal, dtype: str) -> Literal | None:
+    """`operand` converted; None where a float does not fit the integer type."""
+    value = operand.value
+    if isnan(value) and dtype != "bool":
+        return None
+    if operand.dtype in FLOATS and dtype not in (*FLOATING, "bool"):
+        low, high = integer_limits(dtype)
+        if not low <= value <= high or int(value) > high:
+            return None
+    return _literal(lambda x: x.astype(DTYPES[dtype]), operand)
+
+
+def scalar(literal: Literal) -> Any:
+    """The literal as a numpy scalar of its dtype."""
+    return np.asarray(literal.value, DTYPES[literal.dtype])[()]
+
+
+def _exact_power(base: Literal, exponent: Literal) -> bool:
+    if base.dtype not in FLOATS:
+        return exponent.value >= 0
+    return exponent.value == 0 or base.value == 1 or (base.value == 0 and exponent.value > 0)
+
+
+def _literal(function: Callable[..., Any], *operands: Literal) -> Literal | None:
+    with np.errstate(all="ignore"):
+        value = function(*(scalar(operand) for operand in operands))
+    if value != value:
+        return None
+    return Literal(value.item(), value.dtype.name)

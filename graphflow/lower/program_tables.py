@@ -1,0 +1,185 @@
+"""From calls to the tables of a native program.
+
+In: a physical graph and its lowered kernels.  Out: `Lowered`, and with the objects of the kernels a
+`ProgramSpec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from graphflow.base.target import Target
+from graphflow.graph import Node, OperatorGraph, Value
+from graphflow.kernels.lowering import LoweredKernel, make_here
+from graphflow.lower.kernels import Maker, lower_kernels
+from graphflow.lower.memory_plan import pack, plan_arena
+from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.program import (
+    BufferRef,
+    GuardedOutput,
+    ProgramSpec,
+    ProgramStep,
+    SectionSpec,
+    Signature,
+    TensorSpec,
+    TrimmedOutput,
+)
+from graphflow.tir import DTYPES, Buffer
+
+MOST_NAMED = 4
+"""Calls that a message names for one kernel."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Kernels by symbol, and the calls with their steps and where everything lies.
+
+    Of the constant block, runs touch the first `kept_bytes` only.
+    """
+
+    kernels: Mapping[str, LoweredKernel]
+    calls: tuple[tuple[PhysicalCall, ProgramStep], ...]
+    places: Mapping[str, BufferRef]
+    arena_bytes: int
+    constant_bytes: int
+    kept_bytes: int
+    physical: PhysicalGraph
+
+    def describe(self, symbol: str) -> str:
+        """A kernel, the calls that run it, and their variant."""
+        calls = [call for call, step in self.calls if step.symbol == symbol]
+        names = [call.name for call in calls[:MOST_NAMED]]
+        more = f" and {len(calls) - len(names)} more" if len(calls) > len(names) else ""
+        variant = calls[0].variant
+        kernel = self.kernels[symbol]
+        made = (
+            type(kernel.task.recipe).__name__.lower()
+            if variant is None
+            else f"variant {variant.name}"
+        )
+        return f"{symbol} ({', '.join(names)}{more}; {made})"
+
+
+def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> Lowered:
+    """Kernels, memory and steps of a physical graph; `make` makes the kernels."""
+    kernels, symbols = lower_kernels(physical, target, make)
+    sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
+    kinds = {name: s.kind for name, s in physical.storages.items()}
+    touched: list[list[str]] = []
+    for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True)):
+        touched.append([p.storage for p in call.placements.values()])
+        for buffer in _workspace(kernels, symbol):
+            name = _workspace_name(k, buffer.name)
+            sizes[name], kinds[name] = buffer.bytes, "arena"
+            touched[-1].append(name)
+    arena = {n: size for n, size in sizes.items() if kinds[n] == "arena"}
+    constant = {n: size for n, size in sizes.items() if kinds[n] == "constant"}
+    arena_offsets, arena_bytes = plan_arena(arena, touched)
+    # What runs touch comes first, so that the rest can be dropped once it has been used.
+    used = {
+        n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
+    }
+    kept = {n: size for n, size in constant.items() if n in used}
+    _, kept_bytes = pack(kept)
+    constant_offsets, constant_bytes = pack(kept | constant)
+    places = {n: BufferRef("arena", offset) for n, offset in arena_offsets.items()}
+    places |= {n: BufferRef("constant", offset) for n, offset in constant_offsets.items()}
+    places |= {n: BufferRef("input", k) for k, n in enumerate(physical.inputs)}
+    outputs = [f"output:{name}" for name in physical.outputs]
+    places |= {n: BufferRef("output", k) for k, n in enumerate(outputs)}
+    calls = tuple(
+        (call, _step(k, call, symbol, kernels, places))
+        for k, (call, symbol) in enumerate(zip(physical.calls, symbols, strict=True))
+    )
+    return Lowered(kernels, calls, places, arena_bytes, constant_bytes, kept_bytes, physical)
+
+
+def _workspace_name(call: int, buffer: str) -> str:
+    return f"workspace:{call}:{buffer}"
+
+
+def _workspace(kernels: Mapping[str, LoweredKernel], symbol: str) -> tuple[Buffer, ...]:
+    """Of a kernel; what is no kernel has memory of its own."""
+    return kernels[symbol].workspace if symbol in kernels else ()
+
+
+def _step(
+    number: int,
+    call: PhysicalCall,
+    symbol: str,
+    kernels: Mapping[str, LoweredKernel],
+    places: Mapping[str, BufferRef],
+) -> ProgramStep:
+    buffers = []
+    for buffer in (param.buffer for param in call.definition.params):
+        place = call.placements[buffer.name]
+        begin = place.offset * DTYPES[buffer.dtype].itemsize
+        buffers.append(replace(places[place.storage], offset=begin))
+    buffers += [places[_workspace_name(number, b.name)] for b in _workspace(kernels, symbol)]
+    return ProgramStep(symbol, tuple(buffers), kernels[symbol].extent if symbol in kernels else 1)
+
+
+def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
+    """The program of a lowered graph, with the object code of each of its kernels."""
+    physical = lowered.physical
+    values = {**graph.values, **{value.name: value for value in physical.poisons}}
+    constants = tuple(
+        (lowered.places[name].position, spec.contents)
+        for name, spec in physical.storages.items()
+        if spec.contents is not None
+    )
+    numbers = {name: number for number, name in enumerate(physical.outputs)}
+    return ProgramSpec(
+        objects=tuple((symbol, objects[symbol]) for symbol in lowered.kernels),
+        prepare=tuple(step for call, step in lowered.calls if call.prepare),
+        run=tuple(step for call, step in lowered.calls if not call.prepare),
+        constants=constants,
+        constant_bytes=lowered.constant_bytes,
+        arena_bytes=lowered.arena_bytes,
+        inputs=tuple(_tensor(values[name]) for name in physical.inputs),
+        outputs=tuple(_tensor(values[name]) for name in physical.outputs),
+        kept_bytes=lowered.kept_bytes,
+        sections=tuple(
+            SectionSpec(graph.sections[node.func.callee], _section_tensors(graph, node))
+            for node in graph.nodes
+            if node.func.callee is not None
+        ),
+        objects_in=graph.objects_in,
+        objects_out=graph.objects_out,
+        hidden=len(graph.outputs) - len(graph.results),
+        guards=tuple(GuardedOutput(numbers[g.value], g.lo, g.hi, g.subject) for g in graph.guards),
+        trimmed=tuple(
+            TrimmedOutput(numbers[t.output], t.axis, numbers[t.extents], t.element)
+            for t in graph.trims
+        ),
+        signatures={symbol: _signature(kernel) for symbol, kernel in lowered.kernels.items()},
+    )
+
+
+def _signature(kernel: LoweredKernel) -> Signature:
+    """The kernel's own buffers, within which its accesses are proven to lie."""
+    return Signature(kernel.extent, tuple(param.buffer.bytes for param in kernel.func.params))
+
+
+def _section_tensors(graph: OperatorGraph, node: Node) -> tuple[TensorSpec, ...]:
+    """The parameters of a section's node, by the names that the section has for them.
+
+    Values may have other names by now.  Those by which sections wait for each other have no name in
+    the section, and stand behind those that have.
+    """
+    section = graph.sections[node.func.callee or ""]
+    found = []
+    for names, buffers in (
+        (section.inputs, node.func.inputs),
+        (section.outputs, node.func.outputs),
+    ):
+        for buffer, name in zip_longest(buffers, names, fillvalue=""):
+            assert isinstance(buffer, Buffer)
+            found.append(TensorSpec(str(name) or f".{buffer.name}", buffer.dtype, buffer.shape))
+    return tuple(found)
+
+
+def _tensor(value: Value) -> TensorSpec:
+    return TensorSpec(value.name, value.dtype, value.shape)

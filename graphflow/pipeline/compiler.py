@@ -1,0 +1,483 @@
+"""The compiler: one list of named stages from an ONNX model to a native program.
+
+In: a model, shapes for its symbolic inputs, a target, options.  Out: a `Compiled` that keeps what
+each stage gave, so that a decision can be looked up after the fact.  What always holds: a stage is
+a function of what it names in `needs`; it sees nothing else and changes nothing that it was given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import onnx
+
+from graphflow.base.arguments import check_arguments
+from graphflow.base.assumed import Assumed, Assumption
+from graphflow.base.errors import GraphflowError
+from graphflow.base.options import Options, kernel_folder
+from graphflow.base.target import Target
+from graphflow.base.trace import CHANGES_LEVEL, PLAN_LEVEL, Trace
+from graphflow.baselines import plan_groups
+from graphflow.codegen import (
+    ObjectTask,
+    emit_assembly,
+    emit_ir,
+    host_target,
+    make_object,
+)
+from graphflow.convert import apply_plan, poison_padding
+from graphflow.cost import NO_TIMINGS, Timings, TimingTable
+from graphflow.flow import LayoutPlan
+from graphflow.frontends import frozen_inputs, import_checked, read_model, tensor_names
+from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
+from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
+from graphflow.layout import Layout
+from graphflow.lower import Lowered, assemble, check_program, check_values, lower
+from graphflow.physical import PhysicalGraph
+from graphflow.pipeline.dumps import (
+    graph_text,
+    lowered_text,
+    physical_text,
+    plan_text,
+    refusals_text,
+)
+from graphflow.pipeline.kernel_cache import KernelCache, RecentKernels
+from graphflow.pipeline.making import make_kernel_and_object
+from graphflow.processes.workers import Crew, Workers
+from graphflow.program import ProgramSpec
+from graphflow.runtime import default_threads
+from graphflow.tir import only_moves, to_text
+from graphflow.validation import Validation, validate
+
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
+Source: TypeAlias = "Model | OperatorGraph"
+Objects: TypeAlias = "dict[str, bytes]"
+
+WORKER_MODULES = ("graphflow.pipeline.making",)
+
+KERNELS_PER_WORKER = 16
+"""A worker takes some 0.6 s to start, a kernel some 0.07 s to make: fewer would not be worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the compilations of one model for several shapes share: worker processes, the kernels
+    that they made, and the contents of the model's initializers by their numbers."""
+
+    crew: Crew = field(default_factory=lambda: Crew(*WORKER_MODULES))
+    recent: RecentKernels = field(default_factory=RecentKernels)
+    contents: dict[int, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`gives` = `run(*needs)`; `show` makes the last readable, from debug level `level` on."""
+
+    name: str
+    needs: tuple[str, ...]
+    gives: tuple[str, ...]
+    run: Callable[..., Any]
+    show: Callable[[Any], str] | None = None
+    level: int = CHANGES_LEVEL
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the stages gave: `imported` one kernel an ONNX node, `graph` the fusion groups (or what
+    flow made of them, to move less), `plan` the decisions about `graph`, `lowered` its kernels,
+    `spec` the program.
+
+    `tensors` are the names of the model's own graph, in its order; `stated` is what kernels that
+    somebody wrote assume of its inputs; `frozen` are graph inputs whose initializers are constants.
+
+    `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
+    towards steps: these may add up to more than their stage.  `notices` say what of the work for
+    them was done in this process after all, and why.  `validation` says how kernels were compared
+    with their definitions; None without Options(validate=True).  `values` are those of inputs that
+    the program was made for: runs have to give them.  `cached` counts the kernels that an earlier
+    compilation had made.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    target: Target
+    options: Options
+    imported: OperatorGraph
+    graph: OperatorGraph
+    plan: LayoutPlan
+    physical: PhysicalGraph
+    lowered: Lowered
+    spec: ProgramSpec
+    timings: Mapping[str, Mapping[str, float]]
+    seconds: float
+    notices: tuple[str, ...] = ()
+    stated: tuple[Assumed, ...] = ()
+    frozen: tuple[str, ...] = ()
+    validation: Validation | None = None
+    values: Mapping[str, Array] = field(default_factory=dict)
+    cached: int = 0
+
+
+def imported(
+    proto: onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, Array] | None,
+    overridable: Collection[str],
+    options: Options,
+    contents: dict[int, Array],
+) -> OperatorGraph:
+    """The model's graph, with sections for what no kernel is built for if the options allow it."""
+    fallback = options.fallback is not None
+    return import_checked(proto, input_shapes, input_values, overridable, fallback, contents)
+
+
+def fuse_and_staff(
+    canonical: OperatorGraph,
+    offers: Callable[[OperatorGraph], None] | None,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+    cache: KernelCache,
+) -> OperatorGraph:
+    """The fused graph; if it promises many kernels, workers start now and are ready after flow.
+
+    They do not where the kernels of such a graph have been cached.
+    `MemoryLimitExceeded` where one of the tensors that are left is too large by itself.
+    """
+    if offers is not None:
+        canonical = canonical.copy()
+        offers(canonical)
+    graph = fuse(canonical)
+    check_values(graph, options.memory_limit)
+    if not cache.expects(tuple(node.func for node in graph.nodes), target):
+        workers.start(worker_count(promised_kernels(graph), options), trace)
+    return graph
+
+
+def promised_kernels(graph: OperatorGraph) -> int:
+    """About how many distinct kernels the groups of a graph need.
+
+    That is one for each definition, and another one that packs its constants.  Groups that only
+    move elements count for nothing: most become views.
+    """
+    packs = {
+        replace(node.func, name="kernel"): any(map(graph.is_constant, node.inputs))
+        for node in graph.nodes
+        if not only_moves(node.func)
+    }
+    return len(packs) + sum(packs.values())
+
+
+def lower_unknown(
+    physical: PhysicalGraph,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+    cache: KernelCache,
+) -> Lowered:
+    """The lowered graph, with the kernels that are cached.
+
+    Where many are not, and that was not expected, workers start now.  Workers make the object of a
+    kernel as well, and the cache has it then.  `MemoryLimitExceeded` where the whole program needs
+    more memory than allowed.
+    """
+
+    def make(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+        found = cache.kernels(tasks)
+        missing = {symbol: task for symbol, task in tasks.items() if symbol not in found}
+        if missing and not workers.started:
+            workers.start(worker_count(len(missing), options), trace)
+        if not workers.started:
+            return found | workers.map(make_kernel, missing, trace)
+        made = workers.map(partial(make_kernel_and_object, make_object), missing, trace)
+        for symbol, (_, code) in made.items():
+            if code is not None:
+                cache.take(symbol, code)
+        return found | {symbol: kernel for symbol, (kernel, _) in made.items()}
+
+    lowered = lower(physical, target, make)
+    check_program(lowered, options.memory_limit)
+    return lowered
+
+
+def worker_count(kernels: int, options: Options) -> int:
+    """How many processes should help to make so many kernels; 0 for none.
+
+    One does not help: while it works, this process waits.
+    """
+    if options.workers is not None:
+        return options.workers
+    processors = default_threads()
+    threads = processors if options.threads is None else min(options.threads, processors)
+    count = min(threads, kernels // KERNELS_PER_WORKER)
+    return count if count > 1 else 0
+
+
+def compile_kernels(
+    lowered: Lowered, target: Target, trace: Trace, workers: Workers, cache: KernelCache
+) -> Objects:
+    """An object for each distinct kernel, by symbol; those that the cache lacks are made now."""
+    tasks: dict[str, ObjectTask] = {
+        symbol: (kernel.func, symbol, target)
+        for symbol, kernel in lowered.kernels.items()
+        if symbol not in cache.objects
+    }
+    made = {**cache.objects, **workers.map(make_object, tasks, trace)}
+    objects = {symbol: made[symbol] for symbol in lowered.kernels}
+    for symbol, kernel in lowered.kernels.items():
+        _show_kernel(trace, symbol, kernel, target)
+    return objects
+
+
+def _show_kernel(trace: Trace, symbol: str, kernel: LoweredKernel, target: Target) -> None:
+    schedule = kernel.schedule
+    trace.kernel(symbol, "definition", lambda: to_text(schedule.definition), PLAN_LEVEL)
+    trace.kernel(symbol, "schedule", schedule.trace, PLAN_LEVEL)
+    trace.kernel(symbol, "tir", lambda: to_text(kernel.func), PLAN_LEVEL)
+    trace.kernel(symbol, "ll", lambda: emit_ir(kernel.func, symbol, target))
+    if trace.dumps:
+        trace.kernel(symbol, "s", lambda: emit_assembly(kernel.func, symbol, target))
+
+
+def poisoned(
+    graph: OperatorGraph, plan: LayoutPlan, physical: PhysicalGraph, options: Options
+) -> PhysicalGraph:
+    """The physical graph as it is, or in poison mode with its undefined padding overwritten."""
+    return poison_padding(graph, plan, physical) if options.poison else physical
+
+
+def validated(
+    lowered: Lowered,
+    objects: Objects,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+) -> Validation | None:
+    """The check of each kernel against its definition, if the options ask for it."""
+    return validate(lowered.kernels, lowered.describe, objects, target, options, trace, workers)
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("read", ("model",), ("proto",), read_model),
+    Stage(
+        "import",
+        ("proto", "input_shapes", "input_values", "overridable", "options", "contents"),
+        ("imported",),
+        imported,
+        graph_text,
+    ),
+    Stage("canonicalize", ("imported",), ("canonical",), canonicalize, graph_text),
+    Stage(
+        "fuse",
+        ("canonical", "offers", "target", "options", "trace", "workers", "cache"),
+        ("groups",),
+        fuse_and_staff,
+        graph_text,
+    ),
+    Stage(
+        "flow",
+        ("groups", "target", "threads", "pins", "timings", "assume"),
+        ("graph", "plan"),
+        plan_groups,
+        plan_text,
+        PLAN_LEVEL,
+    ),
+    Stage("convert", ("graph", "plan"), ("physical",), apply_plan, physical_text),
+    Stage("poison", ("graph", "plan", "physical", "options"), ("executed",), poisoned),
+    Stage(
+        "lower",
+        ("executed", "target", "options", "trace", "workers", "cache"),
+        ("lowered",),
+        lower_unknown,
+        lowered_text,
+    ),
+    Stage(
+        "codegen", ("lowered", "target", "trace", "workers", "cache"), ("objects",), compile_kernels
+    ),
+    Stage(
+        "validate",
+        ("lowered", "objects", "target", "options", "trace", "workers"),
+        ("validation",),
+        validated,
+    ),
+    Stage("assemble", ("graph", "lowered", "objects"), ("spec",), assemble),
+)
+"""The whole compiler, in order."""
+
+
+def compile_graph(
+    model: Source,
+    *,
+    name: str | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, Array] | None = None,
+    target: Target | None = None,
+    layouts: Mapping[str, Layout | str] | None = None,
+    offers: Callable[[OperatorGraph], None] | None = None,
+    assume: Mapping[str, Assumption] | None = None,
+    overridable: Collection[str] = (),
+    options: Options | None = None,
+    progress: Callable[[str], None] | None = None,
+    counting: Callable[[int, int], None] | None = None,
+    shared: Shared | None = None,
+) -> Compiled:
+    """Run all stages; the host is the default target, `name` is what reports call the model.
+
+    `input_values` are inputs that every run will give like that, taken as known where shapes depend
+    on them.  An operator graph begins behind the import; what its kernels assume of its inputs is
+    taken out of them and kept in `stated`.
+
+    `layouts` pins values of the fused graph to a layout, or to one by its name; `assume` says what
+    holds for inputs; `overridable` names graph inputs whose initializers are defaults.  `offers` is
+    called with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress`
+    is called with the name of each stage as it begins, `counting` with how many kernels of how many
+    the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
+    happened in.  Whatever ends this function, no worker process is left, except those of the crew
+    that is `shared` by the compilations of one model.
+    """
+    check_arguments(
+        input_shapes=input_shapes,
+        layouts=layouts,
+        assume=assume,
+        overridable=overridable,
+        target=target,
+        options=options,
+    )
+    chosen = Options.from_environment() if options is None else options
+    trace = Trace(chosen, progress=progress, counting=counting)
+    known: dict[str, Any] = {
+        "model": model,
+        "input_shapes": input_shapes,
+        "input_values": input_values,
+        "overridable": overridable,
+        "target": host_target() if target is None else target,
+        "threads": default_threads() if chosen.threads is None else chosen.threads,
+        "pins": layouts,
+        "offers": offers,
+        "assume": assume,
+        "trace": trace,
+        "options": chosen,
+        "contents": {} if shared is None else shared.contents,
+    }
+    known["timings"] = _timings(chosen, known["target"], known["threads"])
+    recent = None if shared is None else shared.recent
+    folder = kernel_folder(chosen.cache)
+    known["cache"] = cache = KernelCache(folder, trace, recent=recent)
+    start = time.perf_counter()
+    stages, stated = STAGES, tuple[Assumed, ...]()
+    if isinstance(model, OperatorGraph):
+        model.validate()
+        known["imported"], found = take_assumptions(model)
+        known["assume"], stated = _promised(found, {} if assume is None else assume)
+        stages = STAGES[[stage.name for stage in STAGES].index("canonicalize") :]
+    staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
+    with staff as known["workers"]:
+        for stage in stages:
+            _run(stage, known, trace)
+    cache.keep(known["lowered"].kernels, known["objects"])
+    if known["plan"].refused:
+        trace.event("flow", "refused", lambda: refusals_text(known["plan"]), CHANGES_LEVEL)
+    trace.close()
+    known["physical"] = known["executed"]
+    fields = ("target", "imported", "graph", "plan", "physical", "lowered", "spec")
+    return Compiled(
+        name=model_name(model) if name is None else name,
+        tensors=tuple(model.values)
+        if isinstance(model, OperatorGraph)
+        else tensor_names(known["proto"]),
+        stated=stated,
+        frozen=frozen_inputs(known["proto"], overridable) if "proto" in known else (),
+        options=chosen,
+        timings=trace.timings(),
+        seconds=time.perf_counter() - start,
+        notices=trace.notices,
+        validation=known["validation"],
+        values={} if input_values is None else dict(input_values),
+        cached=cache.found,
+        **{key: known[key] for key in fields},
+    )
+
+
+def _promised(
+    found: Sequence[Assumed], assume: Mapping[str, Assumption]
+) -> tuple[dict[str, Assumption], tuple[Assumed, ...]]:
+    """What holds for whole inputs, which planning uses, and what else kernels assume of them."""
+    whole, rest = dict(assume), []
+    for assumed in found:
+        if assumed.elements is None and assumed.tensor not in whole:
+            whole[assumed.tensor] = assumed.lo if assumed.exact else (assumed.lo, assumed.hi)
+        else:
+            rest.append(assumed)
+    return whole, tuple(rest)
+
+
+def program_of(
+    graph: OperatorGraph,
+    plan: LayoutPlan,
+    target: Target,
+    options: Options,
+    trace: Trace,
+    workers: Workers,
+) -> ProgramSpec:
+    """The program of a plan, by the stages that follow flow."""
+    known: dict[str, Any] = {
+        "graph": graph,
+        "plan": plan,
+        "target": target,
+        "options": options,
+        "trace": trace,
+        "workers": workers,
+        "cache": KernelCache(kernel_folder(options.cache), trace),
+    }
+    names = [stage.name for stage in STAGES]
+    for stage in STAGES[names.index("flow") + 1 :]:
+        _run(stage, known, trace)
+    known["cache"].keep(known["lowered"].kernels, known["objects"])
+    spec: ProgramSpec = known["spec"]
+    return spec
+
+
+def _timings(options: Options, target: Target, threads: int) -> Timings:
+    """What was measured for this processor, if the options name a table."""
+    if options.timings is None:
+        return NO_TIMINGS
+    return TimingTable(options.timings, target, threads).timings()
+
+
+def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
+    try:
+        with trace.stage(stage.name):
+            result = stage.run(*(known[name] for name in stage.needs))
+    except GraphflowError as error:
+        error.add_note(f"in stage {stage.name}")
+        raise
+    except MemoryError as error:
+        raise GraphflowError(
+            f"memory ran out in stage {stage.name} ({error or 'no details'}); the model needs a "
+            "machine with more, or smaller input_shapes"
+        ) from error
+    known.update(zip(stage.gives, result if len(stage.gives) > 1 else (result,), strict=True))
+    show = stage.show
+    if show is not None:
+        trace.result(stage.name, lambda: show(known[stage.gives[-1]]), stage.level)
+
+
+def model_name(model: Source) -> str:
+    """What to call a model in reports: its path, or the name of its graph or of its kernels."""
+    match model:
+        case OperatorGraph():
+            return ", ".join(dict.fromkeys(node.op for node in model.nodes)) or "graph"
+        case onnx.ModelProto():
+            return str(model.graph.name) or "model"
+        case bytes():
+            return "model"
+        case _:
+            return str(model)

@@ -1,0 +1,306 @@
+"""Kernels that were made before, in this process or in an earlier one.
+
+In: `KernelTask`s.  Out: their `LoweredKernel`s and object code, if the cache has them.  What always
+holds: the key of a kernel is a digest of all that decides about it: its task with every field, the
+sources of lowering and code generation and of what they import, and the versions of LLVM, isl and
+Python.  So what comes out of the cache is what would be made now, with its schedule and its proofs.
+
+An entry is a pickle, and holds native code.  Whoever can write it can run anything in this process,
+by either; that is why `Store` takes only a folder that nobody else may write to, and checks each
+entry before anything looks into it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+import llvmlite
+import numpy as np
+from islpy import version as islpy_version
+from llvmlite import binding as llvm
+
+from graphflow.arith import Proof
+from graphflow.base.trace import Trace
+from graphflow.codegen import renamed
+from graphflow.kernels import recipes
+from graphflow.kernels.lowering import KernelTask, LoweredKernel
+from graphflow.processes.digest import SIZE, Digests
+from graphflow.processes.store import MOST_BYTES, Store
+from graphflow.schedule import Refusal, Schedule, ScheduleStep
+from graphflow.tir import Buffer, PrimFunc
+
+PACKAGES = ("arith", "codegen", "cost", "layout", "schedule", "tir")
+MODULES = (
+    "base/dtypes",
+    "base/errors",
+    "base/target",
+    "pipeline/kernel_cache",
+    "processes/digest",
+    "processes/shared_scope",
+    "processes/store",
+)
+"""What kernels are made by, below graphflow's folder, besides `kernels`."""
+
+MOST_RECENT = 1024
+"""Kernels that a model of open shapes keeps in memory, some 0.2 MB each."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A kernel without what its task has, and its object code.
+
+    `definition` is that of the schedule; None where it is the task's.
+    """
+
+    symbol: str
+    func: PrimFunc
+    definition: PrimFunc | None
+    scheduled: PrimFunc
+    steps: tuple[ScheduleStep, ...]
+    refusals: tuple[Refusal, ...]
+    extent: int
+    workspace: tuple[Buffer, ...]
+    proofs: tuple[Proof, ...]
+    code: bytes
+
+    @staticmethod
+    def of(kernel: LoweredKernel, code: bytes) -> _Entry:
+        """What to keep of a kernel."""
+        schedule, own = kernel.schedule, kernel.schedule.definition == kernel.task.definition
+        return _Entry(
+            kernel.symbol,
+            kernel.func,
+            None if own else schedule.definition,
+            schedule.func,
+            schedule.steps,
+            schedule.refusals,
+            kernel.extent,
+            kernel.workspace,
+            kernel.proofs,
+            code,
+        )
+
+    def kernel(self, task: KernelTask) -> LoweredKernel:
+        """The kernel, as the task calls it."""
+        definition = task.definition if self.definition is None else self.definition
+        schedule = Schedule(definition, self.scheduled, self.steps, self.refusals)
+        func = replace(self.func, name=task.symbol)
+        return LoweredKernel(
+            task.symbol, func, schedule, self.extent, self.workspace, self.proofs, task
+        )
+
+
+class RecentKernels:
+    """Kernels that compilations of one model made in this process, by the digests of their tasks.
+
+    At most `most`: beyond that those go that were used longest ago.
+    """
+
+    def __init__(self, most: int = MOST_RECENT) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, tuple[LoweredKernel, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+        _RECENT.add(self)
+
+    def get(self, digest: bytes) -> tuple[LoweredKernel, bytes] | None:
+        """A kernel and its object code, under the symbol that it was made for."""
+        with self._lock:
+            if digest in self._kept:
+                self._kept.move_to_end(digest)
+            return self._kept.get(digest)
+
+    def put(self, digest: bytes, kernel: LoweredKernel, code: bytes) -> None:
+        """Keep a kernel and its object code."""
+        with self._lock:
+            self._kept[digest] = kernel, code
+            self._kept.move_to_end(digest)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def free_lock(self) -> None:
+        """In a forked child: whoever held the lock stayed in the parent."""
+        self._lock = threading.Lock()
+
+
+_RECENT: weakref.WeakSet[RecentKernels] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for recent in tuple(_RECENT):
+        recent.free_lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class KernelCache:
+    """The cache of one compilation; without a folder it has the `recent` kernels alone.
+
+    `found` counts the kernels that were there, `expected` says whether all were to be.
+    """
+
+    def __init__(
+        self,
+        folder: str | None,
+        trace: Trace,
+        most_bytes: int = MOST_BYTES,
+        recent: RecentKernels | None = None,
+    ) -> None:
+        self.found = 0
+        self.expected = False
+        self._trace = trace
+        self._store: Store | None = None
+        self._digests = Digests()
+        self._recent = recent
+        self._keys: dict[str, bytes] = {}
+        self._found: set[str] = set()
+        self._objects: dict[str, bytes] = {}
+        self._request: bytes | None = None
+        if folder is None:
+            return
+        try:
+            makers()
+            self._store = Store(folder, most_bytes)
+        except OSError as error:
+            trace.notice(f"no kernels are cached: {error}")
+
+    def expects(self, *request: object) -> bool:
+        """Whether all kernels are probably here, as when the same was requested before.
+
+        A request is anything that kernels follow from; it is noted by `keep`.
+        """
+        self._request = self._digest(request) if self._store is not None else None
+        self.expected = self._request is not None and self._get(self._request) is not None
+        return self.expected
+
+    def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
+        """Those of the kernels that are here, by symbol."""
+        found: dict[str, LoweredKernel] = {}
+        if self._store is None and self._recent is None:
+            return found
+        for symbol, task in tasks.items():
+            # Names of calls and symbols do not matter to what is made.
+            claimed = None if task.claimed is None else ""
+            key = self._digest(replace(task, symbol="", claimed=claimed))
+            if key is None:
+                continue
+            self._keys[symbol] = key
+            known = self._known(key, task)
+            if known is not None:
+                found[symbol], self._objects[symbol] = known
+        self._found = set(found)
+        self.found = len(found)
+        return found
+
+    @property
+    def objects(self) -> Mapping[str, bytes]:
+        """The object code of kernels, by symbol: of those that were here, and what was taken."""
+        return self._objects
+
+    def take(self, symbol: str, code: bytes) -> None:
+        """The object code of a kernel that was not here, made together with it."""
+        self._objects[symbol] = code
+
+    def keep(self, kernels: Mapping[str, LoweredKernel], objects: Mapping[str, bytes]) -> None:
+        """Keep the kernels that were not here, with their object code.
+
+        One that cannot be kept is left out; the first that cannot be written ends it with a notice.
+        """
+        if self._recent is not None:
+            for symbol, key in self._keys.items():
+                self._recent.put(key, kernels[symbol], objects[symbol])
+        if self._store is None:
+            return
+        new = [symbol for symbol in self._keys if symbol not in self._found]
+        for symbol in new:
+            data = _pickled(_Entry.of(kernels[symbol], objects[symbol]))
+            if data is not None and not self._store.put(_name(self._keys[symbol]), data):
+                self._trace.notice("the cache of kernels cannot be written to")
+                return
+        if self._request is not None and (new or self._get(self._request) is None):
+            self._store.put(_name(self._request), b"")
+        if new:
+            self._store.trim()
+
+    def _known(self, key: bytes, task: KernelTask) -> tuple[LoweredKernel, bytes] | None:
+        """The kernel of a task and its object code, as the task calls it."""
+        recent = None if self._recent is None else self._recent.get(key)
+        if recent is not None:
+            kernel, code = recent
+            func = replace(kernel.func, name=task.symbol)
+            known = replace(kernel, symbol=task.symbol, func=func, task=task)
+            return known, renamed(code, kernel.symbol, task.symbol)
+        entry = self._entry(key)
+        if entry is None:
+            return None
+        return entry.kernel(task), renamed(entry.code, entry.symbol, task.symbol)
+
+    def _entry(self, key: bytes) -> _Entry | None:
+        data = self._get(key)
+        if data is None:
+            return None
+        try:
+            entry = pickle.loads(data)
+        except Exception as error:  # it is what was written, and cannot be read here
+            self._trace.notice(f"an entry in the cache of kernels cannot be read: {error!r}")
+            return None
+        return entry if isinstance(entry, _Entry) else None
+
+    def _get(self, key: bytes) -> bytes | None:
+        return None if self._store is None else self._store.get(_name(key))
+
+    def _digest(self, value: object) -> bytes | None:
+        """What an entry is found by; None for what has no digest."""
+        try:
+            return self._digests.of(value)
+        except TypeError:
+            return None
+
+
+def _name(digest: bytes) -> str:
+    """What an entry is called in the folder."""
+    return blake2b(makers() + digest, digest_size=SIZE).hexdigest()
+
+
+def _pickled(entry: _Entry) -> bytes | None:
+    try:
+        return pickle.dumps(entry, pickle.HIGHEST_PROTOCOL)
+    except Exception:  # whatever somebody's __reduce__ raises; functions made by others
+        return None
+
+
+@lru_cache(maxsize=1)
+def makers() -> bytes:
+    """A digest of all that makes kernels: graphflow's sources, libraries, and this Python.
+
+    OSError where the sources are not files.
+    """
+    made = blake2b(digest_size=SIZE)
+    versions = (islpy_version.VERSION_TEXT, llvmlite.__version__, llvm.llvm_version_info)
+    made.update(repr((sys.version, np.__version__, *versions)).encode())
+    for path in sorted(source_files()):
+        made.update(path.read_bytes())
+        made.update(b"\0")
+    return made.digest()
+
+
+def source_files() -> list[Path]:
+    """The files that `makers` reads."""
+    here = Path(__file__).parents[1]
+    found = [here / f"{name}.py" for name in MODULES]
+    for package in (*(here / name for name in PACKAGES), Path(*recipes.__path__).parent):
+        files = list(package.rglob("*.py"))
+        if not files:
+            raise FileNotFoundError(f"{package} has no sources")
+        found += files
+    return found

@@ -1,0 +1,6 @@
+"""Work and results shared between threads, processes and compilations.
+
+`workers` calls functions in other processes, `once` makes a value once for each key, `store` keeps
+bytes by key in a folder, `digest` makes such keys.  None of them knows the IR.  Each module is
+imported by itself.
+"""

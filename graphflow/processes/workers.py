@@ -1,0 +1,559 @@
+"""Worker processes: many calls of one function, shared out among processes of this installation.
+
+In: a function of a module and a task for each kernel, by symbol.  Out: its results, by symbol.
+What always holds: results and their order are those of calling the function here; whatever a worker
+cannot do is done in this process, and the trace is told why.  No process outlives `close` (or, in a
+`Crew`, the seconds that it may be idle), nor its parent: a worker whose stdin ends is gone at once.
+
+A worker is `sys.executable` with this process's `sys.path`, and imports graphflow: the user's
+`__main__` is never touched, and nothing is forked, so threads and notebooks do not matter.  It has
+a session of its own, so that Ctrl-C at a terminal reaches only its parent.
+
+    parent → worker   a pickled call
+    worker → parent   its identity when it is ready, then an answer to each call
+    both              a magic number, the length, the pickled bytes
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import pickle
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, BinaryIO, Generic, NoReturn, TypeAlias, TypeVar, assert_never
+
+from graphflow.base.options import Options
+from graphflow.base.trace import Times, Trace
+from graphflow.base.version import VERSION
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+IDENTITY = f"graphflow {VERSION} in {Path(__file__).resolve()}, Python {sys.version}"
+"""Pickles are exchanged only between processes that agree on this."""
+
+IDLE_SECONDS = 10.0
+"""How long workers wait for a further compilation of their model."""
+
+COLLECT_AFTER = 20_000
+"""Objects that a worker makes between two passes of the cyclic garbage collector.  A kernel makes
+some 4,000 that live on, and 700 that are garbage in cycles: Python's 700 costs 5 % of its time."""
+
+_HEADER = struct.Struct("<4sQ")
+_MAGIC = b"gfwk"
+_BOOT = (
+    "import sys; modules = sys.argv[1].split(); sys.path[:] = sys.argv[2:];"
+    "from graphflow.processes.workers import serve; serve(modules)"
+)
+
+
+class WorkerTraceback(Exception):
+    """Where in a worker an error was raised, as text: the cause of the error in its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    result: Any
+    times: Times
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: Exception
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Unable:
+    """The worker could not read the call, or not send what it gave; nothing is known about it."""
+
+    reason: str
+
+
+_Answer: TypeAlias = _Done | _Failed | _Unable
+
+
+# The parent's side ------------------------------------------------------------------------------
+
+
+class Workers:
+    """Processes that help this one; a context manager that leaves none behind.
+
+    `modules` are what a worker imports before it says that it is ready.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._workers: list[_Worker] = []
+        self._startable = True
+
+    def start(self, count: int, trace: Trace, patience: float = 0.0) -> None:
+        """See that there are `count` processes; wait up to `patience` seconds until they are ready.
+
+        What stops that is told to the trace; there are none then, and it is not tried again.
+        """
+        if not self._startable:
+            return
+        try:
+            command = [*_interpreter(), " ".join(self._modules), *filter(_is_text, sys.path)]
+            for _ in range(count - len(self._workers)):
+                self._workers.append(_Worker(command))
+        except OSError as error:
+            self.close()
+            self._startable = False
+            trace.notice(f"worker processes cannot be started: {error}")
+        self._wait(trace, time.monotonic() + patience)
+
+    @property
+    def started(self) -> bool:
+        """Whether there are processes, working or idle."""
+        return bool(self._workers)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process identifiers of the workers."""
+        return tuple(worker.pid for worker in self._workers)
+
+    def map(
+        self, function: Callable[[Task, Trace], Result], tasks: Mapping[str, Task], trace: Trace
+    ) -> dict[str, Result]:
+        """`function(task, trace)` of each task, by name and in their order.
+
+        In a worker, `function` gets a trace of its own, whose times are added to `trace`.  Of
+        several errors the one of the earliest task is raised, with a note that names the task.
+        Until a worker is ready, and where there is none, the work is done here.
+        """
+        share = _Share(function, tasks, trace)
+        while share.open:
+            for worker in self._workers:
+                if worker.idle and share.waiting:
+                    worker.send(share.waiting.popleft(), share)
+            busy = any(worker.call is not None for worker in self._workers)
+            heard = self._heard(None if busy else 0.0)
+            for worker in heard:
+                worker.hear(share)
+            if not busy and not heard:
+                share.do_next()
+        return share.results()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there are processes, and none of them is doing a task."""
+        return self.started and all(worker.call is None for worker in self._workers)
+
+    def close(self) -> None:
+        """End all processes, whatever they are doing."""
+        while self._workers:
+            self._workers.pop().end()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget the processes, which serve the parent and end with it."""
+        while self._workers:
+            self._workers.pop().leave_to_parent()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, trace: Trace, ends: float) -> None:
+        """Until each worker is ready or lost, or the time `ends` has come."""
+        share: _Share[None, None] = _Share(lambda *_: None, {}, trace)
+        while not all(worker.ready for worker in self._workers):
+            left = ends - time.monotonic()
+            if left <= 0:
+                return
+            for worker in self._heard(left):
+                worker.hear(share)
+
+    def _heard(self, timeout: float | None) -> list[_Worker]:
+        """The workers that have said something (or ended), after waiting for it.
+
+        Those that were ended here are forgotten.
+        """
+        self._workers = [worker for worker in self._workers if worker.alive]
+        if not self._workers:
+            return []
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                selector.register(worker.answers, selectors.EVENT_READ, worker)
+            return [key.data for key, _ in selector.select(timeout)]
+
+
+class Crew:
+    """Workers that a compilation leaves to the next one of its model; idle ones end by themselves.
+
+    Starting a worker takes half a second of processor time, as much as making a dozen kernels.
+    `modules` are as for `Workers`; idle workers end after `seconds`.
+    """
+
+    def __init__(self, *modules: str, seconds: float = IDLE_SECONDS) -> None:
+        self._modules, self._seconds = modules, seconds
+        self._lock = threading.Lock()
+        self._idle: Workers | None = None
+        self._timer: threading.Timer | None = None
+        _CREWS.add(self)
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Workers]:
+        """Workers for one compilation: the idle ones, or others where somebody has these.
+
+        If the compilation fails, its workers are ended.
+        """
+        workers = self._take()
+        if workers is None:
+            workers = Workers(*self._modules)
+        try:
+            yield workers
+        except BaseException:
+            workers.close()
+            raise
+        self._leave(workers)
+
+    def close(self) -> None:
+        """End the idle workers."""
+        workers = self._take()
+        if workers is not None:
+            workers.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget what the parent has; the lock is free, and no timer runs."""
+        self._lock = threading.Lock()
+        workers, self._idle, self._timer = self._idle, None, None
+        if workers is not None:
+            workers.leave_to_parent()
+
+    def _take(self) -> Workers | None:
+        with self._lock:
+            workers, self._idle = self._idle, None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        return workers
+
+    def _leave(self, workers: Workers) -> None:
+        with self._lock:
+            if self._idle is None and workers.at_rest:
+                self._idle = workers
+                self._timer = threading.Timer(self._seconds, self._expire, (workers,))
+                self._timer.daemon = True
+                self._timer.start()
+                return
+        workers.close()
+
+    def _expire(self, workers: Workers) -> None:
+        with self._lock:
+            if self._idle is not workers:
+                return  # they were taken just now
+            self._idle = self._timer = None
+        workers.close()
+
+
+_CREWS: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+
+def _for_each_crew(do: Callable[[Crew], None]) -> None:
+    for crew in tuple(_CREWS):
+        do(crew)
+
+
+atexit.register(_for_each_crew, Crew.close)
+os.register_at_fork(after_in_child=partial(_for_each_crew, Crew.leave_to_parent))
+
+
+class _Share(Generic[Task, Result]):
+    """The tasks of one `Workers.map`: those that wait, those that must be done here, and results.
+
+    `results` and `failed` come in any order.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Task, Trace], Result],
+        tasks: Mapping[str, Task],
+        trace: Trace,
+    ) -> None:
+        self.function = function
+        self.tasks = tasks
+        self.trace = trace
+        self.waiting = deque(tasks)
+        self._returned: deque[str] = deque()
+        self._found: dict[str, Result] = {}
+        self._failed: dict[str, Exception] = {}
+        self._out: set[str] = set()
+
+    @property
+    def open(self) -> bool:
+        """Whether something waits or is under way."""
+        return bool(self.waiting or self._returned or self._out)
+
+    def call(self, name: str) -> bytes:
+        """The call of a task for a worker, which has it from now on."""
+        self._out.add(name)
+        return pickle.dumps((self.function, self.tasks[name]), pickle.HIGHEST_PROTOCOL)
+
+    def answer(self, name: str, answer: _Answer) -> None:
+        """Take what a worker gave for a task."""
+        match answer:
+            case _Done(result, times):
+                self.trace.add(times)
+                self._finish(name, result)
+            case _Failed(error, text):
+                error.__cause__ = WorkerTraceback(f"in a worker process:\n{text}")
+                self._fail(name, error)
+            case _Unable(reason):
+                self.give_back(name, reason)
+            case _:
+                assert_never(answer)
+
+    def give_back(self, name: str, reason: str) -> None:
+        """A task that a worker did not do is done here, when all others are done."""
+        self.trace.notice(f"{name} is done without worker processes: {reason}")
+        self._out.discard(name)
+        self._returned.append(name)
+
+    def do_next(self) -> None:
+        """Do one task in this process, if one is left."""
+        queue = self.waiting or self._returned
+        if not queue:
+            return
+        name = queue.popleft()
+        try:
+            result = self.function(self.tasks[name], self.trace)
+        except Exception as error:
+            self._fail(name, error)
+        else:
+            self._finish(name, result)
+
+    def results(self) -> dict[str, Result]:
+        """Everything in the order of the tasks; raises the first error in that order."""
+        for name in self.tasks:
+            if name in self._failed:
+                raise self._failed[name]
+        return {name: self._found[name] for name in self.tasks}
+
+    def _finish(self, name: str, result: Result) -> None:
+        self._out.discard(name)
+        self._found[name] = result
+        self.trace.count(len(self._found), len(self.tasks))
+
+    def _fail(self, name: str, error: Exception) -> None:
+        """Nothing more is begun; what is under way may still bring an error that comes before."""
+        error.add_note(f"in kernel {name}")
+        self._failed[name] = error
+        self._out.discard(name)
+        self.waiting.clear()
+
+
+class _Worker:
+    """One process; `call` names the task that it is doing."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._calls: Any = self._process.stdin
+        self.answers: Any = self._process.stdout
+        self.pid = self._process.pid
+        self.ready = False
+        self.alive = True
+        self.call: str | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could do something."""
+        return self.alive and self.ready and self.call is None
+
+    def send(self, name: str, share: _Share[Task, Result]) -> None:
+        """Let the process do a task."""
+        try:
+            call = share.call(name)
+        except Exception as error:  # whatever somebody's __reduce__ raises
+            share.give_back(name, f"it cannot be sent ({_in_short(error)})")
+            return
+        self.call = name
+        try:
+            _write(self._calls, call)
+        except OSError as error:
+            self._lose(share, f"the worker does not read ({error})")
+
+    def hear(self, share: _Share[Task, Result]) -> None:
+        """Take what the process says: that it is ready, or an answer; or that it has ended."""
+        try:
+            message = _read(self.answers)
+            answer = None if message is None else pickle.loads(message)
+        except Exception as error:  # another program's output, or what cannot be unpickled here
+            self._lose(share, f"the worker's answer cannot be read ({_in_short(error)})")
+            return
+        if answer is None:
+            self._lose(share, "the worker ended")
+        elif not self.ready:
+            self.ready = answer == IDENTITY
+            if not self.ready:
+                self._lose(share, f"the worker is another installation: {answer}")
+        elif self.call is not None:
+            done, self.call = self.call, None
+            if share.waiting:  # first, so that the process does not idle
+                self.send(share.waiting.popleft(), share)
+            share.answer(done, answer)
+
+    def end(self) -> None:
+        """Kill the process, which has nothing to tidy up."""
+        self.alive = False
+        self._process.kill()
+        self._process.wait()
+        self._calls.close()
+        self.answers.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of the pipes, so that the parent's end ends the process."""
+        self.alive = False
+        self._process.returncode = 0  # it is no child of this process, which must not wait for it
+        self._calls.close()
+        self.answers.close()
+
+    def _lose(self, share: _Share[Task, Result], reason: str) -> None:
+        self.end()
+        reason = f"{reason}; exit status {self._process.returncode}"
+        lost, self.call = self.call, None
+        if lost is None:
+            share.trace.notice(f"a worker process is lost: {reason}")
+        else:
+            share.give_back(lost, reason)
+
+
+def _interpreter() -> list[str]:
+    """How to start Python with `_BOOT`; OSError where this process is no plain interpreter."""
+    found = sys.executable
+    if not found or getattr(sys, "frozen", False) or "python" not in Path(found).name.lower():
+        raise OSError(f"sys.executable is {found!r}, which is no Python interpreter")
+    return [found, "-P", "-c", _BOOT]
+
+
+def _is_text(entry: object) -> bool:
+    return isinstance(entry, str)
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+# The worker's side ------------------------------------------------------------------------------
+
+
+def serve(modules: Sequence[str]) -> NoReturn:
+    """Be a worker: answer the calls that come from stdin until it ends.
+
+    What prints to stdout from now on goes to stderr.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # imports leave nothing to collect, and passes take a fifth of their time
+    nothing = os.open(os.devnull, os.O_RDWR)  # before all else: this is stderr where that is closed
+    calls, answers = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    waiting: SimpleQueue[bytes] = SimpleQueue()
+    # On a thread of its own: a parent that is gone must not have to wait for the end of a call.
+    threading.Thread(target=_receive, args=(calls, waiting), daemon=True).start()
+    for module in modules:
+        import_module(module)
+    gc.freeze()  # what was imported stays; no pass has to look at it
+    gc.set_threshold(COLLECT_AFTER)
+    gc.enable()
+    try:
+        _write(answers, pickle.dumps(IDENTITY))
+        while True:
+            _write(answers, _answered(waiting.get()))
+    except BrokenPipeError:
+        os._exit(0)
+
+
+def _receive(calls: BinaryIO, waiting: SimpleQueue[bytes]) -> None:
+    while (call := _read(calls)) is not None:
+        waiting.put(call)
+    os._exit(0)
+
+
+def _answered(call: bytes) -> bytes:
+    """The pickled answer to a call."""
+    try:
+        function, task = pickle.loads(call)
+    except Exception as error:
+        return _packed(_Unable(f"it cannot be read ({_in_short(error)})"))
+    trace = Trace(Options())
+    try:
+        return _packed(_Done(function(task, trace), trace.times))
+    except (MemoryError, RecursionError) as error:  # this process may have more left
+        return _packed(_Unable(_in_short(error)))
+    except Exception as error:
+        return _packed(_Failed(error, "".join(traceback.format_exception(error))))
+
+
+def _packed(answer: _Answer) -> bytes:
+    try:
+        data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+        if isinstance(answer, _Failed):
+            pickle.loads(data)  # an error's constructor need not take what it pickles
+    except Exception as error:
+        return pickle.dumps(_Unable(f"its answer cannot be sent ({_in_short(error)})"))
+    return data
+
+
+# Messages ---------------------------------------------------------------------------------------
+
+
+def _write(pipe: BinaryIO, message: bytes) -> None:
+    rest = memoryview(_HEADER.pack(_MAGIC, len(message)) + message)
+    while rest:
+        rest = rest[pipe.write(rest) :]
+
+
+def _read(pipe: BinaryIO) -> bytes | None:
+    """The next message; None where the pipe ended, in a message or between two."""
+    start = _read_exactly(pipe, _HEADER.size)
+    if start is None:
+        return None
+    magic, size = _HEADER.unpack(start)
+    if magic != _MAGIC:
+        raise ValueError(f"{start!r} is not the start of a message")
+    return _read_exactly(pipe, size)
+
+
+def _read_exactly(pipe: BinaryIO, size: int) -> bytes | None:
+    parts = []
+    while size:
+        part = pipe.read(size)
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,357 @@
+"""A compiled model as plain data: objects, two tables of steps, memory sizes, inputs and outputs.
+
+In: what the compiler made, or what a saved file holds.  Out: a `ProgramSpec`, which
+`executor.Program` links and runs.  Nothing here touches LLVM or native memory, so a spec can be
+built, compared and stored anywhere.  What always holds: a `ProgramSpec` is consistent, that is,
+every symbol has an object, every reference lies inside its block and is aligned, tensor names are
+unique, and constants fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.base.dtypes import STORED
+from graphflow.base.errors import VerifyError
+from graphflow.foreign import ObjectSpec, Section
+
+Space: TypeAlias = Literal["arena", "constant", "input", "output"]
+
+ALIGNMENT = 64
+"""The alignment, in bytes, of every storage."""
+
+_KINDS = "biufc"
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether tensors may have this dtype; numpy's kinds do not cover the dtypes of `ml_dtypes`."""
+    return dtype.kind in _KINDS or dtype.name in STORED
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """The location of a kernel parameter.
+
+    `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
+    graph input or output for "input" and "output".  The parameter begins `offset` bytes behind
+    that.
+    """
+
+    space: Space
+    position: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """One kernel call of the program.
+
+    `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
+    do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
+    thread that is done takes iterations from the others.
+    """
+
+    symbol: str
+    buffers: tuple[BufferRef, ...]
+    extent: int
+    threads: int = 0
+
+    def workers(self, threads: int) -> int:
+        """How many of the program's `threads` threads get iterations of this step."""
+        return min(self.threads or threads, threads, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The limits of a kernel's arguments.
+
+    At most `extent` iterations of its parallel loop, and for each parameter the number of bytes
+    that it may access behind the given address.
+    """
+
+    extent: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A graph input or output: numpy's name of the element type, logical row-major shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            known = _is_numeric(np.dtype(self.dtype))
+        except TypeError:
+            known = False
+        if not known:
+            raise VerifyError(f"tensor {self.name!r}: {self.dtype!r} is not a numeric dtype")
+        if any(extent < 0 for extent in self.shape):
+            raise VerifyError(f"tensor {self.name!r}: negative extent in shape {self.shape}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row-major tensor."""
+        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTensor:
+    """An input or output of a model whose shape is not fully known.
+
+    An extent is a number, the model's name for it, or `?`.  `shape` is None if even the rank is not
+    known.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        extents = "…" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{extents}]"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a tensor of numbers; `?` is the dtype of what is no tensor."""
+        try:
+            dtype = np.dtype(self.dtype)
+            # "?" says that the type is not known, and is numpy's letter for bool.
+            return dtype.kind in _KINDS and dtype.name == self.dtype
+        except TypeError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedOutput:
+    """A check after each run: every element of output number `output` is from `lo` to `hi`.
+
+    `subject` is the beginning of the error; it names the tensor and the node that needs the check.
+    """
+
+    output: int
+    lo: int
+    hi: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedOutput:
+    """Output number `output` is trimmed after each run, to the first n elements along `axis`.
+
+    n is element `element`, in row-major order, of output number `extents`.
+    """
+
+    output: int
+    axis: int
+    extents: int
+    element: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SectionSpec:
+    """A section of the program; it is run by the steps whose symbol is its name.
+
+    `tensors` are the buffers of these steps: the inputs of the section, then its outputs.
+    """
+
+    section: Section
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def name(self) -> str:
+        """The symbol of the steps that call it."""
+        return self.section.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramSpec:
+    """A whole model as one native program.
+
+    objects: each symbol with the relocatable object that defines it.
+    prepare: steps that run once when the program is loaded; the arena is their scratch memory.
+    run: the steps of every run.
+    constants: (byte offset, array) pairs, the constant block before `prepare`.
+    kept_bytes: how many bytes of the constant block `run` accesses (None: all).
+    sections: the parts that run in onnxruntime.
+    objects_in, objects_out: inputs and outputs that only sections take and give.
+    hidden: how many of the last outputs are not the model's, but read by `guards` and `trimmed`.
+    signatures: the limits of kernels; steps of these kernels stay within the program's memory.
+
+    Raises VerifyError if the parts do not fit together.
+    """
+
+    objects: tuple[tuple[str, bytes], ...]
+    prepare: tuple[ProgramStep, ...]
+    run: tuple[ProgramStep, ...]
+    constants: tuple[tuple[int, NDArray[Any]], ...]
+    constant_bytes: int
+    arena_bytes: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    kept_bytes: int | None = None
+    hidden: int = 0
+    guards: tuple[GuardedOutput, ...] = ()
+    trimmed: tuple[TrimmedOutput, ...] = ()
+    sections: tuple[SectionSpec, ...] = ()
+    objects_in: tuple[ObjectSpec, ...] = ()
+    objects_out: tuple[ObjectSpec, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of all inputs of a run: tensors, then objects."""
+        return [*(t.name for t in self.inputs), *(o.name for o in self.objects_in)]
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        """The model's own outputs; one that is trimmed has the largest shape that is possible."""
+        return self.outputs[: len(self.outputs) - self.hidden]
+
+    @property
+    def run_constant_bytes(self) -> int:
+        """Bytes of the constant block that are needed after `prepare`."""
+        return self.constant_bytes if self.kept_bytes is None else self.kept_bytes
+
+    def __post_init__(self) -> None:
+        sections = [section.name for section in self.sections]
+        _check_unique("symbol", [*(symbol for symbol, _ in self.objects), *sections])
+        _check_unique("input", self.input_names)
+        outputs = [*(t.name for t in self.outputs), *(o.name for o in self.objects_out)]
+        _check_unique("output", outputs)
+        if not 0 <= self.run_constant_bytes <= self.constant_bytes:
+            raise VerifyError(
+                f"{self.kept_bytes} bytes of constants are to be kept, of {self.constant_bytes}"
+            )
+        self._check_constants()
+        self._check_hidden()
+        self._check_objects()
+        symbols = {symbol for symbol, _ in self.objects}
+        for phase, steps in (("prepare", self.prepare), ("run", self.run)):
+            for index, step in enumerate(steps):
+                if phase == "run" and step.symbol in sections:
+                    self._check_section(f"{phase} step {index} ({step.symbol})", step)
+                    continue
+                self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
+
+    def _check_objects(self) -> None:
+        """Each object that a section takes, or that a run gives, has been made before."""
+        there = {known.name for known in self.objects_in}
+        sections = {spec.name: spec.section for spec in self.sections}
+        for index, step in enumerate(self.run):
+            if (section := sections.get(step.symbol)) is not None:
+                if not there.issuperset(section.objects_in):
+                    raise VerifyError(
+                        f"run step {index} ({step.symbol}) takes an object before it is made"
+                    )
+                there.update(section.objects_out)
+        for known in self.objects_out:
+            if known.name not in there:
+                raise VerifyError(f"no step makes the output {known}")
+
+    def _check_constants(self) -> None:
+        for offset, array in self.constants:
+            where = f"constant at byte {offset}"
+            if offset < 0 or offset % ALIGNMENT:
+                raise VerifyError(f"{where}: the offset is not a multiple of {ALIGNMENT}")
+            if offset + array.nbytes > self.constant_bytes:
+                raise VerifyError(
+                    f"{where}: {array.nbytes} bytes leave the block of {self.constant_bytes}"
+                )
+            if not _is_numeric(array.dtype):
+                raise VerifyError(f"{where}: {array.dtype} is not a numeric dtype")
+
+    def _check_hidden(self) -> None:
+        if not 0 <= self.hidden <= len(self.outputs):
+            raise VerifyError(f"{self.hidden} outputs are hidden, of {len(self.outputs)}")
+        for guard in self.guards:
+            self._check_integers(f"the guard {guard.subject!r}", guard.output)
+            if guard.lo > guard.hi:
+                raise VerifyError(f"the guard {guard.subject!r} allows nothing")
+        for trim in self.trimmed:
+            where = f"trimmed output {trim.output}"
+            if not 0 <= trim.output < len(self.results):
+                raise VerifyError(f"{where}: the model has {len(self.results)} outputs")
+            if not 0 <= trim.axis < len(self.outputs[trim.output].shape):
+                raise VerifyError(f"{where}: it has no axis {trim.axis}")
+            self._check_integers(where, trim.extents)
+            if not 0 <= trim.element < math.prod(self.outputs[trim.extents].shape):
+                raise VerifyError(
+                    f"{where}: output {trim.extents} has no element {trim.element} to trim it by"
+                )
+
+    def _check_integers(self, where: str, output: int) -> None:
+        if not 0 <= output < len(self.outputs):
+            raise VerifyError(f"{where}: there is no output {output}")
+        tensor = self.outputs[output]
+        if np.dtype(tensor.dtype).kind not in "iu":
+            raise VerifyError(f"{where}: output {output} is {tensor.dtype} and not integers")
+
+    def _check_step(self, where: str, phase: str, step: ProgramStep, symbols: set[str]) -> None:
+        if step.symbol not in symbols:
+            raise VerifyError(f"{where}: no object defines this symbol")
+        if step.extent < 0 or step.threads < 0:
+            raise VerifyError(f"{where}: extent {step.extent}, threads {step.threads} below 0")
+        for ref in step.buffers:
+            if phase == "prepare" and ref.space in ("input", "output"):
+                raise VerifyError(f"{where}: there are no graph {ref.space}s when loading")
+            self._check_ref(where, phase, ref, 0)
+        if (signature := self.signatures.get(step.symbol)) is not None:
+            self._check_call(where, phase, step, signature)
+
+    def _check_section(self, where: str, step: ProgramStep) -> None:
+        (spec,) = (spec for spec in self.sections if spec.name == step.symbol)
+        sizes = tuple(tensor.nbytes for tensor in spec.tensors)
+        self._check_call(where, "run", step, Signature(1, sizes))
+
+    def _check_call(self, where: str, phase: str, step: ProgramStep, signature: Signature) -> None:
+        if len(step.buffers) != len(signature.sizes) or step.extent > signature.extent:
+            raise VerifyError(
+                f"{where}: {len(step.buffers)} buffers and {step.extent} iterations, the kernel "
+                f"takes {len(signature.sizes)} and at most {signature.extent}"
+            )
+        for ref, size in zip(step.buffers, signature.sizes, strict=True):
+            if size < 0:
+                raise VerifyError(f"{where}: a parameter of {size} bytes")
+            self._check_ref(where, phase, ref, size)
+
+    def _check_ref(self, where: str, phase: str, ref: BufferRef, size: int) -> None:
+        constants = self.constant_bytes if phase == "prepare" else self.run_constant_bytes
+        match ref.space:
+            case "arena" | "constant":
+                limit = self.arena_bytes if ref.space == "arena" else constants
+                # An empty buffer may sit right behind the last byte, hence "<=".
+                fits = ref.position % ALIGNMENT == 0 and ref.position >= 0
+                fits = fits and ref.position + ref.offset + size <= limit
+            case "input" | "output":
+                tensors = self.inputs if ref.space == "input" else self.outputs
+                limit = len(tensors)
+                fits = 0 <= ref.position < limit
+                fits = fits and ref.offset + size <= tensors[ref.position].nbytes
+            case _:
+                fits, limit = False, 0
+        fits = fits and ref.offset >= 0
+        if not fits:
+            raise VerifyError(
+                f"{where}: {ref.space} {ref.position} + {ref.offset} is misaligned or outside "
+                f"(limit {limit}, {size} bytes are touched)"
+            )
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise VerifyError(f"{what} {name!r} occurs twice in the program")
+        seen.add(name)

@@ -1,0 +1,77 @@
+"""Memory that kernels may use: 64-byte aligned, zeroed where it outlives a run.
+
+Blocks (constants, arenas) are private anonymous mappings, so a forked child gets copies of its own;
+outputs are ordinary numpy arrays.  What always holds: every address given out is a multiple of 64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.program import ALIGNMENT
+
+_HUGE_PAGE = 2 * 1024 * 1024
+"""Bytes of a huge page of x86-64."""
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """The address of the first element (several times faster than `array.ctypes.data`)."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
+    """Fresh zeroed memory; pages that are never touched cost nothing.
+
+    Blocks of two huge pages or more are aligned to huge pages and request them: reading weights
+    through 4 KiB pages spends its time in address translation.  Raises MemoryError if the system
+    has none.
+    """
+    huge = nbytes >= 2 * _HUGE_PAGE
+    size = max(nbytes, ALIGNMENT) + (_HUGE_PAGE if huge else 0)
+    try:
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{size} bytes: {error}") from error
+    memory = np.frombuffer(mapping, np.uint8)
+    if not huge:
+        return memory[:nbytes]
+    with contextlib.suppress(OSError):  # a kernel without them serves ordinary pages
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    start = -address_of(memory) % _HUGE_PAGE
+    return memory[start : start + nbytes]
+
+
+def release(block: NDArray[np.uint8], start: int) -> None:
+    """Return the memory of a `zeroed_block` from byte `start` on to the system; it then reads as
+    zeros.
+
+    Only whole pages are returned.
+    """
+    mapping: Any = block
+    while isinstance(mapping, np.ndarray):
+        mapping = mapping.base
+    mapping = mapping.obj if isinstance(mapping, memoryview) else mapping
+    base = address_of(np.frombuffer(mapping, np.uint8))
+    first = address_of(block) - base + start
+    first += -first % (_HUGE_PAGE if len(block) >= 2 * _HUGE_PAGE else mmap.PAGESIZE)
+    if first < len(mapping):
+        mapping.madvise(mmap.MADV_DONTNEED, first)
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialized row-major array that owns its memory and starts at a multiple of 64."""
+    raw = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, buffer=raw, offset=-address_of(raw) % ALIGNMENT)
+
+
+def store(block: NDArray[np.uint8], offset: int, array: NDArray[Any]) -> None:
+    """Copy an array, row-major and in native byte order, to a byte offset of a block."""
+    native = array.dtype.newbyteorder("=")
+    block[offset : offset + array.nbytes].view(native).reshape(array.shape)[...] = array

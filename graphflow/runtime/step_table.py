@@ -1,0 +1,164 @@
+"""The native step tables that the driver executes, and the memory of one run.
+
+A `StepTable` is made once for each native phase of a program and shared by all runs.  It holds the
+steps, the pointers of their buffers as far as they are known, and where the others are to be
+written.  An `Arena` belongs to a single run at a time: intermediate memory, staging copies of
+inputs, its own copy of the pointers, and native jobs.  What always holds: a table and an arena keep
+alive everything that their addresses point to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep
+from graphflow.runtime.aligned_memory import address_of, zeroed_block
+from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+
+PATIENCE_NS = 100_000_000
+"""How long native code keeps signals waiting, if no step takes longer."""
+
+FLUSH_DENORMALS = 0x8040
+"""Bits of the x86 control word MXCSR: denormal results and operands count as zero."""
+
+_STEP, _PATCH, _JOB = STEP.dtype, PATCH.dtype, JOB.ctype
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Steps in the form that the driver reads.
+
+    steps, patches: tables of the driver's structs STEP and PATCH; the `source` of a patch counts
+        the graph's inputs, then its outputs.
+    pointers: the address of each parameter of each step; but at `arena_slots` its offset in the
+        arena, and 0 where a patch belongs.
+    parallel: whether any step has several threads.
+    """
+
+    steps: NDArray[np.void]
+    pointers: NDArray[np.int64]
+    arena_slots: NDArray[np.int64]
+    patches: NDArray[np.void]
+    parallel: bool
+
+
+def step_table(
+    steps: tuple[ProgramStep, ...],
+    addresses: dict[str, int],
+    constants: NDArray[np.uint8],
+    inputs: int,
+    threads: int,
+) -> StepTable:
+    """The table of one native phase for that many threads and graph inputs; empty steps are
+    omitted."""
+    steps = tuple(step for step in steps if step.extent)
+    rows = np.zeros(len(steps), _STEP)
+    base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
+    for row, step in zip(rows, steps, strict=True):
+        row["kernel"], row["first_pointer"] = addresses[step.symbol], len(pointers)
+        row["extent"], row["threads"] = step.extent, step.workers(threads)
+        for ref in step.buffers:
+            slot, value = len(pointers), 0
+            match ref.space:
+                case "constant":
+                    value = base + ref.position + ref.offset
+                case "arena":
+                    value = ref.position + ref.offset
+                    arena_slots.append(slot)
+                case "input":
+                    patches.append((slot, ref.position, ref.offset))
+                case "output":
+                    patches.append((slot, inputs + ref.position, ref.offset))
+            pointers.append(value)
+    shared = rows["threads"] > 1
+    # Steps of the caller alone follow each other without meeting the workers.
+    rows["barrier"][:-1] = shared[:-1] | shared[1:]
+    return StepTable(
+        steps=rows,
+        pointers=np.array(pointers, np.int64),
+        arena_slots=np.array(arena_slots, np.int64),
+        patches=np.array(patches, _PATCH),
+        parallel=bool(shared.any()),
+    )
+
+
+class Arena:
+    """The memory of one run at a time.
+
+    `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
+    with the addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses
+    of native jobs, one for each table.
+    """
+
+    __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
+
+    def __init__(
+        self,
+        spec: ProgramSpec,
+        tables: Sequence[StepTable],
+        flush_denormals: bool,
+        patience_ns: int = PATIENCE_NS,
+    ) -> None:
+        memory = zeroed_block(spec.arena_bytes)
+        self._base, self._inputs = address_of(memory), len(spec.inputs)
+        self.staging = _staging(spec)
+        self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
+        made = [self._job(table, flush_denormals, patience_ns) for table in tables]
+        self._jobs = [job for job, _ in made]
+        self.jobs = [ctypes.addressof(job) for job in self._jobs]
+        self._keep = (memory, made, tables)
+
+    def _job(
+        self, table: StepTable, flush_denormals: bool, patience_ns: int
+    ) -> tuple[Any, NDArray[np.int64]]:
+        """The job of a table, and the pointers to which it refers."""
+        pointers = table.pointers.copy()
+        pointers[table.arena_slots] += self._base
+        job = _JOB(
+            parallel=table.parallel,
+            steps=address_of(table.steps),
+            step_count=len(table.steps),
+            pointers=address_of(pointers),
+            patches=address_of(table.patches),
+            patch_count=len(table.patches),
+            addresses=ctypes.addressof(self.addresses),
+            control_bits=FLUSH_DENORMALS if flush_denormals else 0,
+            patience_ns=patience_ns,
+        )
+        return job, pointers
+
+    def address(self, ref: BufferRef, constants: int) -> int:
+        """The address of a buffer; `constants` is the address of the constant block."""
+        match ref.space:
+            case "constant":
+                return constants + ref.position + ref.offset
+            case "arena":
+                return self._base + ref.position + ref.offset
+            case "input":
+                return self.addresses[ref.position] + ref.offset
+            case "output":
+                return self.addresses[self._inputs + ref.position] + ref.offset
+
+    def abandon(self) -> None:
+        """Give up a paused run, so that the next one may begin."""
+        for job in self._jobs:
+            if job.state == JOB_PAUSED:
+                job.state = JOB_FREE
+
+
+def _staging(spec: ProgramSpec) -> list[NDArray[Any]]:
+    offsets, size = [], 0
+    for tensor in spec.inputs:
+        offsets.append(size)
+        size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+    memory = zeroed_block(size)
+    return [
+        np.ndarray(tensor.shape, np.dtype(tensor.dtype), buffer=memory, offset=offset)
+        for tensor, offset in zip(spec.inputs, offsets, strict=True)
+    ]

@@ -1,0 +1,317 @@
+"""The variants a kernel can take on a target, derived from its access relations.
+
+In: a compute definition, which of its inputs are constants, and the target.  Out: variants, from
+the plainest on.  No kernel is built here; a test builds the variants of small kernels and checks
+the claims against what analysis finds in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from graphflow.arith import (
+    Var,
+    terms_of,
+)
+from graphflow.base.target import Target
+from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
+from graphflow.kernels.recipes.halo import halo_variants
+from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.operand_layouts import (
+    OfferedLayout,
+    Offers,
+    SameAxisOrder,
+    UserLayout,
+    channel_order,
+)
+from graphflow.kernels.recipes.operands import loses_axes
+from graphflow.kernels.recipes.roles import (
+    Roles,
+    iterations,
+    multiply_adds,
+    operations,
+    refused_roles,
+    roles_of,
+)
+from graphflow.kernels.recipes.rows import along_rows
+from graphflow.kernels.recipes.tiled import tiled_variant, touched
+from graphflow.kernels.recipes.variant import (
+    Foreign,
+    KernelVariant,
+    Padding,
+    RefusedVariant,
+    Staged,
+    View,
+)
+from graphflow.kernels.recipes.views import flat_offset, offered_views, view_variants
+from graphflow.layout import (
+    Demand,
+    Family,
+    Layout,
+    families,
+    pad_region_name,
+    reduction_demand,
+    row_major,
+)
+from graphflow.tir import Load, PrimFunc, Store, moves_of
+
+
+def kernel_variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents = NOTHING,
+    offered: Offers = (),
+) -> tuple[KernelVariant, ...]:
+    """All variants of `definition`; `constants` are the inputs that are there before the first run,
+    and `known` says what is known of any.
+
+    Besides the layouts of families, inputs are read in those that are `offered`.
+    """
+    return _variants(definition, constants, target, known, offered)[0]
+
+
+def refused_variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents = NOTHING,
+    offered: Offers = (),
+) -> tuple[RefusedVariant, ...]:
+    """The variants that `kernel_variants` does not give for the same arguments, as a step refused
+    them.
+
+    Variants that do not apply to such a kernel, as tiles of one that moves elements, are not
+    listed."""
+    return _variants(definition, constants, target, known, offered)[1]
+
+
+@lru_cache(maxsize=4096)
+def _variants(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents,
+    offered: Offers,
+) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
+    if definition.callee is not None:
+        return (foreign_variant(definition),), ()
+    roles = _tileable(definition)
+    reason = refused_roles(definition)
+    refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
+    if offered:
+        # With the very arguments of whoever asks for these alone, or they are made once more.
+        variants = [*kernel_variants(definition, constants, target, known, ())]
+        refused += refused_variants(definition, constants, target, known, ())
+        _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
+        if roles is not None:
+            variants += _as_offered(definition, roles, constants, target, offered)
+    else:
+        variants = []
+        _sort_out(view_variants(definition, target), variants, refused)
+        if roles is None:
+            variants.append(plain_variant(definition))
+            variants += _moved(definition, target)
+        else:
+            variants += _tiled(definition, roles, constants, target, known)
+    distinct: dict[tuple[object, ...], KernelVariant] = {}
+    for variant in variants:
+        kind = isinstance(variant.recipe, View) and variant.recipe.outward
+        claims = (
+            type(variant.recipe),
+            kind,
+            tuple(variant.layouts.items()),
+            tuple(variant.demands.items()),
+        )
+        distinct.setdefault(claims, variant)
+    return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _sort_out(
+    found: Iterable[KernelVariant | RefusedVariant],
+    variants: list[KernelVariant],
+    refused: list[RefusedVariant],
+) -> None:
+    """Appends each of what was found to the list of its kind."""
+    for item in found:
+        if isinstance(item, RefusedVariant):
+            refused.append(item)
+        else:
+            variants.append(item)
+
+
+@lru_cache(maxsize=4096)
+def _tileable(definition: PrimFunc) -> Roles | None:
+    """The roles, where they permit tiles: one element has no lanes, and none at all no loops."""
+    roles = roles_of(definition)
+    empty = any(p.buffer.size == 0 for p in definition.params)
+    return None if roles is None or empty or prod(roles.output.shape) == 1 else roles
+
+
+def variants_in(
+    definition: PrimFunc,
+    constants: frozenset[str],
+    target: Target,
+    out: Family | UserLayout,
+    data: Family | UserLayout | OfferedLayout,
+) -> Iterator[KernelVariant]:
+    """The tiled variants in layouts that are no family's; whether they can be made is not known."""
+    roles = _tileable(definition)
+    variant = None if roles is None else tiled_variant(roles, constants, out, data, target)
+    if roles is not None and variant is not None:
+        yield from _with_demands(variant, roles)
+
+
+def plain_variant(
+    definition: PrimFunc, placed: Mapping[str, Layout] | None = None
+) -> KernelVariant:
+    """The variant made stage by stage, its parameters row-major where `placed` names no layout."""
+    layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
+    layouts |= placed or {}
+    cycles = operation_cycles(operations(definition))
+    work = Work(2.0 * multiply_adds(definition), cycles, 1, *touched(definition.params, layouts))
+    apart = [f"{n} {x.describe()}" for n, x in layouts.items() if n in (placed or {})]
+    name = f"{', '.join(apart) or 'row-major'}, stage by stage"
+    return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Staged(), work, False)
+
+
+def foreign_variant(definition: PrimFunc) -> KernelVariant:
+    """The one variant of what is computed elsewhere: row-major, the cost that of its memory
+    alone."""
+    layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
+    work = Work(0.0, 0.0, 1, *touched(definition.params, layouts))
+    name = f"row-major, by {definition.callee}"
+    return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, Foreign(), work, False)
+
+
+def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
+    """Movement with the operands in layouts of one family, which is not row-major."""
+    moves = moves_of(definition)
+    if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
+        return
+    rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
+    others = families(rank, target.computed_lanes(dtype))[1:]
+    for out, data in product(others, others):
+        layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
+                   if len(b.shape) == rank}  # fmt: skip
+        layouts[definition.outputs[0].name] = out.instantiate(definition.outputs[0].shape)
+        placed = {name: layout for name, layout in layouts.items() if layout is not None}
+        if len(placed) < len(definition.params):
+            continue
+        cycles = sum(
+            move_cycles(iterations(domain.axes), _adjacent(store, load, placed), dtype, target)
+            for store, load, domain in moves
+        )
+        shape = definition.outputs[0].shape
+        rows = prod((*shape[:1], *shape[2:]))
+        work = Work(0.0, cycles, rows, *touched(definition.params, placed))
+        output = placed[definition.outputs[0].name]
+        padding = Padding.UNDEF if output.is_padded else Padding.NONE
+        given = placed[definition.inputs[0].name].describe()
+        name = f"copied from {given} to {output.describe()}"
+        yield KernelVariant(name, placed, frozenset(), {}, padding, Staged(), work, False)
+
+
+def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
+    """Whether both sides lie in the order in which they are walked."""
+    steps = []
+    for access in (store, load):
+        flat = flat_offset(layouts[access.buffer.name], access.indices)
+        steps.append({atom for atom, k in terms_of(flat)[0] if k == 1 and isinstance(atom, Var)})
+    return bool(steps[0] & steps[1])
+
+
+def _tiled(
+    definition: PrimFunc,
+    roles: Roles,
+    constants: frozenset[str],
+    target: Target,
+    known: KnownContents,
+) -> Iterator[KernelVariant]:
+    rank = len(roles.output.shape)
+    lanes = target.computed_lanes(roles.output.dtype)
+    choices = families(rank, lanes)
+    wider = {len(b.shape) for b in definition.inputs if loses_axes(roles, b)}
+    others = [f for r in sorted(wider) for f in families(r, lanes)]
+    # Narrower data may lie in blocks that hold several of the output's vectors.
+    widths = {target.computed_lanes(b.dtype) for b in definition.inputs}
+    others += [f for n in sorted(widths) if n > lanes for f in families(rank, n)]
+    given = {f: tuple(f.instantiate(b.shape) for b in roles.inputs) for f in (*choices, *others)}
+    seen: set[tuple[Layout | tuple[Layout | None, ...] | None, ...]] = set()
+    for out in choices:
+        for data in given:
+            placed = (out.instantiate(roles.output.shape), given[out], given[data])
+            if placed in seen:
+                continue  # nothing is padded, so two families are one
+            seen.add(placed)
+            variant = tiled_variant(roles, constants, out, data, target)
+            if variant is not None:
+                yield from _with_demands(variant, roles)
+                yield from along_rows(variant, roles, constants, target)
+                if data is out:
+                    yield from halo_variants(variant, roles, known)
+
+
+def _as_offered(
+    definition: PrimFunc,
+    roles: Roles,
+    constants: frozenset[str],
+    target: Target,
+    offered: Offers,
+) -> Iterator[KernelVariant]:
+    """Variants that read an operand as it is offered, and write the layout of a family or that
+    one."""
+    for name, layouts in offered:
+        for layout in layouts:
+            lanes = target.computed_lanes(roles.output.dtype)
+            outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes))
+            if channel_order(layout) is not None:
+                outs.append(SameAxisOrder(layout))
+            for out in outs:
+                variant = tiled_variant(roles, constants, out, OfferedLayout(name, layout), target)
+                if variant is not None:
+                    yield from _with_demands(variant, roles)
+                    yield from along_rows(variant, roles, constants, target)
+
+
+def _with_demands(variant: KernelVariant, roles: Roles) -> Iterator[KernelVariant]:
+    """The variant, and where it reduces over a padded axis, one that reads the padding as well.
+
+    Sums of products always run over the logical extent.  A reduction of bare elements may run over
+    the padding too, if that holds a neutral element; then it needs no mask.
+    """
+    padded = _padded_reductions(variant, roles)
+    if not padded:
+        yield variant
+        return
+    masked = replace(variant.work, cycles=variant.work.cycles * MASKED_REDUCTION)
+    yield replace(variant, work=masked)
+    demands: dict[str, Demand] = {}
+    for name in padded:
+        assert roles.bare is not None
+        demands[name] = reduction_demand(roles.bare, roles.output.dtype)[0]
+    yield replace(variant, name=f"{variant.name}, over the padding", demands=demands)
+
+
+def _padded_reductions(variant: KernelVariant, roles: Roles) -> list[str]:
+    """Inputs of which bare elements are reduced along an axis that their layout pads."""
+    if roles.bare is None:
+        return []
+    reduced = {v for v, _ in roles.reduction}
+    found = []
+    for name, reads in roles.reads.items():
+        layout = variant.layouts[name]
+        if not layout.is_padded or not reads:
+            continue
+        regions = {r.name for r in layout.regions()}
+        along = [
+            axis
+            for axis, index in enumerate(reads[0].indices)
+            if index in reduced and pad_region_name((axis,)) in regions
+        ]
+        if along:
+            found.append(name)
+    return found

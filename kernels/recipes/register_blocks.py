@@ -1,0 +1,215 @@
+"""Copies across the order of their source: square blocks, which registers hold.
+
+In: a schedule of which some nests do nothing but copy.  Out: the schedule with these in blocks, the
+rows of which are read along the loop that the source runs along, and written along the innermost
+one, that of the target.  A nest in which no loop is the source's stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from graphflow.arith import FloorMod, IndexExpr, Var, constant_value, terms_of, variables
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule import (
+    Handle,
+    Schedule,
+    cut_loop,
+    divide_loop,
+    fission,
+    reorder_loops,
+    simplify_kernel,
+    stage_mem,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.tir import Block, Body, For, Load, LoopKind, Store, loops_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One store of a load in the loops `around`, of which the last `loops` are a perfect nest."""
+
+    around: tuple[For, ...]
+    loops: tuple[For, ...]
+    store: Store
+    load: Load
+
+    def source(self) -> dict[IndexExpr, int]:
+        """How far each loop, or a digit of it, moves in the source."""
+        return dict(terms_of(self.load.buffer.flat_index(self.load.indices))[0])
+
+    def target(self) -> dict[IndexExpr, int]:
+        """How far each loop, or a digit of it, moves in the target."""
+        return dict(terms_of(self.store.buffer.flat_index(self.store.indices))[0])
+
+    def digit(self) -> tuple[For, int] | None:
+        """The loop along which the source runs and the elements it runs there, 0 for all."""
+        for atom, k in self.source().items():
+            var = atom.numerator if isinstance(atom, FloorMod) else atom
+            loop = next((loop for loop in self.around[:-1] if loop.var is var), None)
+            if k == 1 and loop is not None:
+                return loop, atom.divisor if isinstance(atom, FloorMod) else 0
+        return None
+
+
+def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
+    """Nests that copy across the order of their source, in blocks of up to `lanes` by `lanes`.
+
+    With the innermost loops that are lanes.  A nest that a step is refused for keeps the variant it
+    had before that step, with the reason: it copies the same without blocks.
+    """
+    for step in (_alone, _digit_apart, partial(_blocked, lanes=lanes)):
+        for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
+            found = _innermost(s, inner)
+            s = s if found is None else s.attempt_all(step, found)
+    s = s.apply(simplify_kernel)
+    return s, s.handles(x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED)
+
+
+def _innermost(s: Schedule, inner: Handle) -> _Copy | None:
+    """The copy in the innermost loop `inner`, or in the first part that steps made of it."""
+    names = [place.name for place in s.forward(inner)[:1]]
+    return next((c for c in _copies(s.func.body) if c.loops[-1].var.name in names), None)
+
+
+def _copies(
+    body: Body, around: tuple[For, ...] = (), loops: tuple[For, ...] = ()
+) -> Iterator[_Copy]:
+    for stmt in body:
+        nest = loops if len(body) == 1 else ()
+        match stmt:
+            case For():
+                yield from _copies(stmt.body, (*around, stmt), (*nest, stmt))
+            case Block():
+                yield from _copies(stmt.body, around, nest)
+            case Store(value=Load() as load) if nest:
+                yield _Copy(around, nest, stmt, load)
+            case _:
+                pass
+
+
+def _alone(s: Schedule, copy: _Copy) -> Schedule:
+    """The nest parted from others inside the loop along which the source runs.
+
+    The outermost loop stays whole: threads share one nest.
+    """
+    found = copy.digit()
+    if found is None:
+        return s
+    first = copy.around.index(found[0])
+    if first == 0:
+        return s
+    for outer, child in reversed([*pairwise(copy.around[first:])]):
+        (around,) = s.handles((outer,))
+        body = s.loop(around).body
+        place = next(k for k, x in enumerate(body) if isinstance(x, For) and x.var is child.var)
+        if place + 1 < len(body):
+            s = s.apply(fission, s[around], place + 1, "_after")
+            (around,) = s.made["first"]
+        if place:
+            s = s.apply(fission, s[around], place, "_then")
+    return s
+
+
+def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
+    """The loop of which the last digit is what the source runs along, as a loop for each digit."""
+    found = copy.digit()
+    if found is None or found[0] not in copy.loops:
+        return s
+    loop, base = found
+    if not base or loop.extent is None or loop.extent <= base:
+        return s
+    (place,) = s.handles((loop,))
+    parts = (s.fresh("{}q", place), s.fresh("{}r", place))
+    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
+
+
+def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
+    """The nest in blocks; as it is where it does not cross its source, or is no box of elements."""
+    source, target = copy.source(), copy.target()
+    bent = {v for atom in (*source, *target) if not isinstance(atom, Var) for v in variables(atom)}
+    inner = copy.loops[-1].var
+    along = next((x.var for x in copy.loops if source.get(x.var) == 1), inner)
+    if along is inner or target.get(inner) != 1 or bent & {along, inner}:
+        return s
+    if not _span_a_box(copy.loops, along, inner):
+        return s
+    # The innermost loop of blocks uses up the lines that lie far apart before others are begun.
+    rows_first = source.get(inner, 0) > target.get(along, 0)
+    loops = dict(zip((loop.var for loop in copy.loops), s.handles(copy.loops), strict=True))
+    first, second = (loops[v] for v in ((inner, along) if rows_first else (along, inner)))
+    order = (*(p for p in loops.values() if p is not first and p is not second), first, second)
+    if (*loops.values(),) != order:
+        s = s.apply(reorder_loops, s.names(order))
+    s, pieces = _in_pieces(s, first, lanes, "_short")
+    for _, outer in pieces:
+        below = _below(s, outer)
+        assert below is not None, "the second loop is inside the first"
+        s = s.apply(reorder_loops, s.names((below, outer)))
+        s, blocks = _in_pieces(s, below, lanes, "_last")
+        for place, upper in blocks:
+            lower = _below(s, upper)
+            assert lower is not None, "the first loop was moved inside the second"
+            row, column = (lower, upper) if rows_first else (upper, lower)
+            s = _through_registers(s, copy.load.buffer.name, place, row, column)
+    return s
+
+
+def _span_a_box(loops: tuple[For, ...], *moved: Var) -> bool:
+    """Whether the loops over the `moved` variables can be cut and reordered in their nest.
+
+    Their bounds must be constants, and no bounds of another loop of the nest may use them: a
+    restricted loop (behind an offset and a split, say) begins where the loop around it says.
+    """
+    for loop in loops:
+        bounds = variables(loop.start) | variables(loop.stop)
+        if not bounds.isdisjoint(moved) or (loop.var in moved and bounds):
+            return False
+    return True
+
+
+def _through_registers(
+    s: Schedule, source: str, place: Handle, row: Handle, column: Handle
+) -> Schedule:
+    """The block that one iteration of `place` copies: read by rows, written by columns."""
+    rows = s.fresh("rows_{}", place)
+    s = s.apply(stage_mem, s[place], source, rows, s.names((row, column)))
+    row_in, column_in = s.made["load"]
+    s = s.apply(unroll_loop, s[row_in]).apply(vectorize_loop, s[column_in])
+    below = _below(s, row)
+    if below is not None and s[below] == s[column]:
+        s = s.apply(reorder_loops, s.names((column, row)))
+    return s.apply(unroll_loop, s[column]).apply(vectorize_loop, s[row])
+
+
+def _in_pieces(
+    s: Schedule, place: Handle, lanes: int, suffix: str
+) -> tuple[Schedule, list[tuple[Handle, Handle]]]:
+    """A loop over as many vectors as are whole, and one for the rest: each as two loops."""
+    loop = s.loop(place)
+    start, extent = constant_value(loop.start), loop.extent
+    if start is None or extent is None:
+        raise ScheduleError(
+            f"the loop {loop.var} has no constant bounds, so it is not cut to blocks"
+        )
+    whole = extent // lanes * lanes
+    pieces = [(place, min(extent, lanes))]
+    if 0 < whole < extent:
+        s = s.apply(cut_loop, s[place], start + whole, suffix)
+        pieces = [*zip(s.made["pieces"], (lanes, extent - whole), strict=True)]
+    blocks: list[tuple[Handle, Handle]] = []
+    for piece, size in pieces:
+        parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
+        s = s.apply(divide_loop, s[piece], size, parts, "perfect")
+        outer, inner = s.made["parts"]
+        blocks.append((outer, inner))
+    return s, blocks
+
+
+def _below(s: Schedule, place: Handle) -> Handle | None:
+    """The loop right inside another one of a nest; None where that is innermost."""
+    return next(iter(s.handles(loops_of(s.loop(place).body))), None)

@@ -1,0 +1,351 @@
+"""The plain recipe: each stage keeps its own nest; lanes and threads where they are proven.
+
+In: a definition and placements.  Out: its schedule.  Serves kernels of several nests that depend on
+each other, and kernels that only move elements.  What stands in the way of lanes is taken out of
+the innermost loops first: conditions that hold for most iterations, and quotients and remainders.
+Matched loops (`tir.matched`) stay as they are: divided, in lanes or shared by threads they would
+run all their iterations instead of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphflow.arith import (
+    FloorDiv,
+    FloorMod,
+    Predicate,
+    Var,
+    constant_value,
+    predicate_variables,
+    terms_of,
+    variables,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
+from graphflow.kernels.recipes.register_blocks import in_blocks
+from graphflow.kernels.recipes.tile import restrictable
+from graphflow.layout import Layout, row_major
+from graphflow.schedule import (
+    Handle,
+    PadValue,
+    Schedule,
+    cut_loop,
+    divide_loop,
+    fuse,
+    interior,
+    mult_loops,
+    parallelize_loop,
+    reorder_loops,
+    restrict_loop,
+    simplify_kernel,
+    transform_layout,
+    vectorize_loop,
+)
+from graphflow.tir import (
+    Allocate,
+    Block,
+    For,
+    If,
+    LoopKind,
+    PrimFunc,
+    Stmt,
+    Store,
+    accesses,
+    is_predicate,
+    loops_of,
+    matched_value,
+    walk,
+    writes_in,
+)
+
+
+def staged(
+    definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
+) -> Schedule:
+    """`definition` placed, its innermost loops in lanes, an outer loop shared by threads."""
+    s = Schedule.of(definition)
+    moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
+    for name, layout, pad in moved:
+        s = s.apply(transform_layout, name, layout, pad)
+    if moved:
+        s = _nests_joined(_in_memory_order(s.apply(simplify_kernel)))
+    return in_lanes_and_threads(s, target)
+
+
+def crossing(definition: PrimFunc, target: Target) -> Schedule:
+    """A copy in blocks where it crosses the order of its source, an outer loop shared by threads.
+
+    `definition` says what is physical already.
+    """
+    s = _fills_apart(_conditions_apart(Schedule.of(definition)))
+    s, blocks = in_blocks(s, _lanes(s, target))
+    return _threaded(_innermost_in_lanes(s, target, blocks), target)
+
+
+def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
+    """The kernel as it is, its innermost loops in lanes, an outer loop shared by threads."""
+    return _threaded(_innermost_in_lanes(_conditions_apart(s), target), target)
+
+
+def _conditions_apart(s: Schedule) -> Schedule:
+    return _digits_apart(_guards_apart(s.apply(simplify_kernel)))
+
+
+def _fills_apart(s: Schedule) -> Schedule:
+    """Innermost loops cut where what they copy ends and what they write instead begins."""
+    for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
+        if any(_mention(p, stmt, False) for p in _conditions(stmt)):
+            s = s.attempt_all(_fill_apart, place)
+    return s.apply(simplify_kernel)
+
+
+def _fill_apart(s: Schedule, place: Handle) -> Schedule:
+    return _cut_at(s, place, interior(s.func, s[place]), ("_copied", "_filled"))
+
+
+def _cut_at(
+    s: Schedule, place: Handle, bounds: tuple[int, int], suffixes: tuple[str, str]
+) -> Schedule:
+    """A loop in up to three pieces, the middle one within the bounds, unless they hold nothing.
+
+    The names in the middle piece get the first suffix, those in the last piece the second.
+    """
+    low, high = bounds
+    loop = s.loop(place)
+    start = constant_value(loop.start)
+    if start is None or loop.extent is None or low >= high:
+        return s
+    if high < start + loop.extent:
+        s = s.apply(cut_loop, s[place], high, suffixes[1])
+        place, _ = s.made["pieces"]
+    if low > start:
+        s = s.apply(cut_loop, s[place], low, suffixes[0])
+    return s
+
+
+def _lanes(s: Schedule, target: Target) -> int:
+    return min(target.lanes(p.buffer.dtype) for p in s.func.params)
+
+
+def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = ()) -> Schedule:
+    """The innermost loops in lanes, except for those that are `done`."""
+    lanes, excluded = _lanes(s, target), s.names(done)
+    for place, loop in _followed(s, filter(_is_innermost, _divisible(s.func))):
+        # A loop that writes nothing only states something.
+        if loop.var.name not in excluded and any(writes_in(loop.body)):
+            s = _in_lanes(s, place, loop, lanes)
+    return s
+
+
+def _followed(s: Schedule, loops: Iterable[For]) -> list[tuple[Handle, For]]:
+    """Loops of the kernel as it is now, each with a handle that follows it through later steps."""
+    found = [*loops]
+    return [*zip(s.handles(found), found, strict=True)]
+
+
+def _in_memory_order(s: Schedule) -> Schedule:
+    """Perfect nests that store one element each, in the order in which these lie in memory."""
+    for nest in _outermost(s.func):
+        loops, body = [nest], nest.body
+        while len(body) == 1 and isinstance(body[0], For):
+            loops.append(body[0])
+            body = body[0].body
+        if len(body) != 1 or not isinstance(body[0], Store) or len(loops) == 1:
+            continue
+        flat = body[0].buffer.flat_index(body[0].indices)
+        steps = {loop.var: 0 for loop in loops}
+        steps.update({atom: abs(k) for atom, k in terms_of(flat)[0] if isinstance(atom, Var)})
+        names = sorted((loop.var for loop in loops), key=lambda var: -steps[var])
+        if names != [loop.var for loop in loops]:
+            # Refused where iterations depend on each other, or bounds of one loop on another.
+            s = s.attempt(reorder_loops, tuple(var.name for var in names))
+    return s
+
+
+def _nests_joined(s: Schedule) -> Schedule:
+    """Neighbouring nests as one, as far in as their loops can be joined: threads share one nest."""
+    blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
+    if len(blocks) < 2 or len(blocks) != len(s.func.body):
+        return s
+    first, *others = s.handles(blocks)
+    try:
+        for block in others:
+            s = s.apply(fuse, s[first], s[block])
+        stmt: Stmt = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[first])
+        while isinstance(stmt, Block | For) and all(isinstance(x, For) for x in stmt.body):
+            joined, *others = s.handles(loop for loop in stmt.body if isinstance(loop, For))
+            for other in others:
+                s = s.apply(fuse, s[joined], s[other])
+            stmt = s.loop(joined)
+    except ScheduleError as error:
+        return s.refusing(error)
+    return s
+
+
+def _guards_apart(s: Schedule) -> Schedule:
+    """Loops cut where a condition on them and a loop inside holds for all of the latter.
+
+    A loop that is cut is not left outermost, where one nest is to be shared by threads.
+    """
+    loops = _followed(s, _divisible(s.func))
+    for place, stmt in loops:
+        if stmt.extent is None or not any(_mention(p, stmt, True) for p in _conditions(stmt)):
+            continue
+        copied = [p for p, _ in loops if len(s.forward(p)) > 1]
+        if place in copied or s.inside(place, copied):
+            continue  # with pieces of pieces, a kernel would grow by a power for each loop
+        inner = stmt.body[0] if len(stmt.body) == 1 else None
+        try:
+            low, high = interior(s.func, s[place])
+            start = constant_value(stmt.start)
+            if start is None or low >= high or (low, high) == (start, start + stmt.extent):
+                continue
+            outermost = _is_outermost(s.func, s.loop(place))
+            if outermost and isinstance(inner, For) and not _is_innermost(inner):
+                s = s.apply(reorder_loops, (inner.var.name, s[place]))
+            s = _cut_at(s, place, (low, high), ("_most", "_rest"))
+        except ScheduleError as error:
+            s = s.refusing(error)
+    s = s.apply(simplify_kernel)
+    for place, stmt in _followed(s, _divisible(s.func)):
+        if restrictable(stmt):
+            s = s.attempt(restrict_loop, s[place])
+    return s.apply(simplify_kernel)
+
+
+def _conditions(stmt: For) -> list[Predicate]:
+    return [
+        inner.condition  # type: ignore[misc]
+        for inner in walk(stmt.body)
+        if isinstance(inner, If) and is_predicate(inner.condition)
+    ]
+
+
+def _mention(predicate: Predicate, stmt: For, inside: bool) -> bool:
+    """Whether a condition is about a loop, and as said about one `inside` it as well."""
+    about = predicate_variables(predicate)
+    inner = {loop.var for loop in loops_of(stmt.body)}
+    return stmt.var in about and bool(about & inner) is inside
+
+
+def _outermost(func: PrimFunc) -> list[For]:
+    """The loops that stand in no other statement but a block."""
+    inside = (s for stmt in func.body for s in (stmt.body if isinstance(stmt, Block) else (stmt,)))
+    return [stmt for stmt in inside if isinstance(stmt, For)]
+
+
+def _is_outermost(func: PrimFunc, stmt: For) -> bool:
+    return stmt in _outermost(func)
+
+
+def _digits_apart(s: Schedule) -> Schedule:
+    """Innermost loops of which an access sees quotient and remainder become a loop for each."""
+    for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
+        base = _aligned_divisor(stmt)
+        if base is not None and stmt.extent is not None and base < stmt.extent:
+            s = s.attempt_all(_divided, place, base)
+    return s
+
+
+def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
+    parts = (s.fresh("{}q", place), s.fresh("{}r", place))
+    return s.apply(divide_loop, s[place], base, parts, "cut").apply(simplify_kernel)
+
+
+def _aligned_divisor(stmt: For) -> int | None:
+    """By what an access splits a loop variable, where the loop begins at a multiple of it."""
+    start = constant_value(stmt.start)
+    for access in accesses(stmt.body):
+        for atom, _ in terms_of(access.buffer.flat_index(access.indices))[0]:
+            if not isinstance(atom, FloorMod | FloorDiv) or start is None:
+                continue
+            terms, offset = terms_of(atom.numerator)
+            aligned = (start + offset) % atom.divisor == 0
+            if aligned and [k for a, k in terms if a is stmt.var] == [1] and len(terms) == 1:
+                return atom.divisor
+    return None
+
+
+def _divisible(func: PrimFunc) -> list[For]:
+    """The loops but the matched ones."""
+    return [loop for loop in loops_of(func.body) if matched_value(loop) is None]
+
+
+def _is_innermost(stmt: For) -> bool:
+    return not any(True for _ in loops_of(stmt.body))
+
+
+def _in_lanes(s: Schedule, place: Handle, loop: For, lanes: int) -> Schedule:
+    """The loop in vectors where its accesses run along them; scalar otherwise."""
+    if loop.extent is None or loop.extent < 2 or not _contiguous(loop):
+        return s
+    return s.attempt_all(_in_vectors, place, loop.extent, lanes)  # not where a value is carried
+
+
+def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule:
+    if extent <= lanes:
+        return s.apply(vectorize_loop, s[place])
+    parts = (s.fresh("{}o", place), s.fresh("{}v", place))
+    s = s.apply(divide_loop, s[place], lanes, parts, "cut")
+    (_, inner), tail = s.made["parts"], s.made["tail"]
+    for part in (inner, *tail):
+        s = s.apply(vectorize_loop, s[part])
+    return s
+
+
+def _is_row(loop: For) -> bool:
+    """Whether each lane of a loop writes an element of its own, unlike those of a reduction."""
+    return loop.kind is LoopKind.VECTORIZED and any(
+        loop.var in variables(index)
+        for access in accesses(loop.body)
+        if access.kind != "read"
+        for index in access.indices
+    )
+
+
+def _contiguous(loop: For) -> bool:
+    """Whether every access moves by one element or none when the loop does."""
+    for access in accesses(loop.body):
+        for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
+            if atom is loop.var and abs(k) > 1 and access.kind != "read":
+                return False
+            if atom is not loop.var and loop.var in variables(atom):
+                return False
+    return True
+
+
+def _threaded(s: Schedule, target: Target) -> Schedule:
+    """Joins the outer loops of a kernel with a single nest, and gives them to the threads.
+
+    What an iteration allocates for itself is on the stack of its thread.
+    """
+    work = [stmt for stmt in s.func.body if any(writes_in((stmt,)))]
+    if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):
+        return s
+    private = (stmt.buffer.bytes for stmt in walk(s.func.body) if isinstance(stmt, Allocate))
+    if sum(private) > target.stack_bytes:
+        return s
+    body = work[0].body if isinstance(work[0], Block) else (work[0],)
+    if len(body) != 1 or not isinstance(body[0], For):
+        return s
+    outer = body[0]
+    if matched_value(outer) is not None:
+        return s
+    try:
+        while len(outer.body) == 1 and isinstance(outer.body[0], For):
+            inner = outer.body[0]
+            if inner.kind is not LoopKind.SERIAL or _is_innermost(inner):
+                break
+            if matched_value(inner) is not None:
+                break
+            if any(_is_row(stmt) for stmt in inner.body if isinstance(stmt, For)):
+                break
+            pair = s.handles((outer, inner))
+            s = s.apply(mult_loops, outer.var.name, inner.var.name, s.fresh("{}_{}", *pair))
+            outer = s.loop(*s.made["loop"])
+        if outer.kind is LoopKind.SERIAL:
+            s = s.apply(parallelize_loop, outer.var.name)
+    except ScheduleError as error:
+        return s.refusing(error)
+    return s

@@ -1,0 +1,387 @@
+"""Kernels that only move elements: views of one storage, where the layouts allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, pairwise
+from math import prod
+from typing import TypeAlias
+
+from graphflow.arith import (
+    TRUE,
+    Domain,
+    FloorDiv,
+    FloorMod,
+    IndexExpr,
+    Interval,
+    Var,
+    bounds,
+    constant_value,
+    simplify,
+    substitute,
+    terms_of,
+    variables,
+    weighted,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
+from graphflow.cost import NO_WORK, Rewriting
+from graphflow.kernels.recipes.roles import iterations
+from graphflow.kernels.recipes.variant import (
+    KernelVariant,
+    Link,
+    Padding,
+    RefusedVariant,
+    View,
+)
+from graphflow.layout import (
+    Family,
+    IndexMap,
+    Layout,
+    StorageWindow,
+    families,
+    logical_vars,
+    row_major,
+)
+from graphflow.schedule import Refusal
+from graphflow.tir import DTYPES, Buffer, Load, Move, PrimFunc, Store, moves_of
+
+LEAST_ACROSS = 3
+"""With fewer elements next to each other in the source, a block would hold mostly nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` elements that lie next to each other in the target; `step` apart in the source.
+
+    Where that is not one, `across` elements that follow along another axis of the target lie next
+    to each other in the source.
+    """
+
+    count: int
+    step: int
+    across: int = 0
+
+
+@lru_cache(maxsize=100_000)
+def run_of(source: Layout, target: Layout) -> Run:
+    """The longest runs in which a conversion writes the box of `target`, reading `source`."""
+    place = target.physical_axes
+    inner = next(
+        ((v, n) for v, n in zip(reversed(place), reversed(target.physical_shape), strict=True)
+         if n > 1), None)  # fmt: skip
+    if inner is None:
+        return Run(1, 1)
+    var, count = inner
+    ranges = {v: (0, n - 1) for v, n in zip(place, target.physical_shape, strict=True)}
+    there = source.index_map
+    logical = dict(zip(there.inputs, target.logical_index(place), strict=True))
+    strides = Buffer("_", source.physical_shape).strides
+    # Axes that do not follow the innermost one stand still along a run.
+    moving = {v for v, e in logical.items() if var in variables(e)}
+    moved = (
+        (substitute(e, logical), k)
+        for e, k in zip(there.outputs, strides, strict=True)
+        if not moving.isdisjoint(variables(e))
+    )
+    following = [(e, k) for e, k in moved if var in variables(e)]
+    by_one = (e for e, k in zip(there.outputs, strides, strict=True) if k == 1)
+    nearest = [substitute(e, logical) for e in by_one]
+    if len(following) == 1 and following[0][0] is var:
+        step = following[0][1]
+        return Run(count, step, _next_to_each_other(nearest, ranges) if step > 1 else 0)
+    step = 0
+    for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
+        if var not in variables(atom):
+            continue
+        if isinstance(atom, FloorMod) and atom.numerator is var:
+            count = min(count, atom.divisor)
+            step += abs(k)
+        elif isinstance(atom, FloorDiv) and atom.numerator is var:
+            count = min(count, atom.divisor)
+        elif atom is var:
+            step += abs(k)
+        else:
+            return Run(1, 0)
+    return Run(count, step, _next_to_each_other(nearest, ranges) if step > 1 else 0)
+
+
+def _next_to_each_other(places: Sequence[IndexExpr], ranges: Mapping[Var, Interval]) -> int:
+    """How many elements lie next to each other along one of the axes of a sum, 0 for none."""
+    for atom, k in terms_of(simplify(weighted((e, 1) for e in places), ranges))[0]:
+        var = atom.numerator if isinstance(atom, FloorMod) else atom
+        if k == 1 and isinstance(var, Var):
+            extent = (ranges[var][1] or 0) + 1
+            return min(extent, atom.divisor) if isinstance(atom, FloorMod) else extent
+    return 0
+
+
+def crosses(source: Layout, target: Layout, dtype: str) -> bool:
+    """Whether a conversion runs across the order of its source so far that blocks pay.
+
+    Lines of either side are read and written in vectors then.  Smaller elements than four bytes
+    would make blocks of too many registers.
+    """
+    run = run_of(source, target)
+    return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
+
+
+def rewriting_of(source: Layout, target: Layout, dtype: str) -> Rewriting:
+    """What a conversion of a tensor from `source` to `target` does."""
+    run = run_of(source, target)
+    across = run.across if crosses(source, target, dtype) else 0
+    elements = prod(target.logical_shape)
+    return Rewriting(elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype))
+
+
+def moved_bytes(target: Layout, dtype: str) -> int:
+    """Bytes that a conversion to `target` reads and writes together."""
+    return (prod(target.physical_shape) + prod(target.logical_shape)) * DTYPES[dtype].itemsize
+
+
+def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
+    """The position in memory, in elements, of a logical index."""
+    # Layouts are equal where their maps agree on the shape; the expression is that of this map.
+    return _flat_offset(layout.index_map, layout.physical_shape, indices)
+
+
+@lru_cache(maxsize=100_000)
+def _flat_offset(
+    index_map: IndexMap, box: tuple[int, ...], indices: tuple[IndexExpr, ...]
+) -> IndexExpr:
+    return Buffer("_", box).flat_index(index_map.apply(indices))
+
+
+MemoryKey: TypeAlias = "tuple[IndexExpr, int]"
+
+
+@lru_cache(maxsize=100_000)
+def memory_key(layout: Layout) -> MemoryKey:
+    """Equal for layouts that put every element at the same position of equally large memory.
+
+    A row-major `[1, C, 1, 1]` and a channels-last one are the same bytes; nothing has to move
+    between them.
+    """
+    names = logical_vars(len(layout.logical_shape))
+    ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
+    size = 1
+    for extent in layout.physical_shape:
+        size *= extent
+    return simplify(flat_offset(layout, names), ranges), size
+
+
+def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variants in which nothing moves: inputs lie inside the output, or the output in its
+    input.
+
+    Both are in layouts of one family, or the output is the memory of the only input under another
+    shape, in whatever layout it then has.
+    """
+    moves = _views_of(definition)
+    if moves and _apart(moves):
+        yield from _in_output(definition.outputs[0], moves, target)
+    if len(moves) == 1:
+        yield from _in_input(*moves[0], target)
+        yield from _renamed(*moves[0], _not_boxed(*moves[0], target), target)
+
+
+def offered_views(
+    definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variants in which the output is the memory of the only input, as that is `offered`."""
+    moves = _views_of(definition)
+    if len(moves) == 1:
+        yield from _renamed(*moves[0], offered.get(moves[0][1].buffer.name, ()), target)
+
+
+def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
+    """What a kernel moves, where it has one output and reads each input once; else nothing.
+
+    An input that is not read has no place inside the output, nor has the output one inside it.
+    """
+    moves = moves_of(definition) or ()
+    read = [load.buffer for _, load, _ in moves]
+    once = len(set(read)) == len(read) and set(read) == set(definition.inputs)
+    return moves if once and len(definition.outputs) == 1 else ()
+
+
+def _apart(moves: Sequence[Move]) -> bool:
+    """Whether no two moves write the same element: each pair has an axis along which their boxes
+    do not meet.  Elsewhere the later one wins, and inputs would lie over each other."""
+    boxes = [[bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves]
+    if any(in_a_row(sides) for sides in zip(*boxes, strict=True)):
+        return True  # as in a concatenation, which may have hundreds
+    return all(
+        any(_before(a, b) or _before(b, a) for a, b in zip(first, second, strict=True))
+        for first, second in combinations(boxes, 2)
+    )
+
+
+def in_a_row(sides: Sequence[Interval]) -> bool:
+    """Whether none of these intervals is empty, and each ends before the next one begins."""
+    filled = all(not _before((high, high), (low, low)) for low, high in sides)
+    return filled and all(_before(a, b) for a, b in pairwise(sides))
+
+
+def _before(first: Interval, second: Interval) -> bool:
+    end, start = first[1], second[0]
+    return end is not None and start is not None and end < start
+
+
+def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list[Layout]:
+    """Layouts of families in which the output is all of the input, or no box inside it."""
+    source, output = load.buffer, store.buffer
+    return [
+        layout
+        for family, layout in _unpadded(source, target)
+        if source.size == output.size
+        or _link(
+            source.name, (layout, load.indices), (_alike(family, output), store.indices), domain
+        )
+        is None
+    ]
+
+
+def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterator[KernelVariant]:
+    for family, whole in _unpadded(output, target):
+        layouts: dict[str, Layout] = {output.name: whole}
+        links: list[Link] = []
+        for store, load, domain in moves:
+            part = _alike(family, load.buffer)
+            link = _link(load.buffer.name, (whole, store.indices), (part, load.indices), domain)
+            if link is None:
+                break
+            layouts[load.buffer.name] = part
+            links.append(link)
+        else:
+            yield _view(layouts, f"view in {whole.describe()}", View(tuple(links)))
+
+
+def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Iterator[KernelVariant]:
+    for family, whole in _unpadded(load.buffer, target):
+        part = _alike(family, store.buffer)
+        link = _link(load.buffer.name, (whole, load.indices), (part, store.indices), domain)
+        if link is not None:
+            layouts = {store.buffer.name: part, load.buffer.name: whole}
+            yield _view(layouts, f"view of {whole.describe()}", View((link,), outward=True))
+
+
+def _renamed(
+    store: Store, load: Load, domain: Domain, layouts: Iterable[Layout], target: Target
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The output as what it is in the memory of the input; a part of that is no whole for it."""
+    source, output = load.buffer, store.buffer
+    if domain.where != TRUE or iterations(domain.axes) != output.size:
+        return
+    for given in layouts:
+        read = None if given.is_padded else _read_as(given, store, load)
+        if read is None:
+            continue
+        if isinstance(read, Refusal):
+            yield RefusedVariant(f"view of {given.describe()}", read)
+            continue
+        if source.size == output.size:
+            part = _common(_joined(read), output.dtype, target)
+            link = Link(source.name, None, 0)
+            placed = {output.name: part, source.name: given}
+            yield _view(placed, f"view in {part.describe()}", View((link,)))
+        else:
+            part, link = read, Link(source.name, read, 0)
+            placed = {output.name: part, source.name: given}
+        yield _view(placed, f"view of {given.describe()}", View((link,), outward=True))
+
+
+def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]:
+    for family in families(len(buffer.shape), target.computed_lanes(buffer.dtype)):
+        layout = family.instantiate(buffer.shape)
+        if layout is not None and not layout.is_padded:
+            yield family, layout
+
+
+def _alike(family: Family, buffer: Buffer) -> Layout:
+    """The layout of a family; row-major where the rank is not the family's."""
+    return family.instantiate(buffer.shape) or row_major(buffer.shape)
+
+
+def _view(layouts: dict[str, Layout], name: str, view: View) -> KernelVariant:
+    return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, view, NO_WORK, True)
+
+
+def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
+    """The layout of the stored buffer in the memory of the loaded one.
+
+    None where it has no name for each of its places, the reason where no such map has an inverse.
+    """
+    axes = dict(zip(store.indices, logical_vars(len(store.indices)), strict=True))
+    if len(axes) != len(store.indices) or not all(isinstance(e, Var) for e in store.indices):
+        return None
+    renamed = {e: v for e, v in axes.items() if isinstance(e, Var)}
+
+    def place(*_: Var) -> tuple[IndexExpr, ...]:
+        there = part.physical_index(load.indices)
+        return tuple(simplify(substitute(e, renamed), ranges) for e in there)
+
+    shape = store.buffer.shape
+    ranges = {v: (0, n - 1) for v, n in zip(renamed.values(), shape, strict=True)}
+    try:
+        index_map = IndexMap.from_function(len(shape), place, shape)
+        return Layout.of(index_map, shape, part.physical_shape)
+    except ScheduleError as error:
+        return Refusal.of(error)
+
+
+def _joined(layout: Layout) -> Layout:
+    """The same memory with as few axes as its indices need."""
+    names = layout.index_map.inputs
+    ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
+    outputs: list[IndexExpr] = []
+    box: list[int] = []
+    for e, extent in zip(layout.simplified, layout.physical_shape, strict=True):
+        if outputs:
+            both = simplify(outputs[-1] * extent + e, ranges)
+            joins = extent == 1 or box[-1] == 1 or len(terms_of(both)[0]) == 1
+            if joins and extent > 0:  # an axis without elements would swallow the one before it
+                outputs[-1], box[-1] = both, box[-1] * extent
+                continue
+        outputs.append(e)
+        box.append(extent)
+    shape = layout.logical_shape
+    return Layout.of(IndexMap.from_function(len(shape), lambda *_: outputs, shape), shape, box)
+
+
+def _common(layout: Layout, dtype: str, target: Target) -> Layout:
+    """The layout of a family that is the same memory, where there is one."""
+    for family in families(len(layout.logical_shape), target.computed_lanes(dtype)):
+        named = family.instantiate(layout.logical_shape)
+        if named is not None and memory_key(named) == memory_key(layout):
+            return named
+    return layout
+
+
+Placed: TypeAlias = tuple[Layout, tuple[IndexExpr, ...]]
+"""A layout, and the logical index of what is moved."""
+
+
+def _link(name: str, outer: Placed, inner: Placed, domain: Domain) -> Link | None:
+    """How a tensor lies inside another one, if each element that is moved stays where it is."""
+    (whole, there), (part, here) = outer, inner
+    if part.is_padded or domain.where != TRUE or 0 in part.physical_shape:
+        return None
+    ranges = domain.ranges()
+    if iterations(domain.axes) != prod(part.logical_shape):
+        return None  # what is not moved would lie over something else
+    apart = simplify(flat_offset(whole, there) - flat_offset(part, here), ranges)
+    offset, window = constant_value(apart), None
+    room = prod(whole.physical_shape) - prod(part.physical_shape)
+    if offset is not None and not 0 <= offset <= room:
+        return None
+    places = whole.physical_index(there), part.physical_index(here)
+    if len(places[0]) == len(places[1]):
+        steps = [constant_value(simplify(a - b, ranges)) for a, b in zip(*places, strict=True)]
+        known = [step for step in steps if step is not None]
+        fits = StorageWindow(tuple(known), part.physical_shape).fits(whole.physical_shape)
+        if len(known) == len(steps) and fits:
+            window = part.windowed(known, whole.physical_shape)
+    return None if window is None and offset is None else Link(name, window, offset)

@@ -1,0 +1,383 @@
+"""Inputs whose values decide shapes: a program for each value, found out by itself or given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import graphflow as gf
+from graphflow.base.errors import InvalidModel, UnsupportedOp, ValuesNeeded
+from graphflow.frontends import OPERATORS, import_model
+from graphflow.frontends.values import VALUE_LIMIT
+from graphflow.models import ModelBuilder
+
+STRICT = gf.Options(threads=1, fallback=None)
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def model(
+    op: str, inputs: Sequence[tuple[str, np.ndarray]], rank: int, **attributes: Any
+) -> onnx.ModelProto:
+    """One node with a result of this rank; inputs called `x` are data, all others decide shapes."""
+    build = ModelBuilder(opset=18)
+    for name, array in inputs:
+        build.input(name, array.shape, array.dtype.name)
+    names = [name for name, _ in inputs]
+    dtype = "int64" if op == "Range" else "float32"
+    build.output(build.node(op, names, **attributes), shape=open_shape(rank), dtype=dtype)
+    return build.model()
+
+
+def open_shape(rank: int) -> list[str]:
+    return [f"n{axis}" for axis in range(rank)]
+
+
+def peer(proto: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return list(session.run(None, arrays))
+
+
+def assert_as_peer(exe: gf.Executable, proto: onnx.ModelProto, arrays: dict[str, Any]) -> None:
+    for found, expected in zip(exe.run(arrays).values(), peer(proto, arrays), strict=True):
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+X1 = X[:1, :, :1]
+ONE, TWO = np.array(3, np.float32), np.array(-1, np.float32)
+CASES: dict[str, tuple[int, list[dict[str, np.ndarray]]]] = {
+    "Reshape": (2, [{"x": X, "shape": ints(4, 6)}, {"x": X, "shape": ints(0, -1)}]),
+    "Expand": (3, [{"x": X1, "shape": ints(5, 3, 4)}, {"x": X1, "shape": ints(2, 1, 1)}]),
+    "Tile": (3, [{"x": X, "repeats": ints(1, 2, 1)}, {"x": X, "repeats": ints(2, 1, 3)}]),
+    "Pad": (
+        3,
+        [
+            {"x": X, "pads": ints(0, 1, 0, 0, 0, 2), "value": ONE},
+            {"x": X, "pads": ints(1, 0, 0, 0, 0, 0), "value": TWO},
+        ],
+    ),
+    "Slice": (
+        3,
+        [
+            {"x": X, "starts": ints(0, 1), "ends": ints(2, 3), "axes": ints(1, 2)},
+            {"x": X, "starts": ints(-1, 0), "ends": ints(9, 9), "axes": ints(0, 1)},
+        ],
+    ),
+    "ReduceSum": (2, [{"x": X, "axes": ints(1)}, {"x": X, "axes": ints(-1)}]),
+    "Squeeze": (2, [{"x": X1, "axes": ints(0)}, {"x": X1, "axes": ints(2)}]),
+    "Unsqueeze": (4, [{"x": X, "axes": ints(0)}, {"x": X, "axes": ints(3)}]),
+    "ConstantOfShape": (2, [{"shape": ints(2, 3)}, {"shape": ints(4, 1)}]),
+    "Range": (
+        1,
+        [
+            {"start": np.array(1), "limit": np.array(9), "delta": np.array(3)},
+            {"start": np.array(5), "limit": np.array(0), "delta": np.array(-2)},
+        ],
+    ),
+}
+"""The rank of the result, and what two runs are given."""
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_what_a_node_is_given_decides_its_shape(op: str) -> None:
+    rank, runs = CASES[op]
+    attributes = {"keepdims": 0} if op == "ReduceSum" else {}
+    proto = model(op, list(runs[0].items()), rank, **attributes)
+    exe = gf.compile(proto, threads=1)
+    for inputs in runs:
+        assert_as_peer(exe, proto, inputs)
+    assert set(exe.deciding) == runs[0].keys() - {"x", "value"}
+    assert len(exe.specializations) == len(runs)
+
+
+def test_the_outputs_of_a_split_have_the_extents_that_a_run_gives() -> None:
+    build = ModelBuilder(opset=18)
+    x, parts = build.input("x", (2, 6)), build.input("parts", (2,), "int64")
+    build.node("Split", [x, parts], ["first", "second"], axis=1)
+    build.output("first", "second", shape=open_shape(2))
+    proto = build.model()
+    exe = gf.compile(proto, threads=1)
+    x_values = np.arange(12, dtype=np.float32).reshape(2, 6)
+    for first in (1, 4):
+        assert_as_peer(exe, proto, {"x": x_values, "parts": ints(first, 6 - first)})
+
+
+def test_how_many_a_topk_gives_is_decided_by_a_run() -> None:
+    build = ModelBuilder(opset=18)
+    x, k = build.input("x", (2, 6)), build.input("k", (1,), "int64")
+    build.node("TopK", [x, k], ["values", "places"], axis=1)
+    build.output("values", shape=open_shape(2))
+    build.output("places", shape=open_shape(2), dtype="int64")
+    exe = gf.compile(build.model(), threads=1)
+    x_values = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    for count in (1, 4):
+        assert_as_peer(exe, build.model(), {"x": x_values, "k": ints(count)})
+    assert exe.deciding == ("k",)
+
+
+def test_indices_decide_no_shape() -> None:
+    build = ModelBuilder(opset=18)
+    x, ids = build.input("x", (5, 2)), build.input("ids", (3,), "int64")
+    build.output(build.node("Gather", [x, ids]))
+    exe = gf.compile(build.model(), threads=1)
+    x_values = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for values in (ints(0, 4, 1), ints(-1, 2, 2)):
+        assert_as_peer(exe, build.model(), {"x": x_values, "ids": values})
+    assert exe.deciding == () and len(exe.specializations) == 1
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_resize_to_sizes_that_a_run_gives(linear: bool) -> None:
+    build = ModelBuilder(opset=18)
+    x, sizes = build.input("x", (1, 2, 3, 4)), build.input("sizes", (4,), "int64")
+    mode = "linear" if linear else "nearest"
+    build.output(build.node("Resize", [x, "", "", sizes], mode=mode))
+    proto = build.model()
+    exe = gf.compile(proto, threads=1)
+    image = np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    for size in ((6, 8), (3, 5)):
+        assert_as_peer(exe, proto, {"x": image, "sizes": ints(1, 2, *size)})
+
+
+def flattened(batch: int | str = 2) -> onnx.ModelProto:
+    """x to [first extent of x, tail…], where `tail` is an input, and doubled."""
+    build = ModelBuilder(opset=18)
+    x, tail = build.input("x", (batch, 3, 4)), build.input("tail", (1,), "int64")
+    shape = build.node("Shape", [x])
+    first = build.node("Slice", [shape, *(build.constant(ints(k)) for k in (0, 1))])
+    parts = [first, build.node("Mul", [tail, tail]), build.constant(ints(-1))]
+    wanted = build.node("Concat", parts, axis=0)
+    build.output(build.add(x, x))
+    build.output(build.node("Reshape", [x, wanted]), shape=open_shape(3))
+    return build.model()
+
+
+def test_values_go_through_shape_arithmetic() -> None:
+    exe = gf.compile(flattened(), threads=1)
+    for tail in (1, 2):
+        assert_as_peer(exe, flattened(), {"x": X, "tail": ints(tail)})
+    assert exe.deciding == ("tail",)
+
+
+def test_shapes_and_values_decide_together() -> None:
+    proto = flattened("N")
+    exe = gf.compile(proto, threads=1)
+    assert exe.deciding == ("x",)  # nobody has asked for the other one yet
+    for x, tail in ((X, 2), (X[:1], 2), (X, 1), (X, 2)):
+        assert_as_peer(exe, proto, {"x": x, "tail": ints(tail)})
+    assert exe.deciding == ("x", "tail") and len(exe.specializations) == 3
+
+
+def test_an_input_of_open_length_may_be_a_shape() -> None:
+    build = ModelBuilder(opset=18)
+    build.input("x", (2, 3, 4))
+    shape = build.input("shape", ("rank",), "int64")
+    y = build.node("Reshape", ["x", shape])
+    build.output(build.node("ReduceSum", [y], keepdims=0), shape=[])
+    build.output(build.node("Shape", [y]), shape=["rank"], dtype="int64")
+    proto = build.model()
+    exe = gf.compile(proto, threads=1)
+    for shape in (ints(24), ints(4, 6), ints(2, 2, 6)):
+        assert_as_peer(exe, proto, {"x": X, "shape": shape})
+
+
+def test_an_input_that_decides_is_an_operand_too() -> None:
+    build = ModelBuilder(opset=18)
+    x, shape = build.input("x", (2, 3, 4)), build.input("shape", (2,), "int64")
+    build.output(build.node("Reshape", [x, shape]), shape=open_shape(2))
+    build.output(build.node("Add", [shape, shape]))
+    exe = gf.compile(build.model(), threads=1)
+    assert_as_peer(exe, build.model(), {"x": X, "shape": ints(6, 4)})
+
+
+def test_the_default_of_an_input_decides_where_a_run_gives_none() -> None:
+    build = ModelBuilder(opset=18)
+    x, shape = build.input("x", (2, 3, 4)), build.input("shape", (2,), "int64")
+    build.constant(ints(4, 6), "shape")
+    build.output(build.node("Reshape", [x, shape]), shape=open_shape(2))
+    proto = build.model()
+    for axis, dim in enumerate(proto.graph.output[0].type.tensor_type.shape.dim):
+        dim.dim_param = f"n{axis}"  # inference believes the default
+    exe = gf.compile(proto, threads=1, overridable=["shape"])
+    assert exe(X).shape == (4, 6)  # type: ignore[union-attr]
+    assert_as_peer(exe, proto, {"x": X, "shape": ints(3, 8)})
+
+
+# Values that are given when a model is compiled ---------------------------------------------------
+
+
+def reshaping() -> onnx.ModelProto:
+    return model("Reshape", [("x", X), ("shape", ints(4, 6))], 2)
+
+
+@pytest.mark.parametrize("value", [ints(4, 6), [4, 6]], ids=["array", "list"])
+def test_given_values_make_a_model_definite(value: Any) -> None:
+    stages: list[str] = []
+    exe = gf.compile(reshaping(), threads=1, input_values={"shape": value}, progress=stages.append)
+    compiled = len(stages)
+    assert exe.deciding == () and exe.outputs[0].shape == (4, 6)
+    assert [tensor.name for tensor in exe.inputs] == ["x", "shape"]
+    assert_as_peer(exe, reshaping(), {"x": X, "shape": ints(4, 6)})
+    assert np.array_equal(exe(X), X.reshape(4, 6))
+    assert len(stages) == compiled
+    with pytest.raises(InvalidModel, match=r"'shape' is int64\[2\] \[6, 4\], and the program was"):
+        exe.run({"x": X, "shape": ints(6, 4)})
+    with pytest.raises(InvalidModel, match=r"'shape' is int32\[2\]"):
+        exe.run({"x": X, "shape": np.int32([4, 6])})
+    for way in (exe.program.run, exe.program.bind):
+        with pytest.raises(InvalidModel, match="was compiled for"):
+            way({"x": X, "shape": ints(6, 4)})
+
+
+def test_given_values_stay_in_files(tmp_path: Path) -> None:
+    exe = gf.compile(reshaping(), threads=1, input_values={"shape": [4, 6]})
+    exe.save(tmp_path / "fixed.gfx")
+    loaded = gf.load(tmp_path / "fixed.gfx")
+    assert np.array_equal(loaded(X), X.reshape(4, 6))
+    assert {name: value.tolist() for name, value in loaded.values.items()} == {"shape": [4, 6]}
+    with pytest.raises(InvalidModel, match="was compiled for"):
+        loaded.run({"x": X, "shape": ints(6, 4)})
+
+
+def test_a_file_has_a_program_for_each_value(tmp_path: Path) -> None:
+    exe = gf.compile(flattened("N"), threads=1)
+    for x, tail in ((X, 2), (X, 1), (X[:1], 2)):
+        exe.run({"x": x, "tail": ints(tail)})
+    exe.save(tmp_path / "open.gfx")
+    loaded = gf.load(tmp_path / "open.gfx")
+    for x, tail in ((X[:1], 2), (X, 1), (X, 2)):
+        assert_as_peer(loaded, flattened("N"), {"x": x, "tail": ints(tail)})
+    with pytest.raises(InvalidModel, match=r"tail: int64\[1\] = \[2\].*none for x: \[1, 3, 4\]"):
+        loaded.run({"x": X[:1], "tail": ints(1)})
+    with pytest.raises(InvalidModel, match="'tail' is missing"):
+        loaded.run({"x": X})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shap": [4, 6]}, "values are given for shap; the model's inputs are x, shape"),
+        ({"shape": np.float32([4, 6])}, r"float32\[2\], the model declares int64"),
+        ({"shape": [4.5, 6]}, r"float64\[2\], the model declares int64"),
+        ({"shape": [4, 6, 1]}, r"has shape \[3\], the model declares \[2\]"),
+    ],
+)
+def test_values_that_do_not_fit_the_model_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(InvalidModel, match=message):
+        gf.compile(reshaping(), input_values=given)
+
+
+def test_a_value_and_a_shape_that_contradict_each_other_are_refused() -> None:
+    build = ModelBuilder(opset=18)
+    shape = build.input("shape", ("rank",), "int64")
+    x = build.input("x", (2, 3, 4))
+    build.output(build.node("Reshape", [x, shape]), shape=open_shape(2))
+    with pytest.raises(InvalidModel, match=r"shape \(3,\) and a value of shape \(2,\)"):
+        gf.compile(build.model(), input_shapes={"shape": (3,)}, input_values={"shape": [4, 6]})
+
+
+def test_values_are_compiled_for_before_the_first_run() -> None:
+    stages: list[str] = []
+    exe = gf.compile(reshaping(), threads=1, progress=stages.append)
+    exe.precompile(values={"shape": [4, 6]})
+    compiled = len(stages)
+    assert_as_peer(exe, reshaping(), {"x": X, "shape": ints(4, 6)})
+    assert len(stages) == compiled
+    with pytest.raises(InvalidModel, match="value of input 'shape' is missing"):
+        exe.precompile()
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+def test_runs_that_do_not_fit_are_refused_before_anything_is_compiled() -> None:
+    stages: list[str] = []
+    exe = gf.compile(reshaping(), threads=1, progress=stages.append)
+    stages.clear()
+    for inputs, message in (
+        ({"x": X}, "'shape' is missing, and its shape or value"),
+        ({"x": X, "shape": np.int32([4, 6])}, "'shape' is int32, the model expects shape: int64"),
+        ({"x": X, "shape": ints(4, 6), "y": X}, "there is no input 'y'"),
+        ({"shape": ints(4, 6)}, "'x' is missing"),
+    ):
+        with pytest.raises(InvalidModel, match=message):
+            exe.run(inputs)
+    assert stages == []
+
+
+def test_a_value_that_the_operator_refuses_is_refused_at_its_run_alone() -> None:
+    exe = gf.compile(reshaping(), threads=1)
+    for _ in range(2):
+        with pytest.raises(InvalidModel, match="24 elements do not determine the shape"):
+            exe.run({"x": X, "shape": ints(5, -1)})
+    assert exe.run({"x": X, "shape": ints(4, 6)})["reshape_1"].shape == (4, 6)
+
+
+def test_the_import_names_the_inputs_that_decide() -> None:
+    with pytest.raises(ValuesNeeded, match="depends on the values of tail") as caught:
+        import_model(flattened())
+    assert caught.value.inputs == ("tail",)
+    assert import_model(flattened(), input_values={"tail": [2]}).inputs == ("x", "tail")
+
+
+def test_values_of_a_large_input_decide_nothing() -> None:
+    build = ModelBuilder(opset=18)
+    x = build.input("x", (2 * VALUE_LIMIT,), "int64")
+    shape = build.node("ReduceMax", [x], keepdims=1)
+    build.output(build.node("Reshape", [x, shape]), shape=open_shape(1), dtype="int64")
+    with pytest.raises(UnsupportedOp, match=f"graph input x, and that has {2 * VALUE_LIMIT}") as e:
+        gf.compile(build.model(), options=STRICT)
+    assert not isinstance(e.value, ValuesNeeded)
+
+
+def test_values_that_take_too_much_to_compute_decide_nothing() -> None:
+    build = ModelBuilder(opset=18)
+    x, shape = build.input("x", (1, 1)), build.input("shape", (1,), "int64")
+    large = build.node("Expand", [shape, build.constant(ints(10**9))])
+    largest = build.node("ReduceMax", [large], keepdims=1)
+    build.output(build.node("Reshape", [x, largest]), shape=open_shape(1))
+    with pytest.raises(UnsupportedOp, match="touches 1000000002 elements"):
+        gf.compile(build.model(), options=STRICT).run({"x": X[:1, 0, :1], "shape": ints(1)})
+
+
+def test_values_that_onnxruntime_computes_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a kernel of Det, the Reshape behind it has none either; the rest is as ever."""
+    monkeypatch.delitem(OPERATORS, "Det")
+    build = ModelBuilder(opset=18)
+    x, square = build.input("x", (2, 3, 4)), build.input("square", (1, 1, 1))
+    size = build.node("Cast", [build.node("Det", [square])], to=onnx.TensorProto.INT64)
+    wanted = build.node("Concat", [size, build.constant(ints(-1))], axis=0)
+    build.output(build.node("Reshape", [x, wanted]), shape=open_shape(2))
+    exe = gf.compile(build.model(), threads=1)
+    assert exe.deciding == () and {node.op for node in exe.foreign} >= {"Det", "Reshape"}
+    for rows in (2, 4):
+        inputs = {"x": X, "square": np.full((1, 1, 1), rows, np.float32)}
+        assert_as_peer(exe, build.model(), inputs)
+
+
+def test_a_model_with_foreign_nodes_is_specialized_too(tmp_path: Path) -> None:
+    build = ModelBuilder(opset=18)
+    x, shape = build.input("x", (4, 4)), build.input("shape", (3,), "int64")
+    y = build.node("Reshape", [build.add(x, x), shape])
+    build.output(build.node("Det", [y]), shape=open_shape(1))
+    proto = build.model()
+    exe = gf.compile(proto, threads=1)
+    x_values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    for count, size in ((1, 4), (4, 2)):
+        assert_as_peer(exe, proto, {"x": x_values, "shape": ints(count, size, size)})
+    assert len(exe.specializations) == 2
+    exe.save(tmp_path / "foreign.gfx")
+    loaded = gf.load(tmp_path / "foreign.gfx")
+    assert_as_peer(loaded, proto, {"x": x_values, "shape": ints(4, 2, 2)})

@@ -1,0 +1,288 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from graphflow.cli import main
+from graphflow.models import ModelBuilder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    build = ModelBuilder(seed=1)
+    x = build.input("x", (1, 3, 6, 6))
+    build.output(build.relu(build.conv(x, 5, 3)))
+    path = tmp_path / "small.onnx"
+    onnx.save(build.model(), path)
+    return str(path)
+
+
+@pytest.fixture
+def symbolic(tmp_path: Path) -> str:
+    build = ModelBuilder(seed=1)
+    build.output(build.relu(build.input("x", ("N", 4))))
+    path = tmp_path / "symbolic.onnx"
+    onnx.save(build.model(), path)
+    return str(path)
+
+
+def test_compile_prints_the_summary_and_the_stages(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["compile", model, "--threads", "1", "--dump", str(tmp_path / "dump")]) == 0
+    out = capsys.readouterr().out
+    assert "tensors;" in out and "codegen" in out
+    assert (tmp_path / "dump" / "timings.json").exists()
+
+
+def test_compile_for_a_narrower_target(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", model, "--json", "--target", "avx2"]) == 0
+    assert json.loads(capsys.readouterr().out)["target"].endswith("avx2")
+
+
+def test_saved_models_run_and_answer_like_the_model(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved = str(tmp_path / "small.gfx")
+    assert main(["compile", model, "-o", saved]) == 0
+    assert f"saved to {saved}, " in capsys.readouterr().out
+    for command in (["run"], ["inspect"], ["inspect", "--json"], ["inspect", "--edge", "relu_1"]):
+        outputs = []
+        for name in (model, saved):
+            assert main([command[0], name, *command[1:]]) == 0
+            outputs.append(capsys.readouterr().out)
+        assert outputs[0] == outputs[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--target", "avx2"], "--target decides how a model is compiled"),
+        (["inspect", "--dump", "d"], "--dump decides how"),
+        (["run", "--reseed", "1"], "--reseed decides how"),
+        (["run", "--shape", "x=1x3x6x6"], "--shape decides how"),
+        (["compile"], "needs the ONNX model"),
+        (["bench"], "needs the ONNX model"),
+    ],
+)
+def test_saved_models_are_not_compiled_again(
+    arguments: list[str],
+    message: str,
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    saved = str(tmp_path / "small.gfx")
+    assert main(["compile", model, "-o", saved]) == 0
+    assert main([*arguments, saved]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_saving_before_the_shapes_are_known_asks_for_them(
+    symbolic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    saved = str(tmp_path / "symbolic.gfx")
+    assert main(["compile", symbolic, "-o", saved]) == 1
+    error = capsys.readouterr().err
+    assert "--shape NAME=1x3x224x224" in error and "input_shapes" not in error
+    assert main(["compile", symbolic, "-o", saved, "--shape", "x=3x4"]) == 0
+    assert main(["run", saved]) == 0
+    assert "[3, 4]" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_one_message(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["compile", model, "-o", str(tmp_path / "missing" / "small.gfx")]) == 1
+    assert "error: cannot write" in capsys.readouterr().err
+
+
+def test_run_takes_files_and_writes_files(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 6, 6), np.float32))
+    arguments = ["run", model, "--input", f"x={tmp_path / 'x.npy'}", "--save", f"{tmp_path}/out_"]
+    assert main(arguments) == 0
+    assert "relu_1: float32[1, 5, 4, 4], from" in capsys.readouterr().out
+    assert np.load(tmp_path / "out_relu_1.npy").shape == (1, 5, 4, 4)
+
+
+def test_random_inputs_depend_on_the_seed(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for seed in ("0", "0", "1"):
+        assert main(["run", model, "--seed", seed]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_symbolic_shapes_come_from_an_option_or_from_an_input(
+    symbolic: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["run", symbolic]) == 1
+    assert "symbolic" in capsys.readouterr().err
+    assert main(["run", symbolic, "--shape", "x=2x4"]) == 0
+    assert "relu_1: float32[2, 4]" in capsys.readouterr().out
+    np.save(tmp_path / "x.npy", np.zeros((3, 4), np.float32))
+    assert main(["run", symbolic, "--input", f"x={tmp_path / 'x.npy'}"]) == 0
+    assert "relu_1: float32[3, 4]" in capsys.readouterr().out
+
+
+def test_inspect_as_a_table_as_json_and_for_one_tensor(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", model]) == 0
+    assert "relu_1" in capsys.readouterr().out
+    assert main(["inspect", model, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {edge["name"] for edge in report["edges"]} >= {"x", "conv_1", "relu_1"}
+    assert main(["inspect", model, "--json", "--edge", "relu_1"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "relu_1"
+    assert main(["inspect", model, "--edge", "relu_1"]) == 0
+    story = capsys.readouterr().out
+    assert main(["explain", model, "relu_1"]) == 0
+    assert capsys.readouterr().out == story
+    assert story.startswith("relu_1: float32[1, 5, 4, 4], stored")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "missing.onnx"], "error: cannot read the model"),
+        (["run", "light:no_such_net"], "error: onnx has no light model no_such_net"),
+        (["run", "missing.onnx", "--reseed", "1"], "--reseed is for models named light:NAME"),
+        (["run", "missing.onnx", "--input", "x=nothing.npy"], "error: cannot read the input"),
+        (["run", "missing.onnx", "--threads", "0"], "error: Options.threads is 0"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_1(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+def test_an_unknown_tensor_is_refused_in_every_variant(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for variant in ([], ["--json"]):
+        assert main(["inspect", model, "--edge", "relu_9", *variant]) == 1
+        captured = capsys.readouterr()
+        assert "similar names are" in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["run", "m.onnx", "--shape", "x=2xtwo"],
+        ["bench", "m.onnx", "--against", "tensorflow"],
+        ["compile", "m.onnx", "--target", "z80"],
+    ],
+)
+def test_wrong_arguments_exit_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: graphflow" in capsys.readouterr().err
+
+
+def test_bench_prints_one_json_object_a_line(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", model, "--json", "--threads", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["model"] == model and found["max_rel_error"] < 1e-6
+
+
+def test_the_demo_shows_checks_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--threads", "1"]) == 0
+    out = capsys.readouterr().out
+    for text in ("58", "conversions are executed", "because", "speedup", "agree with onnxruntime"):
+        assert text in out
+
+
+def test_an_unsupported_model_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = ModelBuilder()
+    build.output(build.node("RandomNormalLike", [build.input("x", (2, 2))]))
+    path = tmp_path / "random.onnx"
+    onnx.save(build.model(), path)
+    assert main(["compile", str(path), "--strict"]) == 1
+    error = capsys.readouterr().err
+    assert "RandomNormalLike" in error and "(in stage import)" in error
+
+
+@pytest.fixture
+def reshaping(tmp_path: Path) -> str:
+    build = ModelBuilder(opset=18)
+    x, shape = build.input("x", (2, 3, 4)), build.input("shape", (2,), "int64")
+    build.output(build.node("Reshape", [x, shape]), shape=("n", "m"))
+    path = tmp_path / "reshape.onnx"
+    onnx.save(build.model(), path)
+    return str(path)
+
+
+def test_values_that_decide_shapes_come_from_an_option_or_from_an_input(
+    reshaping: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for command in ("run", "inspect", "bench", "tune", "compile"):
+        assert main([command, reshaping]) == 1
+        error = capsys.readouterr().err
+        assert "--value NAME=[2,3]" in error and "input_values" not in error, command
+    np.save(tmp_path / "shape.npy", np.array([4, 6]))
+    for option in ("--value=shape=[4,6]", f"--value=shape={tmp_path / 'shape.npy'}"):
+        assert main(["run", reshaping, option]) == 0
+        assert "reshape_1: float32[4, 6]" in capsys.readouterr().out
+    assert main(["run", reshaping, "--input", f"shape={tmp_path / 'shape.npy'}"]) == 0
+    assert "reshape_1: float32[4, 6]" in capsys.readouterr().out
+    saved = str(tmp_path / "reshape.gfx")
+    assert main(["compile", reshaping, "--value", "shape=[8,3]", "-o", saved]) == 0
+    assert main(["run", saved]) == 0
+    assert "reshape_1: float32[8, 3]" in capsys.readouterr().out
+    assert main(["run", saved, "--value", "shape=[8,3]"]) == 1
+    assert "--value decides how" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", reshaping, "--value", "shape=[4,"])
+
+
+def test_an_input_that_has_an_initializer_is_given_where_it_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    build = ModelBuilder()
+    x = build.input("x", (2,))
+    build.input("w", (2,))
+    build.constant(np.float32([1, 2]), "w")
+    build.output(build.add(x, "w"))
+    model, value = str(tmp_path / "model.onnx"), str(tmp_path / "w.npy")
+    onnx.save(build.model(), model)
+    np.save(value, np.float32([5, 5]))
+    given = ["--input", f"w={value}", "--input", f"x={value}"]
+    assert main(["run", model, *given]) == 1
+    assert "overridable=['w']" in capsys.readouterr().err
+    assert main(["run", model, *given, "--overridable", "w"]) == 0
+    assert "from 10 to 10" in capsys.readouterr().out
+    assert main(["run", model, "--overridable", "x"]) == 1
+    assert "overridable names ['x']" in capsys.readouterr().err
+
+
+def test_outputs_that_cannot_be_written_are_an_error(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["run", model, "--save", str(tmp_path / "missing" / "out_")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+    assert main(["compile", model, "-o", "/dev/null"]) == 1
+    assert "no regular file" in capsys.readouterr().err
+    assert not Path("/dev/null").is_file()

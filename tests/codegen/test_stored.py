@@ -1,0 +1,181 @@
+"""Element types that kernels only store: float16, bfloat16, float8, float4, and integers of 4 and 2
+bits.  Casts are those of numpy and ml_dtypes, bit by bit; NaN is NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphflow.arith import Var, const
+from graphflow.base.dtypes import CARRIERS, DTYPES, STORED, STORED_FLOATS, STORED_INTEGERS, largest
+from graphflow.base.errors import VerifyError
+from graphflow.codegen import avx2_target, host_target
+from graphflow.layout import Range, evaluate
+from graphflow.tir import (
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    For,
+    IndexValue,
+    Literal,
+    Load,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Select,
+    Store,
+    Unary,
+    interpret,
+    parse,
+    to_text,
+    verify,
+)
+from support.native import Native, flushed_denormals
+
+TARGETS = (host_target(), avx2_target())
+I, V = Var("i"), Var("v")
+PAIRS = [(stored, carrier) for stored in STORED for carrier in CARRIERS[stored]]
+
+
+def casting(size: int, source: str, target: str, lanes: int = 16) -> PrimFunc:
+    """`y = cast(x)`, a vector at a time."""
+    x, y = Buffer("x", (size,), source), Buffer("y", (size,), target)
+    at = (I * lanes + V,)
+    body = For(
+        V, const(0), const(lanes), LoopKind.VECTORIZED, (Store(y, at, Cast(Load(x, at), target)),)
+    )
+    outer = For(I, const(0), const(size // lanes), LoopKind.SERIAL, (body,))
+    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (outer,))
+
+
+def all_codes(dtype: str) -> Any:
+    """Every value of a stored type, at least 16 of them."""
+    kind = DTYPES[dtype]
+    bits = 16 if kind.itemsize == 2 else {"float4_e2m1fn": 4, "int4": 4, "uint4": 4}.get(dtype, 8)
+    bits = 2 if dtype in ("int2", "uint2") else bits
+    codes = np.arange(max(1 << bits, 16)) % (1 << bits)
+    return codes.astype(f"u{kind.itemsize}").view(kind)
+
+
+def same(got: Any, want: Any) -> None:
+    """Equal bit by bit, or both NaN."""
+    kind = f"u{want.dtype.itemsize}"
+    with np.errstate(all="ignore"):
+        wide = [a.astype("float64") for a in (got, want)]
+    alike = (got.view(kind) == want.view(kind)) | (np.isnan(wide[0]) & np.isnan(wide[1]))
+    wrong = np.flatnonzero(~alike)
+    assert not wrong.size, (wrong[:5], got[wrong[:5]], want[wrong[:5]])
+
+
+@pytest.mark.parametrize("stored, carrier", PAIRS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_every_value_is_loaded(stored: str, carrier: str, target: Any) -> None:
+    x = all_codes(stored)
+    got = Native(casting(x.size, stored, carrier), target)({"x": x})["y"]
+    same(got, x.astype(carrier))
+
+
+def near_boundaries(stored: str, carrier: str) -> Any:
+    """Each number of the type, the middle to the next, their neighbours; specials; any bits."""
+    values = np.sort(all_codes(stored).astype("float64"))
+    values = np.unique(values[np.isfinite(values)])
+    if stored in ("float16", "bfloat16"):
+        values = values[::37]
+    middles = (values[1:] + values[:-1]) / 2
+    top = largest(stored)
+    beyond = [top * (1 + k / 64) for k in range(40)]
+    edges = np.concatenate([values, middles, beyond, np.negative(beyond)]).astype(carrier)
+    infinite = np.asarray(np.inf, carrier)
+    above, below = np.nextafter(edges, infinite), np.nextafter(edges, -infinite)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3e38, 1e-39], carrier)
+    bits = np.random.default_rng(0).integers(0, 2**32, 2048, dtype=np.uint32)
+    anything = bits.view(np.float32).astype(carrier)
+    found = np.concatenate([edges, above, below, special, anything])
+    return np.resize(found, -(-found.size // 16) * 16)
+
+
+@pytest.mark.parametrize("stored, carrier", [p for p in PAIRS if p[0] in STORED_FLOATS])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_floats_are_rounded_once_to_even(stored: str, carrier: str, target: Any) -> None:
+    with np.errstate(all="ignore"):
+        x = near_boundaries(stored, carrier)
+        want = x.astype(DTYPES[stored])
+        same(Native(casting(x.size, carrier, stored), target)({"x": x})["y"], want)
+        same(Native(casting(x.size, carrier, stored, 1), target)({"x": x})["y"], want)
+    x = x[np.abs(x) > 1e-37]  # denormals of float32 may count as zeros
+    x = x[: x.size // 16 * 16]
+    with flushed_denormals(), np.errstate(all="ignore"):
+        flushed = Native(casting(x.size, carrier, stored), target)({"x": x})["y"]
+        want = x.astype(DTYPES[stored])
+    same(flushed, want)
+
+
+def test_float64_is_rounded_to_float16_once() -> None:
+    """2049 + 2⁻³⁰ lies above the middle of two float16; as a float32 it would lie on it."""
+    x = np.array(
+        [2049 + 2.0**-30, 2049, 2051 - 2.0**-30, 65519.999999999, 2.0**-25 * (1 + 2**-40)] * 16
+    )
+    for target in TARGETS:
+        got = Native(casting(80, "float64", "float16"), target)({"x": x})["y"]
+        assert got[:5].tolist() == [2050, 2048, 2050, 65504, 2.0**-24]
+
+
+@pytest.mark.parametrize("stored", STORED_INTEGERS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_integers_keep_their_lowest_bits(stored: str, target: Any) -> None:
+    carrier = CARRIERS[stored][0]
+    x = np.arange(256).astype("uint8").view(carrier)
+    same(Native(casting(256, carrier, stored), target)({"x": x})["y"], x.astype(DTYPES[stored]))
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_text_literals_and_the_interpreter(dtype: str) -> None:
+    x, y = Buffer("x", (16,), dtype), Buffer("y", (16,), dtype)
+    load = Load(x, (V,))
+    value = Select(Comparison("lt", IndexValue(V), Literal(5, "int64")), load, Literal(1, dtype))
+    body = For(V, const(0), const(16), LoopKind.VECTORIZED, (Store(y, (V,), value),))
+    func = PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (body,))
+    verify(func, "lowered")
+    assert parse(to_text(func)) == func
+    arrays = {"x": all_codes(dtype)[-16:]}
+    want = interpret(func, arrays)["y"]
+    for target in TARGETS:
+        same(Native(func, target)(arrays)["y"], want)
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_nothing_is_computed_in_stored_types(dtype: str) -> None:
+    x, y = Buffer("x", (1,), dtype), Buffer("y", (1,), dtype)
+    load, flag = Load(x, (const(0),)), Buffer("b", (1,), "bool")
+
+    def refused(stmt: Any, reason: str) -> None:
+        params = [Param(b, Role.INPUT if b == x else Role.OUTPUT) for b in (x, stmt.buffer)]
+        with pytest.raises(VerifyError, match=reason):
+            verify(PrimFunc("k", tuple(params), (stmt,)), "lowered")
+
+    at = (const(0),)
+    refused(Store(y, at, Binary("add", load, load)), "add does not take")
+    refused(Store(y, at, Binary("max", load, load)), "max does not take")
+    refused(Store(y, at, Unary("neg", load)), "neg does not take")
+    refused(Store(flag, at, Comparison("lt", load, load)), "lt does not take")
+    refused(Reduce(ReduceOp.MAX, y, at, load), "in which nothing is computed")
+    refused(Store(Buffer("w", (1,), "int32"), at, Cast(load, "int32")), "is cast to and from")
+    refused(Store(y, at, IndexValue(const(0), dtype)), "is a number, not a")
+
+
+@pytest.mark.parametrize("stored", STORED_FLOATS)
+def test_facts_of_casts_cover_them(stored: str) -> None:
+    load = Load(Buffer("x", (), "float32"), ())
+    cast = Cast(load, stored)
+    for lo, hi in ((-1.0, 1.0), (0.3, 0.4), (-0.0, 5.0), (-1e-9, 1e-9), (1.0, 1e9), (-500.0, 2.0)):
+        fact = evaluate(cast, lambda _, held=Range(lo, hi): held)  # noqa: B008
+        for number in np.linspace(lo, hi, 33).astype("float32"):
+            with np.errstate(all="ignore"):
+                value = float(number.astype(DTYPES[stored]))
+            assert not isinstance(fact, Range) or fact.holds(value), (fact, number, value)

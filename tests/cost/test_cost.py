@@ -1,0 +1,189 @@
+"""The cost model: prices rise with the work, fall with threads, and know element types."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphflow.base.target import Target
+from graphflow.cost import (
+    NEAR,
+    CostModel,
+    Rewriting,
+    TileProblem,
+    Timings,
+    Work,
+    clearly_less,
+    first_of_cheapest,
+    move_cycles,
+    operation_cycles,
+    plain_first,
+    rows_worth_weights,
+)
+from graphflow.kernels.recipes.tiling import choose_tiling
+
+AVX2 = Target("avx2", "", "", 32, 16, fmas_per_cycle=2.0, cycles_per_vector_load=0.5)
+AVX512 = Target("avx512", "", "", 64, 32)
+TARGETS = pytest.mark.parametrize("target", (AVX2, AVX512), ids=lambda t: t.name)
+LANES = {"float32": 4, "float16": 4, "int8": 4, "bool": 4, "int32": 4, "float64": 8, "int64": 8}
+"""Bytes that a lane computes, by element type."""
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", LANES)
+def test_a_vector_computes_elements_of_four_bytes_or_more(target: Target, dtype: str) -> None:
+    assert target.computed_lanes(dtype) == target.vector_bytes // LANES[dtype]
+
+
+def test_a_vector_holds_stored_elements_of_any_size() -> None:
+    assert [AVX512.lanes(d) for d in ("int8", "float16", "float32", "float64")] == [64, 32, 16, 8]
+
+
+WORKS = st.builds(
+    Work,
+    st.just(0.0),
+    st.floats(1.0, 1e10),
+    st.integers(1, 10_000),
+    st.integers(1, 1 << 30),
+    st.integers(1, 1 << 30),
+)
+
+
+@given(WORKS, st.floats(1.0, 100.0), st.integers(1, 64))
+def test_more_work_never_takes_less_time(work: Work, more: float, threads: int) -> None:
+    cost = CostModel(AVX2, threads)
+    seconds = cost.kernel_seconds(work)
+    assert seconds > 0
+    assert cost.kernel_seconds(replace(work, cycles=work.cycles * more)) >= seconds
+    assert cost.kernel_seconds(replace(work, flops=1e9)) == seconds
+    assert cost.kernel_seconds(work, writes_padding=True) > seconds
+
+
+@given(WORKS, st.integers(1, 32))
+def test_more_threads_never_take_more_time(work: Work, threads: int) -> None:
+    """Where rows can be shared evenly; seven rows on four threads wait for the fullest one."""
+    even = replace(work, rows=2 * threads)
+    several = CostModel(AVX2, 2 * threads).kernel_seconds(even)
+    assert several <= CostModel(AVX2, threads).kernel_seconds(even) * (1 + 1e-12)
+
+
+def test_one_row_is_not_shared() -> None:
+    alone = Work(0.0, 1e9, 1, 0, 0)
+    assert CostModel(AVX2, 8).kernel_seconds(alone) == CostModel(AVX2, 1).kernel_seconds(alone)
+
+
+def test_units() -> None:
+    """A second of cycles, a second of reading from each level, and what it takes to begin."""
+    cost, start = CostModel(AVX2), CostModel(AVX2).fill_seconds(0)
+    assert 0 < start < 1e-6
+    second = Work(0.0, AVX2.clock_ghz * 1e9, 1, 0, 0)
+    assert cost.kernel_seconds(second) == pytest.approx(1 + start, rel=1e-9)
+    for moved, rate in (
+        (AVX2.l2_bytes // 4, AVX2.l2_gbps),
+        (AVX2.l3_bytes // 4, AVX2.l3_gbps),
+        (1 << 40, AVX2.dram_gbps),
+    ):
+        assert cost.fill_seconds(moved) - start == pytest.approx(moved / (rate * 1e9), rel=1e-6)
+    few, many = (CostModel(AVX2, n).fill_seconds(1 << 40) for n in (AVX2.dram_cores, 64))
+    assert few == many < cost.fill_seconds(1 << 40)
+
+
+def test_what_is_not_executed_costs_nothing() -> None:
+    assert CostModel(AVX2).kernel_seconds(Work(0.0, 0.0, 1, 100, 0)) == 0.0
+
+
+def rewriting(count: int, dtype: str = "float32", across: int = 0) -> Rewriting:
+    return Rewriting(1 << 14, dtype, count, False, across, 64)
+
+
+def test_conversions_cost_more_where_runs_leave_no_whole_vectors() -> None:
+    """Eight float64 fill two vectors of AVX2, but no vector of sixteen bytes' elements."""
+    seconds = CostModel(AVX2).conversion_seconds
+    assert seconds(rewriting(7)) > seconds(rewriting(12)) > seconds(rewriting(16))
+    assert seconds(rewriting(4, "float64")) == seconds(rewriting(8))
+    assert seconds(rewriting(4)) > seconds(rewriting(4, "float64"))
+    assert seconds(rewriting(8, across=8)) < seconds(rewriting(8))
+    adjacent = replace(rewriting(16), adjacent=True)
+    assert seconds(adjacent) < seconds(rewriting(16))
+
+
+def test_timings_scale_estimates_and_optimism_lowers_them() -> None:
+    cost = CostModel(AVX2, 2, Timings({"k": 3e-6}, optimism=2.0, doubtful=frozenset("k")))
+    known = cost.measured("k")
+    assert known is not None and known.seconds == 3e-6 and not known.measured
+    assert cost.measured("other") is None
+    scale = cost.scale_of([(2.0, 1.0), (9.0, 3.0), (8.0, 2.0), (1.0, 0.0)])
+    assert scale == 3.0 and cost.scale_of([]) == 1.0
+    assert cost.estimated(1e-6, scale).seconds == 1.5e-6
+
+
+def conv(channels: int, dtype: str) -> TileProblem:
+    size = 8 if dtype in ("float64", "int64") else 4
+    return TileProblem(
+        channels, 56, 56, 576, channels * 576 * size, 0, whole_vectors=False, dtype=dtype
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", LANES)
+@pytest.mark.parametrize("channels", (3, 20, 50, 58, 64, 116))
+def test_a_tile_fits_the_registers_of_its_type(channels: int, dtype: str, target: Target) -> None:
+    tiling, _ = choose_tiling(conv(channels, dtype), target)
+    assert sum(panel.count * panel.width for panel in tiling.panels) >= channels
+    for panel in tiling.panels:
+        registers = -(-panel.lanes * LANES[dtype] // target.vector_bytes)
+        assert registers == 1
+        assert panel.vectors * (panel.pixels + 1) + 1 <= target.vector_registers
+
+
+@TARGETS
+def test_elements_twice_as_wide_take_about_twice_as_long(target: Target) -> None:
+    single, double = (choose_tiling(conv(64, d), target)[1] for d in ("float32", "float64"))
+    assert 1.9 < double / single < 2.2
+    assert choose_tiling(conv(64, "int8"), target) == choose_tiling(conv(64, "float16"), target)
+    assert move_cycles(10, True, "float64", target) == 2 * move_cycles(10, True, "int32", target)
+    assert move_cycles(10, False, "float64", target) == move_cycles(10, False, "int8", target)
+
+
+@TARGETS
+def test_cycles_rise_with_each_part_of_a_problem(target: Target) -> None:
+    plain = conv(64, "float32")
+    cycles = choose_tiling(plain, target)[1]
+    for more in ("channels", "pixels", "rows", "steps"):
+        assert choose_tiling(replace(plain, **{more: 2 * getattr(plain, more)}), target)[1] > cycles
+    assert choose_tiling(replace(plain, weight_bytes=1 << 24), target)[1] >= cycles
+    assert choose_tiling(replace(plain, nests=3), target)[1] > cycles
+
+
+def test_operations_and_weights() -> None:
+    assert operation_cycles(6) == 6 * operation_cycles(1) > 0
+    near, far = (rows_worth_weights(1e5, near, 1e4, AVX2) for near in (True, False))
+    assert 0 < near < far
+
+
+# Near-ties --------------------------------------------------------------------------------------
+
+
+def test_prices_within_a_thousandth_are_equal() -> None:
+    assert not clearly_less(1.0, 1.0) and not clearly_less(1.0, 1.0 + NEAR / 2)
+    assert clearly_less(1.0, 1.0 + 2 * NEAR) and not clearly_less(1.0 + 2 * NEAR, 1.0)
+    assert not clearly_less(0.0, 0.0) and clearly_less(0.0, 1e-9)
+
+
+def test_blocks_are_taken_where_they_are_clearly_cheaper() -> None:
+    assert plain_first(100.0) > 100.0 * (1 + NEAR / 2)
+    assert plain_first(100.0 * (1 - 2 * NEAR)) < 100.0
+
+
+def test_rounding_decides_nothing() -> None:
+    """The same price, summed up in two orders."""
+    first, second = (0.1 + 0.2) + 0.3, 0.1 + (0.2 + 0.3)
+    assert first != second
+    assert first_of_cheapest([(first, "first"), (second, "second")]) == "first"
+    assert first_of_cheapest([(second, "second"), (first, "first")]) == "second"
+    assert first_of_cheapest([(1.0001, "first"), (1.0, "cheaper")]) == "cheaper"
+    with pytest.raises(ValueError, match="empty"):
+        first_of_cheapest([])

@@ -1,0 +1,61 @@
+"""Transposed convolution beside onnxruntime: every attribute, one to three axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphflow.frontends import import_model
+from graphflow.graph import interpret_graph
+from support.single import noise, peer, single
+
+
+@st.composite
+def transposed(
+    draw: st.DrawFn,
+) -> tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]:
+    rank = draw(st.integers(1, 3))
+    spatial = [draw(st.integers(1, 4)) for _ in range(rank)]
+    kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
+    strides = [draw(st.integers(1, 3)) for _ in range(rank)]
+    dilations = [draw(st.integers(1, 2)) for _ in range(rank)]
+    group = draw(st.sampled_from([1, 2]))
+    attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": group}
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    full = [(n - 1) * s + r for n, s, r in zip(spatial, strides, reach, strict=True)]
+    how = draw(st.sampled_from(["pads", "output_shape", "same", "valid"]))
+    if how == "pads":
+        extra = [draw(st.integers(0, s - 1)) for s in strides]
+        pads = [draw(st.integers(0, max(min(2, (f - 1) // 2), 0))) for f in [*full, *full]]
+        attributes |= {"output_padding": extra, "pads": pads}
+    elif how == "output_shape":
+        attributes["output_shape"] = [
+            draw(st.integers(max(n, f - 2), f)) for n, f in zip(spatial, full, strict=True)
+        ]
+        attributes["auto_pad"] = draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER"]))
+    elif how == "same":
+        attributes["auto_pad"] = draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER"]))
+    else:
+        attributes["auto_pad"] = "VALID"
+    bias = draw(st.booleans())
+    return (2, 2, *spatial), (2, 3, *kernel), bias, attributes
+
+
+@settings(max_examples=50)
+@given(transposed())
+def test_any_transposed_convolution_is_onnxruntimes(
+    case: tuple[tuple[int, ...], tuple[int, ...], bool, dict[str, Any]],
+) -> None:
+    x_shape, w_shape, bias, attributes = case
+    arrays = [noise(*x_shape), noise(*w_shape, seed=1)]
+    if bias:
+        arrays.append(noise(w_shape[1] * attributes["group"], seed=2))
+    model = single("ConvTranspose", arrays, 13, result=["n"] * len(x_shape), **attributes)
+    feeds = {f"i{k}": array for k, array in enumerate(arrays)}
+    expected = peer(model, feeds)["o0"]
+    found = interpret_graph(import_model(model), feeds)["o0"]
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

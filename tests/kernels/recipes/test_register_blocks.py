@@ -1,0 +1,196 @@
+"""Copies across the order of their source: blocks that registers transpose, at every raggedness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, emit_assembly, host_target
+from graphflow.codegen.emit_builder import IrBuilder, IrValue
+from graphflow.codegen.emit_transpose import column_of
+from graphflow.cost import CostModel
+from graphflow.kernels.conversion import conversion
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.kernels.recipes import conversion_key, crosses, rewriting_of, run_of
+from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
+from graphflow.lower.kernels import lower_call
+from graphflow.physical import PhysicalCall, Placement
+from graphflow.tir import DTYPES, Allocate, Literal, walk
+from support.placing import SENTINEL, Native, outside, place, unplace
+
+CHANNELS = (3, 4, 8, 12, 20, 24, 58)
+IMAGES = ((2, 7), (3, 9), (1, 13), (2, 16))
+FILLS = (None, 3.5)
+
+HOST = host_target()
+WIDE = replace(avx2_target(), name="sixteen lanes", vector_bytes=64, vector_registers=32)
+"""Vectors of two registers each, which run everywhere."""
+
+
+def layouts_of(shape: tuple[int, ...]) -> dict[str, Layout]:
+    return {
+        "NCHW": row_major(shape),
+        "NHWC": channels_last(shape),
+        "NHWC padded": channels_last_padded(shape, 8),
+        "NCHW8c": blocked(shape, 1, 8),
+        "NCHW16c": blocked(shape, 1, 16),
+        "NHWC halo": channels_last(shape).halo((0, 1, 1, 0), (0, 1, 1, 0)),
+    }
+
+
+def kernel_of(
+    source: Layout,
+    target: Layout,
+    dtype: str = "float32",
+    fill: float | None = None,
+    machine: Target = HOST,
+    prepare: bool = False,
+) -> LoweredKernel:
+    written = None if fill is None else Literal(fill, dtype)
+    definition = conversion(source, target, dtype, written)
+    placements = {"src": Placement("src", source), "dst": Placement("dst", target)}
+    call = PhysicalCall("convert", definition, placements, None, moves=True, prepare=prepare)
+    return lower_call(call, machine, "convert")
+
+
+def in_registers(kernel: LoweredKernel) -> bool:
+    return any(isinstance(stmt, Allocate) for stmt in walk(kernel.func.body))
+
+
+def check(
+    source: Layout,
+    target: Layout,
+    dtype: str = "float32",
+    fill: float | None = None,
+    machine: Target = HOST,
+) -> LoweredKernel:
+    """The kernel, after it did what it should and wrote nothing else."""
+    kernel = kernel_of(source, target, dtype, fill, machine)
+    shape = source.logical_shape
+    x = np.random.default_rng(sum(shape)).integers(-99, 99, shape).astype(dtype)
+    got = Native(kernel, machine)({"src": place(source, x, np.nan)}, SENTINEL)["dst"]
+    np.testing.assert_array_equal(unplace(target, got), x)
+    kept = SENTINEL if x.dtype.kind == "f" else -99
+    assert (outside(target, got) == (kept if fill is None else fill)).all()
+    return kernel
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_each_pair_of_families(channels: int) -> None:
+    for k, (a, b) in enumerate(permutations(layouts_of((1, channels, 1, 1)), 2)):
+        layouts = layouts_of((1, channels, *IMAGES[k % len(IMAGES)]))
+        check(layouts[a], layouts[b], "float32", FILLS[k // len(IMAGES) % len(FILLS)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_each_pair_of_families_at_each_size(channels: int, image: tuple[int, int]) -> None:
+    for source, target in permutations(layouts_of((1, channels, *image)).values(), 2):
+        for fill in FILLS:
+            check(source, target, "float32", fill)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "int8"])
+def test_items_of_other_sizes(dtype: str) -> None:
+    layouts = layouts_of((2, 13, 3, 11))
+    for a, b in (("NCHW", "NHWC"), ("NHWC padded", "NCHW"), ("NCHW8c", "NCHW")):
+        kernel = check(layouts[a], layouts[b], dtype, None)
+        assert in_registers(kernel) == (DTYPES[dtype].itemsize >= 4)
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_kernels_cross_where_prices_and_keys_say_so(channels: int) -> None:
+    for source, target in permutations(layouts_of((1, channels, 3, 9)).values(), 2):
+        if run_of(source, target).step > 1:
+            assert in_registers(kernel_of(source, target)) == crosses(source, target, "float32")
+
+
+@pytest.mark.parametrize("channels", [4, 20, 40])
+def test_vectors_of_sixteen_lanes(channels: int) -> None:
+    layouts = layouts_of((1, channels, 2, 21))
+    for a, b in (("NCHW", "NHWC padded"), ("NHWC", "NCHW"), ("NCHW16c", "NCHW")):
+        assert in_registers(check(layouts[a], layouts[b], machine=WIDE))
+
+
+def test_two_axes_alone_are_transposed() -> None:
+    for rows, columns in ((8, 8), (5, 8), (16, 4), (7, 19), (40, 24)):
+        layouts = row_major((1, rows, columns)), channels_last((1, rows, columns))
+        for source, target in permutations(layouts):
+            assert in_registers(check(source, target))
+
+
+def test_a_filled_target_is_in_blocks_but_for_what_is_filled() -> None:
+    layouts = layouts_of((1, 20, 3, 16))
+    assert in_registers(kernel_of(layouts["NCHW"], layouts["NHWC padded"], fill=0.0))
+    assert in_registers(kernel_of(layouts["NCHW"], layouts["NCHW8c"], fill=0.0))
+
+
+def test_a_threads_share_of_blocks_is_its_share_of_the_outer_loop() -> None:
+    layouts = layouts_of((1, 20, 6, 13))
+    for a, b in (("NCHW", "NHWC padded"), ("NHWC", "NCHW"), ("NCHW8c", "NCHW")):
+        assert kernel_of(layouts[a], layouts[b]).extent >= 6
+
+
+def test_what_runs_once_and_what_does_not_cross_keeps_its_variant() -> None:
+    layouts = layouts_of((1, 24, 6, 16))
+    assert not in_registers(kernel_of(layouts["NCHW"], layouts["NHWC"], prepare=True))
+    assert not in_registers(kernel_of(layouts["NCHW8c"], layouts["NHWC"]))
+    two = layouts_of((1, 2, 6, 16))
+    assert not in_registers(kernel_of(two["NHWC"], two["NCHW"]))
+
+
+def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = layouts_of((1, 24, 16, 16))
+    across, along = (layouts["NCHW"], layouts["NHWC"]), (layouts["NCHW8c"], layouts["NHWC"])
+    assert crosses(*across, "float32") and not crosses(*along, "float32")
+    keys = [conversion_key(*pair, "float32", None) for pair in (across, along)]
+    cost = CostModel(avx2_target())
+    seconds = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
+    for module in ("keys", "movement"):
+        monkeypatch.setattr(f"graphflow.kernels.recipes.{module}.crosses", lambda *_: False)
+    others = [conversion_key(*pair, "float32", None) for pair in (across, along)]
+    gathered = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
+    assert keys[0] != others[0] and keys[1] == others[1]
+    assert seconds[0] < gathered[0] and seconds[1] == gathered[1]
+
+
+def test_a_square_takes_n_log_n_shuffles_when_its_columns_are_all_read() -> None:
+    layouts = layouts_of((1, 8, 8, 8))
+    func = kernel_of(layouts["NHWC"], layouts["NCHW"]).func
+    text = emit_assembly(func, "k", avx2_target())
+    shuffles = [line for line in text.splitlines() if "vunpck" in line or "f128" in line]
+    assert len(shuffles) == 24
+    assert "vinsertps" not in text
+
+
+class Shuffled(IrBuilder):
+    """Does what it would write, on arrays."""
+
+    def __init__(self) -> None:
+        super().__init__(HOST)
+        self.arrays: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
+
+    def value(self, items: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> IrValue:
+        self.arrays.append(items)
+        return IrValue(str(len(self.arrays) - 1), "float", len(items))
+
+    def shuffled(self, low: IrValue, high: IrValue, places: list[int]) -> IrValue:
+        none = np.full(low.lanes, -1)
+        both = [none if v.text == "poison" else self.arrays[int(v.text)] for v in (low, high)]
+        return self.value(np.concatenate(both)[places])
+
+
+@pytest.mark.parametrize("itemsize", [1, 4, 8])
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_columns_of_any_number_of_rows(width: int, itemsize: int) -> None:
+    for count in range(1, 17):
+        builder, items = Shuffled(), np.arange(count * width).reshape(count, width)
+        rows = [builder.value(row) for row in items]
+        for column in range(width):
+            found = column_of(builder, rows, column, itemsize)
+            assert (builder.arrays[int(found.text)][:count] == items[:, column]).all()

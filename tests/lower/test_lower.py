@@ -1,0 +1,328 @@
+"""Lowering: memory plans, kernels made once, and what is proven of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphflow.arith import Var, as_index, less_than
+from graphflow.base.errors import VerifyError
+from graphflow.convert import apply_plan
+from graphflow.flow import plan_layouts
+from graphflow.graph import OperatorGraph
+from graphflow.kernels import definitions as d
+from graphflow.kernels.lowering import remove_assume, remove_undef
+from graphflow.lower import Lowered, lower
+from graphflow.lower.memory_plan import align, pack, plan_arena
+from graphflow.program import ALIGNMENT
+from graphflow.schedule import require_in_bounds
+from graphflow.tir import (
+    DTYPES,
+    Assume,
+    Binary,
+    Block,
+    Buffer,
+    Comparison,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Literal,
+    Load,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    Undef,
+    interpret,
+    walk,
+)
+from support.nets import SHORT, Net, chain, favour, joined, two_demands
+
+i, j = Var("i"), Var("j")
+
+
+def lowered(graph: OperatorGraph) -> Lowered:
+    return lower(apply_plan(graph, plan_layouts(graph, SHORT, 1)), SHORT)
+
+
+# Memory -------------------------------------------------------------------------------------------
+
+lives = st.lists(
+    st.tuples(st.integers(0, 3000), st.integers(0, 12), st.integers(0, 6)), min_size=0, max_size=14
+)
+
+
+@given(lives)
+def test_arena_keeps_apart_what_lives_together(tensors: list[tuple[int, int, int]]) -> None:
+    sizes = {f"s{k}": size for k, (size, _, _) in enumerate(tensors)}
+    touched: list[list[str]] = [[] for _ in range(20)]
+    for k, (_, first, more) in enumerate(tensors):
+        touched[first].append(f"s{k}")
+        touched[first + more].append(f"s{k}")
+    offsets, total = plan_arena(sizes, touched)
+    assert set(offsets) == set(sizes)
+    spans = {n: (offsets[n], offsets[n] + sizes[n]) for n in sizes}
+    assert all(start % ALIGNMENT == 0 and stop <= total for start, stop in spans.values())
+    for a, (_, first_a, more_a) in enumerate(tensors):
+        for b, (_, first_b, more_b) in enumerate(tensors[:a]):
+            if first_a <= first_b + more_b and first_b <= first_a + more_a:
+                (start, stop), (other, end) = spans[f"s{a}"], spans[f"s{b}"]
+                assert stop <= other or end <= start
+    live = [
+        sum(align(size) for size, first, more in tensors if first <= t <= first + more)
+        for t in range(20)
+    ]
+    assert max(live) <= total <= sum(align(size) for size, _, _ in tensors)
+
+
+def test_arena_leaves_out_what_nobody_touches_and_what_is_not_its_own() -> None:
+    offsets, total = plan_arena({"a": 100, "b": 64}, [["a", "graph input"], ["a"]])
+    assert offsets == {"a": 0}
+    assert total == 128
+
+
+def test_arena_uses_memory_again() -> None:
+    """A chain of equal tensors needs two of them at a time."""
+    sizes = {f"s{k}": 1000 for k in range(8)}
+    touched = [[f"s{k}", f"s{k + 1}"] for k in range(7)]
+    assert plan_arena(sizes, touched)[1] == 2 * align(1000)
+
+
+def test_pack_is_dense_and_aligned() -> None:
+    offsets, total = pack({"a": 1, "b": 64, "c": 65})
+    assert offsets == {"a": 0, "b": 64, "c": 128}
+    assert total == 256
+
+
+@pytest.mark.parametrize("make", [chain, joined, two_demands])
+def test_steps_of_a_network(make: object) -> None:
+    graph = make()  # type: ignore[operator]
+    program = lowered(graph)
+    physical = program.physical
+    assert set(physical.storages) <= set(program.places)
+    life: dict[str, tuple[int, int]] = {}
+    for k, (call, step) in enumerate(program.calls):
+        kernel = program.kernels[step.symbol]
+        places = [call.placements[p.buffer.name] for p in call.definition.params]
+        names = [place.storage for place in places]
+        starts = [replace(ref, offset=0) for ref in step.buffers[: len(names)]]
+        assert [program.places[n] for n in names] == starts
+        assert len(step.buffers) == len(kernel.func.params)
+        for param, place, ref in zip(kernel.func.params, places, step.buffers, strict=False):
+            spec = physical.storages[place.storage]
+            assert ref.offset == place.offset * DTYPES[spec.dtype].itemsize
+            assert place.offset + param.buffer.size <= spec.elements
+        for name in names:
+            life[name] = (life.get(name, (k, k))[0], k)
+    arena = [n for n, s in physical.storages.items() if s.kind == "arena"]
+    for a in arena:
+        spec = physical.storages[a]
+        start = program.places[a].position
+        stop = start + spec.elements * DTYPES[spec.dtype].itemsize
+        assert stop <= program.arena_bytes
+        for b in arena:
+            other = physical.storages[b]
+            begin = program.places[b].position
+            end = begin + other.elements * DTYPES[other.dtype].itemsize
+            together = life[a][0] <= life[b][1] and life[b][0] <= life[a][1]
+            assert a == b or not together or stop <= begin or end <= start
+
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def test_equal_kernels_are_made_once() -> None:
+    net = Net(x=(1, 6, 4, 5))
+    x = "x"
+    for k in range(5):
+        x = net.conv(f"c{k}", x, 6, 1)
+    graph = net.done(x)
+    pins = {f"c{k}": "channels_last" for k in range(4)}
+    program = lower(apply_plan(graph, plan_layouts(graph, SHORT, 1, pins)), SHORT)
+    used = [step.symbol for call, step in program.calls if call.variant is not None]
+    assert len(used) == 5
+    assert len(set(used[1:4])) == 1
+    assert set(program.kernels) == {step.symbol for _, step in program.calls}
+
+
+def test_kernels_that_differ_in_padding_alone_are_different(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = Net(x=(1, 6, 4, 5))
+    parts = [net.unary(n, "exp", "x") for n in "ab"]
+    graph = net.done(
+        net.over_channels("s", "sum", parts[0]), net.over_channels("m", "max", parts[1])
+    )
+    wanted = {"n_a": 0.0, "n_b": -np.inf}
+    favour(monkeypatch, lambda c: c.pad_value == wanted.get(c.node))
+    plan = plan_layouts(graph, SHORT, 1)
+    assert {n: plan.choices[n].pad_value for n in wanted} == wanted
+    program = lower(apply_plan(graph, plan), SHORT)
+    of_node = {call.name: step.symbol for call, step in program.calls}
+    assert of_node["n_a"] != of_node["n_b"]
+
+
+def test_lowering_twice_gives_the_same_kernels() -> None:
+    first, second = (lowered(joined()) for _ in range(2))
+    assert {s: k.func for s, k in first.kernels.items()} == {
+        s: k.func for s, k in second.kernels.items()
+    }
+    assert first.places == second.places
+
+
+def test_large_intermediates_become_planned_memory() -> None:
+    net = Net(x=(1, 64))
+    program = lowered(net.done(net.add("y", d.softmax((1, 64), (1,)), "x")))
+    (step,) = [s for call, s in program.calls]
+    kernel = program.kernels[step.symbol]
+    assert len(kernel.func.params) == 2 + len(kernel.workspace)
+    for buffer, ref in zip(kernel.workspace, step.buffers[2:], strict=True):
+        assert ref.space == "arena"
+        assert ref.position + buffer.bytes <= program.arena_bytes
+
+
+# Bounds -------------------------------------------------------------------------------------------
+
+
+def kernel(x: Buffer, y: Buffer, *body: Stmt) -> PrimFunc:
+    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), body)
+
+
+def loop(var: Var, stop: int, *body: Stmt, kind: LoopKind = LoopKind.SERIAL) -> For:
+    return For(var, as_index(0), as_index(stop), kind, body)
+
+
+X, Y = Buffer("x", (8,)), Buffer("y", (8,))
+
+
+def test_accesses_inside_are_proven() -> None:
+    func = kernel(X, Y, loop(i, 8, Store(Y, (i,), Load(X, (7 - i,)))))
+    proofs = require_in_bounds(func)
+    assert proofs
+    assert all(p.proven for p in proofs)
+
+
+@pytest.mark.parametrize(
+    ("stored", "loaded", "name"), [(i, i + 1, "x"), (i - 1, i, "y"), (i * 2, i, "y")]
+)
+def test_an_access_outside_is_refused(stored: Var, loaded: Var, name: str) -> None:
+    func = kernel(X, Y, loop(i, 8, Store(Y, (stored,), Load(X, (loaded,)))))
+    with pytest.raises(VerifyError, match=f"{name}\\[") as error:
+        require_in_bounds(func)
+    assert "not proven to stay in [8]" in str(error.value)
+    assert "def k" in str(error.value)
+
+
+def test_a_condition_keeps_an_access_inside() -> None:
+    inner = If(less_than(4 * i + j, 8), (Store(Y, (4 * i + j,), Load(X, (4 * i + j,))),))
+    body = loop(i, 3, loop(j, 4, inner, kind=LoopKind.VECTORIZED))
+    assert all(p.proven for p in require_in_bounds(kernel(X, Y, body)))
+    bare = loop(i, 3, loop(j, 4, *inner.then, kind=LoopKind.VECTORIZED))
+    with pytest.raises(VerifyError):
+        require_in_bounds(kernel(X, Y, bare))
+
+
+def test_a_condition_on_data_proves_nothing() -> None:
+    inside = Comparison("lt", Load(X, (i,)), Literal(8.0, "float32"))
+    body = loop(i, 8, If(inside, (Store(Y, (i + 1,), Load(X, (i,))),)))
+    with pytest.raises(VerifyError):
+        require_in_bounds(kernel(X, Y, body))
+
+
+# Assume and undef ---------------------------------------------------------------------------------
+
+
+def assumption(index: Var = i) -> Assume:
+    claim = Comparison("eq", Load(X, (index,)), Literal(0.0, "float32"))
+    return Assume(less_than(index, 4), claim)
+
+
+def test_assumptions_go_with_the_loops_that_held_them() -> None:
+    copy = loop(j, 8, Store(Y, (j,), Load(X, (j,))))
+    func = kernel(X, Y, Block("x_padding", (loop(i, 8, assumption()),)), Block("copy", (copy,)))
+    assert remove_assume(func).body == (Block("copy", (copy,)),)
+
+
+def test_assumptions_beside_work_go_alone() -> None:
+    store = Store(Y, (i,), Load(X, (i,)))
+    func = kernel(X, Y, loop(i, 8, assumption(), store))
+    assert remove_assume(func).body == (loop(i, 8, store),)
+    without = kernel(X, Y, loop(i, 8, store))
+    assert remove_assume(without) is without
+    assert remove_undef(without) is without
+
+
+def test_stores_of_undef_go_and_the_others_stay() -> None:
+    store = Store(Y, (i,), Load(X, (i,)))
+    pad = Block(
+        "y_padding", (loop(j, 8, If(less_than(5, j), (Store(Y, (j,), Undef("float32")),))),)
+    )
+    func = kernel(X, Y, loop(i, 8, store), pad)
+    done = remove_undef(func)
+    assert done.body == (loop(i, 8, store),)
+    x = np.arange(8, dtype=np.float32)
+    assert np.array_equal(interpret(done, {"x": x})["y"], x)
+
+
+def test_an_else_branch_is_kept() -> None:
+    keep = Store(Y, (i,), Load(X, (i,)))
+    choice = If(less_than(i, 4), (Store(Y, (i,), Undef("float32")),), (keep,))
+    done = remove_undef(kernel(X, Y, loop(i, 8, choice)))
+    x = np.arange(8, dtype=np.float32)
+    got = interpret(done, {"x": x}, undefined=-1.0)["y"]
+    assert got.tolist() == [-1, -1, -1, -1, 4, 5, 6, 7]
+    assert not [e for s in walk(done.body) if isinstance(s, Store) for e in [s.value]
+                if isinstance(e, Undef)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Binary("add", Load(X, (i,)), Undef("float32")),
+        Binary("mul", Literal(0.0, "float32"), Undef("float32")),
+        Select(Comparison("gt", Undef("float32"), Load(X, (i,))), Load(X, (i,)), Load(X, (i,))),
+        Select(less_than(i, 4), Unary("neg", Undef("float32")), Undef("float32")),
+    ],
+)
+def test_storing_a_value_of_undef_leaves_anything(value: Expr) -> None:
+    kept = Store(Y, (i,), Load(X, (i,)))
+    for stmt in (Store(Y, (i,), value), Reduce(ReduceOp.ADD, Y, (i,), value)):
+        assert remove_undef(kernel(X, Y, loop(i, 8, kept, stmt))).body == (loop(i, 8, kept),)
+
+
+def test_a_select_beside_undef_becomes_its_other_side_where_that_may_be_loaded() -> None:
+    inside = Select(less_than(i, 4), Load(X, (i,)), Undef("float32"))
+    done = remove_undef(kernel(X, Y, loop(i, 8, Store(Y, (i,), inside))))
+    assert done.body == (loop(i, 8, Store(Y, (i,), Load(X, (i,)))),)
+    outside = Select(less_than(i, 4), Load(X, (i + 4,)), Undef("float32"))
+    value = Binary("add", outside, Load(X, (i,)))
+    done = remove_undef(kernel(X, Y, loop(i, 8, Store(Y, (i,), value))))
+    require_in_bounds(done)
+    x = np.arange(8, dtype="float32")
+    got = interpret(done, {"x": x}, undefined=-1.0)["y"]
+    assert got.tolist() == [4, 6, 8, 10, -1, -1, -1, -1]
+
+
+def test_a_branch_on_undef_is_refused() -> None:
+    choice = Comparison("gt", Load(X, (i,)), Undef("float32"))
+    func = kernel(X, Y, loop(i, 8, If(choice, (Store(Y, (i,), Load(X, (i,))),))))
+    with pytest.raises(VerifyError, match="what runs depends on undef, in `if data"):
+        remove_undef(func)
+
+
+def test_undef_as_an_index_value_stays_possible_only_as_a_store() -> None:
+    func = kernel(X, Y, loop(i, 8, Store(Y, (i,), Undef("float32"))))
+    assert remove_undef(func).body == ()
+    index = kernel(X, Buffer("y", (8,), "int64"))
+    assert IndexValue(i).dtype == index.outputs[0].dtype

@@ -1,0 +1,32 @@
+"""What the report says of the probes: nothing moves inside, and vectors do the work.
+
+Each is compiled as `graphflow inspect --json` does, for vectors of both widths.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from graphflow.cli import main
+from graphflow.models.zoo.single_patterns import PATTERNS
+
+CHANNELS = (8, 9, 15, 16, 17, 18, 20, 24, 30, 32, 58)
+PROBES = [
+    f"zoo:probe:{pattern}:{channels}"
+    for pattern, (_, divisor) in PATTERNS.items()
+    for channels in CHANNELS
+    if channels % divisor == 0
+]
+VECTOR_SHARE = 0.9
+"""Of the multiply-adds; all of these numbers of channels are at least half a vector."""
+
+
+@pytest.mark.parametrize("target", ["host", pytest.param("avx2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("probe", PROBES)
+def test_nothing_moves_inside(probe: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", probe, "--json", "--threads", "2", "--target", target]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert summary["inner_conversions"] == 0
+    assert summary["vector_form_share"] >= VECTOR_SHARE

@@ -1,0 +1,680 @@
+"""The runtime alone: kernels are small LLVM IR texts, programs are tables written by hand."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
+from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep, TensorSpec
+from graphflow.runtime import Program, default_threads
+from graphflow.runtime.aligned_memory import address_of, aligned_empty, zeroed_block
+from graphflow.runtime.cpus import cgroup_quota
+from support.paths import TESTS
+from support.programs import (
+    X,
+    Y,
+    add,
+    arena,
+    compiled,
+    elementwise,
+    inc,
+    increments,
+    kernel,
+    rotate,
+    rotations,
+    spec,
+    vector,
+)
+
+THREADS = (1, 2, 4)
+MOST_CHUNKS = 16
+"""Of a thread's share of a step."""
+
+
+def span() -> tuple[str, bytes]:
+    """p0[i] = 1000 * lo + hi: which part of the loop the call did."""
+    return kernel(
+        "span",
+        1,
+        """%k = mul i64 %lo, 1000
+  %r = add i64 %k, %hi
+  %y = getelementptr i64, ptr %p0, i64 %i
+  store i64 %r, ptr %y""",
+    )
+
+
+def whoami(first: int = 200, other: int = 200) -> tuple[str, bytes]:
+    """p0[i] = the thread that did iteration i; how many microseconds iterations take at least."""
+    return kernel(
+        "whoami",
+        1,
+        f"""%first = icmp eq i64 %i, 0
+  %long = select i1 %first, i32 {first}, i32 {other}
+  %slept = call i32 @usleep(i32 %long)
+  %r = call i64 @pthread_self()
+  %y = getelementptr i64, ptr %p0, i64 %i
+  store i64 %r, ptr %y""",
+        "declare i64 @pthread_self()\ndeclare i32 @usleep(i32)",
+    )
+
+
+# ---- results
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_add_of_two_inputs(threads: int) -> None:
+    step = ProgramStep("add", (X, BufferRef("input", 1), Y), 1000)
+    program = Program(
+        spec([add()], [step], [vector("a", 1000), vector("b", 1000)], [vector("c", 1000)]), threads
+    )
+    a, b = np.random.default_rng(0).standard_normal((2, 1000), dtype=np.float32)
+    for _ in range(3):
+        np.testing.assert_array_equal(program.run({"b": b, "a": a})["c"], a + b)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(extent=st.integers(1, 150), limit=st.integers(0, 5), threads=st.sampled_from(THREADS))
+def test_shares_are_even_and_each_chunk_is_done_once(extent: int, limit: int, threads: int) -> None:
+    program = Program(
+        spec(
+            [span()], [ProgramStep("span", (Y,), extent, limit)], [], [vector("y", extent, "int64")]
+        ),
+        threads,
+    )
+    parts = min(limit or threads, threads, extent)
+    bounds = [extent * t // parts for t in range(parts + 1)]
+    chunks = [
+        (lo + (hi - lo) * c // n, lo + (hi - lo) * (c + 1) // n)
+        for lo, hi in itertools.pairwise(bounds)
+        for n in [min(MOST_CHUNKS, hi - lo) if parts > 1 else 1]
+        for c in range(n)
+    ]
+    expected = [1000 * lo + hi for lo, hi in chunks for _ in range(lo, hi)]
+    for _ in range(2):
+        assert program.run({})["y"].tolist() == expected
+
+
+def test_who_is_done_takes_what_others_have_not_begun() -> None:
+    program = Program(
+        spec(
+            [whoami(50_000, 0)], [ProgramStep("whoami", (Y,), 64)], [], [vector("y", 64, "int64")]
+        ),
+        2,
+    )
+    first, *rest = program.run({})["y"].tolist()
+    assert set(rest[31:]) - {first}, "its own share"
+    assert set(rest[:31]) - {first}, "and what the one that sleeps left of its own"
+
+
+def test_parallel_steps_use_all_threads_and_sequential_ones_the_caller() -> None:
+    steps = [ProgramStep("whoami", (Y,), 64), ProgramStep("whoami", (BufferRef("output", 1),), 1)]
+    steps.append(ProgramStep("whoami", (BufferRef("output", 2),), 64, threads=1))
+    outputs = [vector("all", 64, "int64"), vector("one", 1, "int64"), vector("own", 64, "int64")]
+    program = Program(spec([whoami()], steps, [], outputs), 4)
+    result = program.run({})
+    me = threading.get_ident()
+    assert len(set(result["all"].tolist())) == 4
+    assert me in result["all"]
+    assert result["one"].tolist() == [me]
+    assert set(result["own"].tolist()) == {me}
+    again = program.run({})
+    assert set(again["all"].tolist()) == set(result["all"].tolist()), "threads persist"
+
+
+def test_a_parameter_may_begin_inside_its_storage() -> None:
+    """Of x[6], the last four and 1 more go to the end of y[7], by way of the arena."""
+    steps = [
+        ProgramStep("inc", (BufferRef("input", 0, 8), BufferRef("arena", 64, 4)), 4),
+        ProgramStep("inc", (BufferRef("arena", 64, 4), BufferRef("output", 0, 12)), 4),
+        ProgramStep("inc", (X, Y), 3),
+    ]
+    program = Program(spec([inc()], steps, [vector("x", 6)], [vector("y", 7)]), 1)
+    for start in (0.0, 10.0):
+        x = start + np.arange(6, dtype=np.float32)
+        np.testing.assert_array_equal(program.run({"x": x})["y"], [*(x[:3] + 1), *(x[2:] + 2)])
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_every_step_sees_all_of_the_step_before(threads: int) -> None:
+    n, times = 13, 10_001 if threads < 4 else 2_001
+    program = Program(rotations(n, times), threads)
+    x = np.arange(n, dtype=np.float32)
+    expected = np.roll(x, -(times % n)) + np.float32(times)
+    for _ in range(2):
+        np.testing.assert_array_equal(program.run({"x": x})["y"], expected)
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 2, 8]), min_size=1, max_size=30))
+def test_steps_of_mixed_widths_keep_their_order(limits: list[int]) -> None:
+    """Barriers are left out between sequential steps only."""
+    places = [X, *[arena(64 * (k % 2)) for k in range(len(limits) - 1)], Y]
+    steps = [ProgramStep("rotate", (places[k], places[k + 1]), 7, t) for k, t in enumerate(limits)]
+    program = Program(spec([rotate(7)], steps, [vector("x", 7)], [vector("y", 7)]), 2)
+    x = np.arange(7, dtype=np.float32)
+    expected = np.roll(x, -(len(limits) % 7)) + np.float32(len(limits))
+    np.testing.assert_array_equal(program.run({"x": x})["y"], expected)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_prepare_runs_once_over_the_constants(threads: int) -> None:
+    raw, packed, scratch = BufferRef("constant", 0), BufferRef("constant", 4096), arena(0)
+    weights = np.arange(1000, dtype=np.float32)
+    program = Program(
+        spec(
+            [inc(), add()],
+            [ProgramStep("add", (X, packed, Y), 1000), ProgramStep("add", (Y, arena(0), Y), 1000)],
+            [vector("x", 1000)],
+            [vector("y", 1000)],
+            prepare=(
+                ProgramStep("inc", (raw, scratch), 1000),
+                ProgramStep("inc", (scratch, packed), 1000),
+            ),
+            constants=((0, weights),),
+            constant_bytes=8192,
+        ),
+        threads,
+    )
+    x = np.full(1000, 0.5, np.float32)
+    for _ in range(2):  # the arena is zero again although prepare used it as scratch
+        np.testing.assert_array_equal(program.run({"x": x})["y"], weights + 2 + x)
+
+
+def test_constants_are_stored_row_major_and_native() -> None:
+    values = np.arange(12, dtype=">f4").reshape(3, 4).T
+    program = Program(
+        spec(
+            [inc()],
+            [ProgramStep("inc", (BufferRef("constant", 64), Y), 12)],
+            [],
+            [TensorSpec("y", "float32", (4, 3))],
+            constants=((64, values),),
+            constant_bytes=128,
+        ),
+        1,
+    )
+    np.testing.assert_array_equal(program.run({})["y"], values + 1)
+
+
+def test_tensors_of_rank_0() -> None:
+    scale = kernel(
+        "scale",
+        3,
+        """%x = getelementptr float, ptr %p0, i64 %i
+  %v = load float, ptr %x
+  %s = load float, ptr %p1
+  %r = fmul float %v, %s
+  %y = getelementptr float, ptr %p2, i64 %i
+  store float %r, ptr %y""",
+    )
+    run = [
+        ProgramStep("scale", (X, BufferRef("input", 1), Y), 5),
+        ProgramStep(
+            "scale", (BufferRef("input", 1), BufferRef("input", 1), BufferRef("output", 1)), 1
+        ),
+    ]
+    tensors = [vector("x", 5), TensorSpec("s", "float32", ())]
+    outputs = [vector("y", 5), TensorSpec("square", "float32", ())]
+    program = Program(spec([scale], run, tensors, outputs), 2)
+    x = np.arange(5, dtype=np.float32)
+    for scalar in (np.float32(3), np.array(3, np.float32), np.array(3, ">f4")):
+        result = program.run({"x": x, "s": scalar})
+        np.testing.assert_array_equal(result["y"], 3 * x)
+        assert result["square"].shape == () and result["square"] == 9
+    nan = program.run({"x": x, "s": np.float32("nan")})
+    assert np.isnan(nan["y"]).all()
+
+
+def test_tensors_of_size_0() -> None:
+    empty = TensorSpec("x", "float32", (0, 3))
+    steps = [ProgramStep("inc", (X, Y), 0), ProgramStep("inc", (arena(0), arena(0)), 0)]
+    program = Program(
+        spec([inc()], steps, [empty], [TensorSpec("y", "float32", (0, 3))], arena_bytes=0), 2
+    )
+    y = program.run({"x": np.empty((0, 3), np.float32)})["y"]
+    assert y.shape == (0, 3) and y.dtype == np.float32
+
+
+def test_a_program_without_steps_inputs_or_outputs() -> None:
+    assert Program(spec([], [], [], [], arena_bytes=0), 2).run({}) == {}
+
+
+def test_flush_denormals_holds_in_all_threads_and_only_during_a_run() -> None:
+    half = elementwise("half", "%r = fmul float %v, 5.0e-1")
+    text = spec([half], [ProgramStep("half", (X, Y), 64)], [vector("x", 64)], [vector("y", 64)])
+    tiny = np.full(64, 1e-40, np.float32)
+    for threads in THREADS:
+        flushed = Program(text, threads, flush_denormals=True).run({"x": tiny})["y"]
+        assert not flushed.any()
+        kept = Program(text, threads).run({"x": tiny})["y"]
+        np.testing.assert_array_equal(kept, tiny * np.float32(0.5))
+        assert kept.all()
+
+
+# ---- inputs and outputs
+
+
+def test_inputs_of_any_strides_alignment_and_byte_order() -> None:
+    program = Program(
+        spec(
+            [inc()],
+            [ProgramStep("inc", (X, Y), 24)],
+            [TensorSpec("x", "float32", (4, 6))],
+            [TensorSpec("y", "float32", (4, 6))],
+        ),
+        2,
+    )
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    wide = np.zeros((8, 18), np.float32)
+    wide[::2, ::3] = x
+    off = np.zeros(97, np.uint8)[1:].view(np.float32).reshape(4, 6)
+    off[...] = x
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    aligned = aligned_empty((4, 6), np.dtype(np.float32))
+    aligned[...] = x
+    variants = [x, wide[::2, ::3], np.asfortranarray(x), x[::-1][::-1], off, frozen, aligned]
+    variants += [x.astype(">f4"), np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1]]
+    for variant in variants:
+        np.testing.assert_array_equal(program.run({"x": variant})["y"], x + 1)
+    flat = np.broadcast_to(np.float32(2), (4, 6))
+    np.testing.assert_array_equal(program.run({"x": flat})["y"], flat + 1)
+
+
+def test_outputs_are_fresh_and_aligned() -> None:
+    program = Program(increments(37), 2)
+    x = np.zeros(37, np.float32)
+    first = program.run({"x": x})["y"]
+    second = program.run({"x": x + 5})["y"]
+    assert (first == 1).all() and (second == 6).all()
+    assert not np.shares_memory(first, second)
+    assert address_of(first) % ALIGNMENT == address_of(second) % ALIGNMENT == 0
+    assert first.flags.writeable and first.flags.c_contiguous
+
+
+def test_wrong_inputs_are_refused_with_what_is_expected() -> None:
+    program = Program(increments(3), 1)
+    good = np.zeros(3, np.float32)
+    for inputs, message in [
+        ({}, "'x' is missing"),
+        ({"x": good, "z": good}, "no input 'z'"),
+        ({"z": good}, "'x' is missing, there is no input 'z'"),
+        ({"x": good.astype(np.float64)}, "float64"),
+        ({"x": good[:2]}, r"float32\[2\]"),
+        ({"x": good.reshape(3, 1)}, r"float32\[3, 1\]"),
+        ({"x": [1.0, 2.0, 3.0]}, "float64"),
+        ({"x": np.array(["a", "b", "c"])}, "<U1"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "no array|object"),
+    ]:
+        with pytest.raises(InvalidModel, match=message) as caught:
+            program.run(inputs)
+        with pytest.raises(InvalidModel):
+            program.bind(inputs)
+        assert "x: float32[3]" in str(caught.value) or "no array" in str(caught.value)
+    np.testing.assert_array_equal(program.run({"x": good})["y"], good + 1)
+
+
+def test_a_bound_run_repeats_on_its_own_copy() -> None:
+    program = Program(increments(5, times=3), 2)
+    x = np.zeros(5, np.float32)
+    bound = program.bind({"x": x})
+    x[:] = 100
+    for _ in range(3):
+        bound.run()
+        assert (bound.outputs["y"] == 3).all()
+    assert (program.run({"x": x})["y"] == 103).all()
+
+
+# ---- what is refused when a program is made
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (ProgramStep("dec", (X, Y), 1), "no object"),
+        (ProgramStep("inc", (X, Y), -1), "below 0"),
+        (ProgramStep("inc", (BufferRef("input", 1), Y), 1), "input 1"),
+        (ProgramStep("inc", (X, BufferRef("output", -1)), 1), "output -1"),
+        (ProgramStep("inc", (arena(32), Y), 1), "arena 32"),
+        (ProgramStep("inc", (arena(8192), Y), 1), "arena 8192"),
+        (ProgramStep("inc", (BufferRef("constant", 64), Y), 1), "constant 64"),
+        (ProgramStep("inc", (X, BufferRef("output", 0, 41)), 1), "output 0 \\+ 41"),
+        (ProgramStep("inc", (X, BufferRef("arena", 0, -4)), 1), "arena 0 \\+ -4"),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(step: ProgramStep, reason: str) -> None:
+    with pytest.raises(VerifyError, match=reason):
+        spec([inc()], [step], [vector("x", 1)], [vector("y", 1)])
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(VerifyError, match="when loading"):
+        spec([inc()], [], [vector("x", 1)], [], prepare=(ProgramStep("inc", (X, arena(0)), 1),))
+    with pytest.raises(VerifyError, match="leave the block"):
+        spec([], [], [], [], constants=((64, np.zeros(20, np.float32)),), constant_bytes=128)
+    with pytest.raises(VerifyError, match="multiple of 64"):
+        spec([], [], [], [], constants=((4, np.zeros(1)),), constant_bytes=128)
+    with pytest.raises(VerifyError, match="twice"):
+        spec([], [], [vector("x", 1), vector("x", 2)], [])
+    with pytest.raises(VerifyError, match="numeric dtype"):
+        TensorSpec("x", "object", ())
+    with pytest.raises(GraphflowError, match="threads"):
+        Program(spec([], [], [], []), 0)
+
+
+def test_unusable_object_code_is_refused() -> None:
+    def load(symbol: str, code: bytes) -> None:
+        Program(spec([(symbol, code)], [], [], []), 1)
+
+    name, code = inc()
+    with pytest.raises(CodegenError, match="does not define"):
+        load("other", code)
+    with pytest.raises(CodegenError, match="not 64-bit"):
+        load(name, b"MZ" + code[2:])
+    with pytest.raises(CodegenError, match="damaged"):
+        load(name, code[: len(code) // 2])
+    missing = kernel("k", 0, "call void @no_such_function()", "declare void @no_such_function()")
+    with pytest.raises(CodegenError, match="no_such_function"):
+        load(*missing)
+    table = "@t = internal global [4 x i64] [i64 1, i64 2, i64 3, i64 4]"
+    body = "%a = getelementptr [4 x i64], ptr @t, i64 0, i64 %i\n store i64 %i, ptr %a"
+    _, pic = kernel("k", 0, body, table)
+    load("k", pic)
+    static = compiled(
+        f"{table}\ndefine void @k(ptr %b, i64 %i, i64 %h) {{\n{body}\nret void\n}}", "static"
+    )
+    with pytest.raises(CodegenError, match="position-independent"):
+        load("k", static)
+    with pytest.raises(CodegenError, match="both define"):
+        both = compiled("define void @a() {\nret void\n}\ndefine void @b() {\nret void\n}")
+        Program(spec([("a", both), ("b", both)], [], [], []), 1)
+
+
+def test_kernels_may_use_constant_pools_and_libm() -> None:
+    name, code = kernel(
+        "exp",
+        2,
+        """%x = getelementptr float, ptr %p0, i64 %i
+  %v = load float, ptr %x
+  %w = fmul float %v, 0x3FF3333340000000
+  %r = call float @expf(float %w)
+  %y = getelementptr float, ptr %p1, i64 %i
+  store float %r, ptr %y""",
+        "declare float @expf(float)",
+    )
+    program = Program(
+        spec([(name, code)], [ProgramStep(name, (X, Y), 9)], [vector("x", 9)], [vector("y", 9)]), 2
+    )
+    x = np.linspace(-1, 1, 9, dtype=np.float32)
+    np.testing.assert_allclose(program.run({"x": x})["y"], np.exp(1.2 * x), rtol=1e-6)
+
+
+# ---- threads, processes, signals
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_python_threads_run_several_programs(threads: int) -> None:
+    programs = [Program(rotations(13, times), threads) for times in (1, 31, 301)]
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        x = np.random.default_rng(seed).integers(0, 100, 13).astype(np.float32)
+        for k in range(20):
+            program = programs[(seed + k) % 3]
+            times = len(program.spec.run)
+            expected = np.roll(x, -(times % 13)) + np.float32(times)
+            if not np.array_equal(program.run({"x": x})["y"], expected):
+                failures.append(f"thread {seed}, run {k}")
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(20)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures
+
+
+def test_programs_come_and_go() -> None:
+    x = np.zeros(8, np.float32)
+    for k in range(1, 30):
+        assert (Program(increments(8, k), 2).run({"x": x})["y"] == k).all()
+
+
+def test_a_bound_run_refuses_a_second_thread() -> None:
+    program = Program(busy_spec(), 1)
+    bound = program.bind({"n": np.int64(300_000_000)})
+    other = threading.Thread(target=bound.run)
+    other.start()
+    while not bound.running:
+        time.sleep(0.001)
+    with pytest.raises(GraphflowError, match="another thread"):
+        bound.run()
+    other.join()
+    bound.run()
+
+
+def test_idle_workers_sleep() -> None:
+    program = Program(increments(64), 2)
+    program.run({"x": np.zeros(64, np.float32)})
+    start = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - start < 0.1
+
+
+def busy_spec() -> ProgramSpec:
+    """Counts to the scalar input n in every iteration, with volatile loads."""
+    code = compiled("""
+define void @busy(ptr %buffers, i64 %lo, i64 %hi) {
+entry:
+  %p = load ptr, ptr %buffers
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %n = load volatile i64, ptr %p
+  %next = add i64 %k, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}""")
+    return spec(
+        [("busy", code)], [ProgramStep("busy", (X,), 4)], [TensorSpec("n", "int64", ())], []
+    )
+
+
+def run_script(body: str, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter with this module's names in scope."""
+    script = f"from runtime.test_executor import *\n{textwrap.dedent(body)}"
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=environment,
+        check=False,
+    )
+
+
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    done = run_script("""
+        program = Program(rotations(13, 101), 4)
+        bound = program.bind({"x": np.zeros(13, np.float32)})
+        x = np.zeros(13, np.float32)
+        program.run({"x": x}), bound.run()
+        stop = []
+        def work():  # runs are under way, and hold the pool, while this process forks
+            while not stop:
+                program.run({"x": x})
+        others = [threading.Thread(target=work) for _ in range(3)]
+        for other in others: other.start()
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                ok = (program.run({"x": x})["y"] == 101).all()
+                bound.run()
+                ok = ok and (bound.outputs["y"] == 101).all()
+                new = Program(increments(5), 2).run({"x": np.zeros(5, np.float32)})["y"]
+                os._exit(0 if ok and (new == 1).all() else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.append(1)
+        for other in others: other.join()
+        assert (program.run({"x": x})["y"] == 101).all()
+        print("done")
+    """)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_a_child_does_not_write_into_its_parents_memory() -> None:
+    done = run_script("""
+        block = zeroed_block(4096)  # of which inputs, intermediate results and constants are made
+        bound = Program(increments(5, 2), 1).bind({"x": np.zeros(5, np.float32)})
+        child = os.fork()
+        if child == 0:
+            bound.run()
+            block[:] = 7
+            os._exit(0 if (bound.outputs["y"] == 2).all() and (block == 7).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not block.any()
+        bound.run()
+        assert (bound.outputs["y"] == 2).all()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("processors", [1, None])
+def test_workers_may_run_where_they_might_before(processors: int | None) -> None:
+    """Threads that meet on one processor are moved apart, if they may run on another at all."""
+    done = run_script(f"""
+        import ctypes
+        from graphflow.runtime.driver.records import POOL, WORKER
+        from graphflow.runtime.pool import POOLS
+        program = Program(increments(64, 9), 2)
+        x = np.zeros(64, np.float32)
+        program.run({{"x": x}})
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        allowed = os.sched_getaffinity(0)
+        one = set(sorted(allowed)[:1])
+        for thread in threads: os.sched_setaffinity(thread, one)
+        program.run({{"x": x}})
+        wanted = set(sorted(allowed)[:{processors}])
+        for thread in threads: os.sched_setaffinity(thread, wanted)
+        # As if the caller had been seen where the worker is, which still looks around.
+        workers = POOLS.address(2) + POOL.members["workers"].offset
+        at = WORKER.members["processor"].offset
+        caller, worker = (
+            ctypes.c_int32.from_address(workers + k * WORKER.size + at) for k in range(2)
+        )
+        for _ in range(2000):
+            assert (program.run({{"x": x}})["y"] == 9).all()
+            caller.value = worker.value
+        print(all(os.sched_getaffinity(thread) == wanted for thread in threads))
+    """)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+@pytest.mark.parametrize("spinning", [True, False])
+def test_the_interpreter_exits_at_once(spinning: bool) -> None:
+    start = time.perf_counter()
+    done = run_script(f"""
+        program = Program(increments(64, 9), 4)
+        x = np.zeros(64, np.float32)
+        for _ in range(100): program.run({{"x": x}})
+        if not {spinning}: time.sleep(0.05)
+    """)
+    assert done.returncode == 0, done.stderr
+    assert time.perf_counter() - start < 10
+
+
+def test_the_interpreter_exits_while_a_daemon_thread_runs() -> None:
+    done = run_script("""
+        program = Program(busy_spec(), 2)
+        n = np.int64(2_000_000_000)
+        threading.Thread(target=program.run, args=({"n": n},), daemon=True).start()
+        time.sleep(0.1)
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_control_c_ends_a_series_of_runs_and_leaves_the_program_usable() -> None:
+    done = run_script("""
+        import signal
+        program = Program(busy_spec(), 2)
+        sent = []
+        def interrupt():
+            time.sleep(0.3)
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        n = np.int64(50_000_000)
+        try:
+            while True: program.run({"n": n})
+        except KeyboardInterrupt:
+            assert time.perf_counter() - sent[0] < 1.0
+        program.run({"n": n})
+        result = Program(rotations(13, 101), 2).run({"x": np.zeros(13, np.float32)})
+        assert (result["y"] == 101).all()
+        print("done")
+    """)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+# ---- machine
+
+
+def test_default_threads_is_within_the_affinity() -> None:
+    assert 1 <= default_threads() <= len(os.sched_getaffinity(0))
+
+
+def test_cgroup_quotas(tmp_path: Path) -> None:
+    def write(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    assert cgroup_quota(tmp_path, "0::/a/b\n") is None
+    write("a/b/cpu.max", "max 100000\n")
+    assert cgroup_quota(tmp_path, "0::/a/b\n") is None
+    write("a/cpu.max", "150000 100000\n")
+    assert cgroup_quota(tmp_path, "0::/a/b\n") == 1.5
+    assert cgroup_quota(tmp_path, "0::/other\n") is None
+    write("cpu/cpu.cfs_quota_us", "50000\n")
+    write("cpu/cpu.cfs_period_us", "100000\n")
+    assert cgroup_quota(tmp_path, "2:memory:/x\n1:cpu:/hidden\n0::/a\n") == 0.5
+    write("cpu/cpu.cfs_quota_us", "-1\n")
+    assert cgroup_quota(tmp_path, "1:cpu,cpuacct:/\n") is None
+    write("cpu/cpu.cfs_quota_us", "garbage\n")
+    assert cgroup_quota(tmp_path, "1:cpu:/\nnonsense\n\n") is None
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 5_000_000])
+def test_blocks_are_aligned_and_zero(nbytes: int) -> None:
+    block = zeroed_block(nbytes)
+    assert block.nbytes == nbytes and address_of(block) % ALIGNMENT == 0
+    assert not block.any()
+    block[:] = 1
+
+
+def test_the_cost_of_a_barrier_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    bound = Program(increments(8, 10_001), 2).bind({"x": np.zeros(8, np.float32)})
+    bound.run()
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        bound.run()
+        times.append(time.perf_counter() - start)
+    assert (bound.outputs["y"] == 10_001).all()
+    with capsys.disabled():
+        print(f"\nstep with two threads: {np.median(times) / 10_001 * 1e9:.0f} ns")

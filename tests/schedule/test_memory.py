@@ -1,0 +1,362 @@
+"""Staging, binding, lifting and caching: where they apply, where they refuse, and traps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from graphflow.base.errors import ScheduleError
+from graphflow.layout import blocked
+from graphflow.schedule import (
+    bind_expr,
+    cache_read,
+    cache_write,
+    lift_alloc,
+    stage_mem,
+    transform_layout,
+)
+from support.schedule_checks import kernel, same
+
+Golden = Callable[[str, str], None]
+
+SUMS = """
+for i in serial(0, 4):
+    for j in serial(0, 4):
+        y[4*i + j] = i32(1)
+        for k in serial(0, 3):
+            y[4*i + j] += x[k + j] * x[i]
+"""
+
+
+# -- stage_mem
+
+
+def test_stage_mem_of_an_output(golden: Golden) -> None:
+    func = kernel(SUMS)
+    golden("stage_output", same(func, stage_mem(func, "i", "y", "t", ("j",))))
+
+
+def test_stage_mem_of_a_private_buffer_is_not_stored_back(golden: Golden) -> None:
+    func = kernel(
+        """
+t = alloc(i32[4, 4])
+for i in serial(0, 4):
+    for j in serial(0, 4):
+        t[i, j] = x[4*i + j]
+        t[i, j] *= x[j]
+        y[4*i + j] = t[i, j]
+"""
+    )
+    golden("stage_private", same(func, stage_mem(func, "i", "t", "r", ("j",))))
+
+
+def test_stage_mem_loads_first_what_is_not_stored_first(golden: Golden) -> None:
+    func = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = i32(0)
+for i in serial(0, 4):
+    for j in serial(0, 3):
+        if i + j < 5:
+            y[4*i + j] += x[j]
+"""
+    )
+    golden("stage_loaded", same(func, stage_mem(func, "i", "y", "t", ("j",))))
+
+
+def test_stage_mem_of_an_input_loads_only(golden: Golden) -> None:
+    func = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = i32(0)
+for i in serial(0, 4):
+    for e in serial(2, 4):
+        y[4*i + e] = x[4*i + e] * x[4*i + e]
+"""
+    )
+    golden("stage_input", same(func, stage_mem(func, "i", "x", "t", ("e",))))
+
+
+def test_stage_mem_refuses_two_elements_at_once() -> None:
+    func = kernel(
+        "for i in serial(0, 15):\n    for j in serial(0, 1):\n        y[i] = x[i] + x[i + 1]"
+    )
+    with pytest.raises(ScheduleError, match=r"x is touched at \[i\] and at \[i \+ 1\]"):
+        stage_mem(func, "i", "x", "t", ())
+
+
+def test_stage_mem_refuses_dims_that_meet_in_one_element() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[2*i + j // 2] = x[j]"
+    )
+    with pytest.raises(
+        ScheduleError, match="each iteration of j has its own element of y does not"
+    ):
+        stage_mem(func, "i", "y", "t", ("j",))
+
+
+def test_stage_mem_knows_the_outer_loop_inside_floors() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[(8*i + 2*j) // 2] = x[j]"
+    )
+    same(func, stage_mem(func, "i", "y", "t", ("j",)))
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[(i + 3*j) // 2] = x[j]"
+    )
+    # For even i the elements are 0, 1, 3, 4 further on, for odd i 0, 2, 3, 5: apart in both.
+    same(func, stage_mem(func, "i", "y", "t", ("j",)))
+
+
+def test_stage_mem_refuses_indices_that_vary_beyond_the_dims() -> None:
+    func = kernel(SUMS)
+    with pytest.raises(ScheduleError, match=r"the indices of y use j, not among \(\)"):
+        stage_mem(func, "i", "y", "t", ())
+    with pytest.raises(ScheduleError, match="z is not a loop inside i"):
+        stage_mem(func, "i", "y", "t", ("z",))
+    with pytest.raises(ScheduleError, match="k has no buffer z"):
+        stage_mem(func, "j", "z", "t", ())
+
+
+def test_a_value_carried_to_the_next_iteration_is_loaded_and_stored() -> None:
+    func = kernel(
+        """
+t = alloc(i32[1])
+for i in serial(0, 16):
+    for d in serial(0, 1):
+        if i < 1:
+            t[d] = i32(0)
+        t[d] += x[i]
+        y[i] = t[d]
+"""
+    )
+    text = same(func, stage_mem(func, "i", "t", "s", ("d",)))
+    assert "s[d_in] = t[d_in]" in text
+    assert "t[d_out] = s[d_out]" in text
+
+
+def test_accesses_under_other_conditions_than_the_first_are_staged_too() -> None:
+    func = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = x[z]
+for i in serial(0, 2):
+    for d in serial(0, 8):
+        if d < 4:
+            y[8*i + d] = x[d]
+        if d >= 4:
+            y[8*i + d] += x[d]
+"""
+    )
+    same(func, stage_mem(func, "i", "y", "t", ("d",)))
+
+
+def test_stage_mem_copies_nothing_from_outside_the_buffer() -> None:
+    func = kernel(
+        """
+for i in serial(0, 2):
+    for d in serial(0, 10):
+        for k in serial(0, 2):
+            if d + 2*k < 8:
+                y[8*i + d] = x[d]
+"""
+    )
+    with pytest.raises(ScheduleError, match="what is staged of y lies inside it does not hold"):
+        stage_mem(func, "i", "y", "t", ("d",))
+
+
+def test_stage_mem_does_not_make_threads_write_what_they_did_not() -> None:
+    func = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = x[z]
+for i in parallel(0, 2):
+    for d in serial(0, 8):
+        if d // 4 == i:
+            y[d] = x[d] * x[d]
+"""
+    )
+    # Guarded by i the elements are apart, and the copies keep that guard.
+    same(func, stage_mem(func, "i", "y", "t", ("d",)))
+    func = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = x[z]
+for i in parallel(0, 2):
+    for d in serial(0, 8):
+        if d // 4 == i:
+            y[d] = x[d] * x[d]
+        if d // 4 == i and d < 7:
+            y[d] += i32(1)
+"""
+    )
+    same(func, stage_mem(func, "i", "y", "t", ("d",)))
+    nested = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = x[z]
+for i in parallel(0, 2):
+    for d in serial(0, 8):
+        for k in serial(0, 2):
+            if d // 4 == i and k + d < 9 and 4*i + k <= d + k:
+                y[d] = x[d] * x[d]
+            if d // 4 + k == i + k and k < 1:
+                y[d] += i32(1)
+"""
+    )
+    same(nested, stage_mem(nested, "i", "y", "t", ("d",)))
+    unguarded = kernel(
+        """
+for z in serial(0, 16):
+    y[z] = x[z]
+for i in parallel(0, 2):
+    for d in serial(0, 8):
+        if 4*i <= d and d < 4*i + 4:
+            y[d] = x[d] * x[d]
+        for k in serial(0, 2):
+            if 4*i + k <= d and d < 4*i + k + 1:
+                y[d] += i32(1)
+"""
+    )
+    with pytest.raises(ScheduleError, match="the iterations of i are independent does not hold"):
+        stage_mem(unguarded, "i", "y", "t", ("d",))
+
+
+def test_stage_mem_calls_its_loops_otherwise_where_their_names_are_taken() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] += x[4*i + j]"
+    )
+    once = stage_mem(func, "i", "y", "t", ("j",))
+    assert once.made == {"buffer": ("t",), "load": ("j_in",), "store": ("j_out",)}
+    twice = stage_mem(once.func, "i", "x", "s", ("j",))
+    assert twice.made == {"buffer": ("s",), "load": ("j_in_2",), "store": ()}
+    same(func, twice)
+
+
+def test_stage_mem_needs_a_fresh_name_and_no_lanes() -> None:
+    func = kernel(SUMS)
+    with pytest.raises(ScheduleError, match="uses the name x already"):
+        stage_mem(func, "i", "y", "x", ("j",))
+    lanes = kernel("for i in vectorized(0, 16):\n    y[i] = x[i]")
+    with pytest.raises(ScheduleError, match="the iterations of i are lanes"):
+        stage_mem(lanes, "i", "y", "t", ())
+
+
+def test_stage_mem_refuses_an_access_outside_its_loops() -> None:
+    func = kernel(
+        "for i in serial(0, 16):\n    y[i] = i32(0)\n"
+        "    for d in serial(0, 1):\n        y[i] += x[i]"
+    )
+    with pytest.raises(ScheduleError, match="y is touched outside the loop d too"):
+        stage_mem(func, "i", "y", "t", ("d",))
+
+
+# -- lift_alloc
+
+
+ALLOCATED = """
+for i in {kind}(0, 4):
+    for j in serial(0, 4):
+        t = alloc(i32[2])
+        t[0] = x[i + j]
+        t[1] = t[0] * x[j]
+        y[4*i + j] = t[1] + t[0]
+"""
+
+
+def test_lift_alloc(golden: Golden) -> None:
+    func = kernel(ALLOCATED.format(kind="serial"))
+    golden("lift_alloc", same(func, lift_alloc(func, "t", 2)))
+
+
+def test_lift_alloc_refuses_a_load_before_the_store() -> None:
+    func = kernel(
+        "for i in serial(0, 16):\n    t = alloc(i32[1])\n    if data(x[0] < t[0]):\n"
+        "        t[0] = x[i]\n    y[i] = x[i]"
+    )
+    with pytest.raises(ScheduleError, match="i loads t before it stores it"):
+        lift_alloc(func, "t")
+    with pytest.raises(ScheduleError, match="t is allocated outside all loops already"):
+        lift_alloc(kernel("t = alloc(i32[1])\nt[0] = x[0]\ny[0] = t[0]"), "t")
+    with pytest.raises(ScheduleError, match="y is not allocated in k"):
+        lift_alloc(func, "y")
+
+
+@pytest.mark.parametrize("kind", ["parallel", "vectorized"])
+def test_lift_alloc_does_not_share_a_buffer_between_threads(kind: str) -> None:
+    func = kernel(ALLOCATED.format(kind=kind))
+    once = lift_alloc(func, "t").func
+    with pytest.raises(ScheduleError, match="the iterations of i run at once, and would share t"):
+        lift_alloc(once, "t")
+
+
+# -- bind_expr
+
+
+def test_bind_expr(golden: Golden) -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[2*i] * x[2*i]"
+    )
+    golden("bind_expr", same(func, bind_expr(func, "i", "x", "b")))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y[i] = x[i] + x[i + 1]", "reads x at different places"),
+        ("y[i] = select(i < 3, x[i], i32(0))", "at different places or under conditions"),
+        ("for j in serial(0, 2):\n        y[i] = x[i + j]", "the element of x changes inside i"),
+        (
+            "for j in serial(0, i - 9):\n        y[j] = x[i + 8]",
+            "exists in each iteration does not",
+        ),
+        ("if data(x[i + 8] < i32(3)):\n        y[i] = i32(1)", "exists in each iteration does not"),
+        ("y[i] = i32(1)", "i does not only read x"),
+    ],
+)
+def test_bind_expr_refuses(body: str, reason: str) -> None:
+    func = kernel(f"for i in serial(0, 15):\n    {body}")
+    with pytest.raises(ScheduleError, match=reason):
+        bind_expr(func, "i", "x", "b")
+
+
+def test_bind_expr_refuses_what_the_loop_writes() -> None:
+    func = kernel("for i in serial(0, 16):\n    y[i] = x[i]\n    y[i] += y[i]")
+    with pytest.raises(ScheduleError, match="i does not only read y"):
+        bind_expr(func, "i", "y", "b")
+
+
+# -- caches
+
+
+def test_cache_read_and_write(golden: Golden) -> None:
+    func = kernel("for i in serial(0, 15):\n    y[i] = x[i + 1]\ny[15] = x[0]")
+    done = cache_write(cache_read(func, "x", "xc").func, "y", "yc")
+    golden("caches", same(func, done))
+
+
+def test_caches_are_for_parameters_without_padding() -> None:
+    func = kernel("for i in serial(0, 14):\n    y[i] = x[i]", "x: i32[14], y: out[i32[14]]")
+    with pytest.raises(ScheduleError, match="y is not an input of k"):
+        cache_read(func, "y", "c")
+    with pytest.raises(ScheduleError, match="x is not an output of k"):
+        cache_write(func, "x", "c")
+    with pytest.raises(ScheduleError, match="uses the name i already"):
+        cache_read(func, "x", "i")
+    # The copy would read padding that nobody may touch, and the copy's own would be unknown.
+    padded = transform_layout(func, "x", blocked((14,), 0, 4), None).func
+    with pytest.raises(ScheduleError, match="x has padding, which the copy would touch"):
+        cache_read(padded, "x", "xc")
+    padded = transform_layout(func, "y", blocked((14,), 0, 4), 0).func
+    with pytest.raises(ScheduleError, match="y has padding, which the copy would touch"):
+        cache_write(padded, "y", "yc")
+
+
+def test_cache_names_of_the_copy_are_fresh() -> None:
+    func = kernel(
+        'with block("c_copy"):\n    for c_copy_0 in serial(0, 16):\n'
+        "        y[c_copy_0] = x[c_copy_0]"
+    )
+    done = cache_read(func, "x", "c")
+    assert done.made == {"buffer": ("c",), "block": ("c_copy_2",)}
+    same(func, done)

@@ -1,0 +1,115 @@
+"""Compiled kernels that tests call, and the processor's mode of flushing denormals.
+
+In: a kernel and a target.  Out: a function from arrays to arrays, which fails where the native code
+writes an input, or beside an output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from llvmlite import binding as llvm
+
+from graphflow.base.target import Target
+from graphflow.codegen import compile_object
+from graphflow.tir import PrimFunc, Role
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Slices: TypeAlias = tuple[tuple[int, int], ...]
+
+GUARD = 64
+"""Bytes around each buffer that a kernel must leave alone."""
+
+FLUSH_TO_ZERO, DENORMALS_ARE_ZERO = 0x8000, 0x0040
+
+MXCSR_FUNCTIONS = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define void @get(ptr %value) {
+  call void @llvm.x86.sse.stmxcsr(ptr %value)
+  ret void
+}
+define void @set(ptr %value) {
+  call void @llvm.x86.sse.ldmxcsr(ptr %value)
+  ret void
+}
+"""
+
+
+def _engine() -> Any:
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+@lru_cache(maxsize=1)
+def _mxcsr_functions() -> tuple[Any, Any, Any]:
+    """The engine that owns them, and two functions of a pointer: read the register, write it."""
+    engine = _engine()
+    engine.add_module(llvm.parse_assembly(MXCSR_FUNCTIONS))
+    engine.finalize_object()
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    return engine, *(kind(engine.get_function_address(name)) for name in ("get", "set"))
+
+
+@contextmanager
+def flushed_denormals(flush: bool = True) -> Iterator[None]:
+    """This thread's SSE and AVX arithmetic takes and gives zeros for denormals, numpy's included.
+
+    Does nothing where `flush` is false.
+    """
+    if not flush:
+        yield
+        return
+    _, get, put = _mxcsr_functions()
+    old = ctypes.c_uint32()
+    get(ctypes.byref(old))
+    put(ctypes.byref(ctypes.c_uint32(old.value | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO)))
+    try:
+        yield
+    finally:
+        put(ctypes.byref(old))
+
+
+class Native:
+    """A compiled kernel; runs on copies between guard bytes."""
+
+    def __init__(self, func: PrimFunc, target: Target) -> None:
+        self.func = func
+        self._engine = _engine()
+        code = compile_object(func, "k", target)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._call = kind(self._engine.get_function_address("k"))
+
+    def __call__(self, arrays: dict[str, Array], slices: Slices = ((0, 1),)) -> dict[str, Array]:
+        """The outputs, after calls for these parts of the outermost parallel loop, in order."""
+        storage: list[Array] = []
+        views: dict[str, Array] = {}
+        for param in self.func.params:
+            buffer = param.buffer
+            raw = np.full(buffer.bytes + 3 * GUARD, 0xA5, np.uint8)
+            start = GUARD + -(raw.ctypes.data + GUARD) % 64
+            view = raw[start : start + buffer.bytes].view(buffer.dtype).reshape(buffer.shape)
+            if buffer.name in arrays:
+                view[...] = arrays[buffer.name]
+            storage.append(raw)
+            views[buffer.name] = view
+        before = [raw.copy() for raw in storage]
+        bases = [views[p.buffer.name].ctypes.data for p in self.func.params]
+        pointers = (ctypes.c_void_p * len(bases))(*bases)
+        for low, high in slices:
+            self._call(pointers, low, high)
+        for param, raw, old in zip(self.func.params, storage, before, strict=True):
+            if param.role is Role.INPUT:
+                assert np.array_equal(raw, old), f"{param.buffer.name} was written"
+            start = views[param.buffer.name].ctypes.data - raw.ctypes.data
+            end = start + param.buffer.bytes
+            assert np.array_equal(raw[:start], old[:start])
+            assert np.array_equal(raw[end:], old[end:])
+        return {b.name: views[b.name].copy() for b in self.func.outputs}

@@ -1,0 +1,176 @@
+"""Whether native code of a random kernel gives what the interpreter gives.
+
+In: a `NativeCase` and a target.  Out: nothing, or a text with all that is needed to see it again.
+As a script: `python -m support.native_fuzz LOW HIGH` runs these seeds on all targets of this
+machine, prints what is wrong and exits with 1 if anything is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from graphflow.base.dtypes import STORED
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target
+from graphflow.tir import (
+    Binary,
+    Cast,
+    Expr,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+    Unary,
+    interpret,
+    map_body,
+    map_expressions,
+    to_text,
+)
+from support.native import Array, Native, flushed_denormals
+from support.native_kernels import FUNCTIONS, NativeCase, is_rounded, native_case
+
+TARGETS = tuple({t.vector_bytes: t for t in (host_target(), avx2_target())}.values())
+
+ORDINARY = (*range(250), 320)
+"""The seeds that run by default; the last one is here for a mutant."""
+
+FUNCTION_ULPS = {"float32": 3.0, "float64": 4.0}
+"""What graphflow.codegen.math promises (2.5), and half a unit as the reference is rounded; of the C
+library and of numpy in double precision, a unit or two each."""
+PRODUCTS_ULPS = 8.0
+"""Of the sum of magnitudes: at most five products and sums with a start, each rounded once."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a case must give: outputs by name, and by how much the rounded ones may differ."""
+
+    outputs: dict[str, Array]
+    tolerances: dict[str, Array]
+
+
+@lru_cache(maxsize=1024)
+def expected(seed: int) -> Expected:
+    """What the interpreter gives for `native_case(seed)`."""
+    case = native_case(seed)
+    func, arrays = case.func, case.arrays
+    with flushed_denormals(case.flush):
+        outputs = interpret(func, arrays)
+        rounded = [name for name in outputs if is_rounded(name)]
+        if rounded:
+            outputs |= {n: interpret(_widened(func), arrays)[n] for n in rounded if n[0] == "f"}
+            sizes = interpret(_magnitudes(func), arrays)
+    tolerances = {}
+    for name in rounded:
+        size = np.abs(outputs[name] if name[0] == "f" else sizes[name])
+        ulps = FUNCTION_ULPS[str(size.dtype)] if name[0] == "f" else PRODUCTS_ULPS
+        with np.errstate(all="ignore"):
+            least = np.finfo(size.dtype).tiny
+            tolerances[name] = ulps * np.spacing(np.maximum(size, least)).astype(np.float64)
+    return Expected(outputs, tolerances)
+
+
+def _widened(func: PrimFunc) -> PrimFunc:
+    """`func` with elementary functions in double precision, rounded to single once."""
+
+    def wide(expr: Expr) -> Expr:
+        return Cast(expr, "float64")
+
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Unary() if expr.op in FUNCTIONS and expr.dtype == "float32":
+                return Cast(Unary(expr.op, wide(expr.operand)), "float32")
+            case Binary(op="pow") if expr.dtype == "float32":
+                return Cast(Binary("pow", wide(expr.left), wide(expr.right)), "float32")
+        return expr
+
+    return replace(func, body=map_expressions(func.body, change))
+
+
+def _magnitudes(func: PrimFunc) -> PrimFunc:
+    """`func` with the absolute values of what is added up in sums of products."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Reduce) and stmt.buffer.name.startswith("s"):
+            return replace(stmt, value=Unary("abs", stmt.value))
+        return stmt
+
+    return replace(func, body=map_body(func.body, change))
+
+
+def difference(case: NativeCase, target: Target) -> str:
+    """How native code differs from the interpreter, at the first element that does; "" if not."""
+    want = expected(case.seed)
+    native = Native(case.func, target)
+    with flushed_denormals(case.flush):
+        got = native(case.arrays, case.slices)
+    for name, array in want.outputs.items():
+        same = _same(got[name], array, want.tolerances.get(name), case.flush)
+        if not same.all():
+            index = tuple(int(n) for n in np.argwhere(~same)[0])
+            found = f"{name}{list(index)} is {got[name][index]!r}, not {array[index]!r}"
+            return f"{found}, on {target.name}\n{_case_text(case)}"
+    return ""
+
+
+def _case_text(case: NativeCase) -> str:
+    inputs = "\n".join(f"{name} = {a.tolist()}" for name, a in case.arrays.items())
+    flush = ", denormals flushed" if case.flush else ""
+    slices = ", ".join(f"{low}:{high}" for low, high in case.slices)
+    title = f"seed {case.seed} ({case.family}{flush}), slices {slices}"
+    return f"{title}\n{to_text(case.func)}\n{inputs}"
+
+
+def _same(got: Array, want: Array, tolerance: Array | None, flush: bool) -> Array:
+    """Where two arrays are equal: bit by bit without a tolerance, but all NaNs alike."""
+    if want.dtype.name in STORED:
+        codes = f"u{want.dtype.itemsize}"
+        with np.errstate(all="ignore"):
+            nan = np.isnan(got.astype("float64")) & np.isnan(want.astype("float64"))
+        return np.asarray(nan | (got.view(codes) == want.view(codes)))
+    if want.dtype.kind != "f":
+        return np.asarray(got == want)
+    nan = np.isnan(got) & np.isnan(want)
+    if tolerance is None:
+        kind = np.uint32 if want.dtype == np.float32 else np.uint64
+        if flush:
+            # A denormal that is copied or compared, not computed, may stay as it is.
+            got, want = _flushed(got), _flushed(want)
+        return np.asarray(nan | (got.view(kind) == want.view(kind)))
+    with np.errstate(all="ignore"):
+        near = np.abs(got.astype(np.float64) - want) <= tolerance
+    # A sum that overflows, or holds an infinity, depends on its order.
+    return np.asarray(nan | (got == want) | near | ~np.isfinite(tolerance))
+
+
+def _flushed(array: Array) -> Array:
+    tiny = np.finfo(array.dtype).tiny
+    return np.where(np.abs(array) < tiny, np.copysign(array.dtype.type(0), array), array)
+
+
+def run_seeds(low: int, high: int) -> Iterator[str]:
+    """What is wrong, for each of these seeds and each target where something is."""
+    for seed in range(low, high):
+        for target in TARGETS:
+            print(f"seed {seed} on {target.name}", file=sys.stderr, flush=True)
+            wrong = difference(native_case(seed), target)
+            if wrong:
+                yield wrong
+
+
+def main() -> None:
+    low, high = map(int, sys.argv[1:])
+    wrong = False
+    for text in run_seeds(low, high):
+        print(text, end="\n\n", flush=True)
+        wrong = True
+    sys.exit(wrong)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The modules of the package: where they are, what they hold and import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.paths import ROOT
+
+
+def modules() -> dict[str, Path]:
+    """Every module by dotted name, with the folders mapped as in the package."""
+    found = {}
+    for folder in ("graphflow", "kernels", "frontends", "models"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = list(path.relative_to(ROOT).with_suffix("").parts)
+            if folder != "graphflow":
+                parts.insert(0, "graphflow")
+            if parts[-1] == "__init__":
+                parts.pop()
+            found[".".join(parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+NAMESPACES = (
+    "graphflow",
+    "graphflow.api",
+    "graphflow.base",
+    "graphflow.kernels",
+    "graphflow.pipeline",
+    "graphflow.processes",
+)
+"""Packages that export nothing (early): what is imported from them is a module."""
+
+
+def part_of(module: str) -> str:
+    """The folder or file directly below graphflow that a module belongs to."""
+    return [*module.split("."), ""][1]
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    """Imported modules; `from graphflow import x` counts as graphflow.x where that is a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                # Below a package, a name that it exports may be that of one of its modules too.
+                is_module = node.module in NAMESPACES and whole in MODULES
+                yield node, whole if is_module else str(node.module)
+
+
+def own_imports(module: str) -> list[tuple[ast.stmt, str]]:
+    return [
+        (node, name) for node, name in imports(TREES[module]) if name.split(".")[0] == "graphflow"
+    ]

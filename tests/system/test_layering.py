@@ -1,0 +1,181 @@
+"""The shape of the source tree: imports go down the ranks and stand at module top, the package
+list equals the folders on disk, and `import graphflow` stays light."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+
+from support.paths import ROOT
+from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
+
+STOREYS: tuple[tuple[str, ...], ...] = (
+    ("base", "arith", "language"),
+    ("tir", "foreign", "processes"),
+    ("layout", "codegen", "program", "cost"),
+    ("schedule", "runtime"),
+    ("kernels",),
+    ("graph", "validation"),
+    ("frontends", "flow", "physical"),
+    ("convert", "lower", "baselines"),
+    ("pipeline",),
+    ("inspect", "bench"),
+    ("api", "tuning", "models"),
+    ("cli", ""),
+)
+"""The parts of each rank, 0 first; "" is `graphflow/__init__.py`.  A module imports from lower
+ranks and from its own part.  docs/architecture.md prints this table."""
+
+RANKS = {part: rank for rank, parts in enumerate(STOREYS) for part in parts}
+
+PEERS = ("onnxruntime", "openvino")
+
+
+def test_imports_go_down_the_ranks() -> None:
+    wrong = [
+        f"{module} (rank {RANKS[part_of(module)]}) imports {name} (rank {RANKS[part_of(name)]})"
+        for module in MODULES
+        for _, name in own_imports(module)
+        if part_of(name) != part_of(module) and RANKS[part_of(name)] >= RANKS[part_of(module)]
+    ]
+    assert not wrong
+
+
+def test_other_folders_are_imported_as_packages() -> None:
+    wrong = []
+    for module in MODULES:
+        for _, name in own_imports(module):
+            is_package = MODULES[name].name == "__init__.py"
+            is_inner = not is_package and name.rpartition(".")[0] not in NAMESPACES
+            if part_of(name) != part_of(module) and is_inner:
+                wrong.append(f"{module} imports the inner module {name}; import its package")
+    assert not wrong
+
+
+def test_imports_stand_at_module_top() -> None:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    wrong = [
+        f"{module}:{node.lineno}"
+        for module, tree in TREES.items()
+        for function in ast.walk(tree)
+        if isinstance(function, functions)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not wrong
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    edges = {
+        module: sorted({name for _, name in own_imports(module)} - {module}) for module in MODULES
+    }
+    # Packages re-export their modules, and a module may ask a sibling through the module's name.
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert state.get(module) != 1, f"import cycle: {' -> '.join((*path, module))}"
+        if module in state or MODULES[module] == ROOT / "graphflow" / "__init__.py":
+            return
+        state[module] = 1
+        for name in edges[module]:
+            visit(name, (*path, module))
+        state[module] = 2
+
+    for module in MODULES:
+        visit(module, ())
+
+
+def test_every_part_has_a_rank() -> None:
+    assert {part_of(module) for module in MODULES} == set(RANKS)
+    assert len(RANKS) == sum(map(len, STOREYS)), "no part has two ranks"
+    assert len(STOREYS) <= 12
+
+
+def test_the_architecture_page_prints_the_ranks() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", page, re.MULTILINE)
+    printed = [(int(rank), tuple(re.findall(r"`(\w+)`", parts))) for rank, parts in rows]
+    stated = [tuple(part or "graphflow" for part in parts) for parts in STOREYS]
+    assert printed == list(enumerate(stated))
+
+
+def test_the_package_list_equals_the_folders_on_disk() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = project["tool"]["setuptools"]["packages"]
+    on_disk = [name for name, path in MODULES.items() if path.name == "__init__.py"]
+    assert sorted(listed) == sorted(on_disk)
+
+
+def test_paths_in_the_architecture_page_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:graphflow|kernels|frontends|models|tests)/[\w/.*]*)`", page)
+    assert len(paths) > 40
+    gone = {path for path in paths if not list(ROOT.glob(path.rstrip("/")))}
+    assert gone == {"graphflow/kernels"}, "that is below the user's folder of caches"
+
+
+def exports(package: str) -> set[str]:
+    """The names in `__all__` of a package."""
+    for stmt in TREES[package].body:  # type: ignore[attr-defined]
+        if isinstance(stmt, ast.Assign) and ast.unparse(stmt.targets[0]) == "__all__":
+            return set(ast.literal_eval(stmt.value))
+    return set()
+
+
+def test_what_a_package_exports_is_imported_by_others() -> None:
+    trees = dict(TREES)
+    for folder in ("tests", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            trees[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {
+        (node.module, alias.name)
+        for user, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not f"{user}.".startswith(f"{node.module}.")
+        for alias in node.names
+    }
+    unused = [
+        f"{package} exports {name}, and nobody imports it"
+        for package, path in MODULES.items()
+        if path.name == "__init__.py" and package != "graphflow"
+        for name in sorted(exports(package))
+        if (package, name) not in imported
+    ]
+    assert not unused
+
+
+def test_only_bench_and_foreign_parts_import_peers() -> None:
+    users = {
+        part_of(module)
+        for module, tree in TREES.items()
+        for _, name in imports(tree)
+        if name.split(".")[0] in PEERS
+    }
+    assert users == {"bench", "foreign"}
+
+
+def test_only_options_reads_the_environment() -> None:
+    readers = [
+        module
+        for module, path in MODULES.items()
+        if "os.environ" in path.read_text(encoding="utf-8") or "getenv" in path.read_text()
+    ]
+    assert readers == ["graphflow.base.options"]
+
+
+def test_importing_graphflow_is_light_and_brings_no_peer() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); import graphflow as gf;"
+        "print(time.perf_counter() - start);"
+        "heavy = {'onnx', 'onnxruntime', 'scipy', 'llvmlite'} & set(sys.modules);"
+        "assert not heavy, heavy;"
+        "gf.compile;"
+        "assert not {'onnxruntime', 'scipy', 'rich'} & set(sys.modules);"
+        "assert callable(gf.backend.prepare) and callable(gf.models.reseed)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    print(f"import graphflow took {float(done.stdout):.3f} s")

@@ -1,0 +1,158 @@
+"""Native code of random kernels gives what the interpreter gives, on AVX-512 and on AVX2.
+
+support/native_kernels.py makes the kernels, support/native_fuzz.py compares their results.
+By default 250 kernels run on each target.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:25000
+unless told otherwise, in a process for each slice, because LLVM keeps memory of every kernel; seeds
+are independent, so that runs can be divided and resumed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from graphflow.arith import constant_value
+from graphflow.tir import (
+    DTYPES,
+    Allocate,
+    Binary,
+    For,
+    If,
+    Literal,
+    LoopKind,
+    Stmt,
+    interpret,
+    is_predicate,
+    loops_of,
+    verify,
+    walk,
+    walk_expr,
+)
+from graphflow.tir.visit import expressions_of
+from support.native import flushed_denormals
+from support.native_fuzz import ORDINARY, TARGETS, difference
+from support.native_kernels import FAMILIES, is_rounded, native_case
+from support.native_mutants import MUTANTS, NOTICED
+from support.paths import TESTS
+
+ALL = (0, 25_000)
+SLICE = 250
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        text = metafunc.config.getoption("--fuzz-seeds")
+        low, high = map(int, text.split(":")) if text else ALL
+        slices = [range(k, min(k + SLICE, high)) for k in range(low, high, SLICE)]
+        metafunc.parametrize("seeds", slices, ids=lambda s: f"{s.start}:{s.stop}")
+
+
+@pytest.mark.parametrize("first", range(0, len(ORDINARY), 25))
+def test_random_kernels(first: int) -> None:
+    for seed in ORDINARY[first : first + 25]:
+        for target in TARGETS:
+            wrong = difference(native_case(seed), target)
+            assert not wrong, wrong
+
+
+@pytest.mark.slow
+def test_many_random_kernels(seeds: range) -> None:
+    """Every seed is run; what a crash says last is the seed that caused it."""
+    script = [sys.executable, "-m", "support.native_fuzz", str(seeds.start), str(seeds.stop)]
+    done = subprocess.run(
+        script, cwd=TESTS, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-500:]
+
+
+# The cases themselves ----------------------------------------------------------------------------
+
+
+def test_a_case_does_not_depend_on_order_or_undefined_memory() -> None:
+    """Else a difference would say nothing about native code."""
+    for seed in ORDINARY[:120]:
+        case = native_case(seed)
+        verify(case.func, "lowered")
+        plain = interpret(case.func, case.arrays, undefined=7.0)
+        other = interpret(case.func, case.arrays, undefined=-3.0, reverse=True)
+        for name, array in plain.items():
+            if not is_rounded(name):
+                pair = [_readable(found) for found in (array, other[name])]
+                np.testing.assert_array_equal(*pair, err_msg=f"seed {seed}")
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """In float64 where numpy does not know the type, and cannot tell its NaN."""
+    return array.astype("float64") if array.dtype.kind == "V" else array
+
+
+def test_the_same_seed_is_the_same_case() -> None:
+    one, two = native_case(7), native_case(7)
+    assert (one.func, one.slices, one.flush) == (two.func, two.slices, two.flush)
+    for name, array in one.arrays.items():
+        assert array.tobytes() == two.arrays[name].tobytes()
+
+
+def test_ordinary_cases_hold_what_they_are_for() -> None:
+    cases = [native_case(seed) for seed in ORDINARY]
+    statements = [stmt for case in cases for stmt in walk(case.func.body)]
+    loops = [loop for case in cases for loop in loops_of(case.func.body)]
+    assert {case.family for case in cases} == set(FAMILIES)
+    assert {p.buffer.dtype for case in cases for p in case.func.params} == set(DTYPES)
+    assert {loop.kind for loop in loops} == set(LoopKind)
+    lanes = {loop.extent for loop in loops if loop.kind is LoopKind.VECTORIZED}
+    assert lanes >= set(range(1, 18))
+    assert any(constant_value(loop.stop) is None for loop in loops)
+    assert any(isinstance(s, If) and not is_predicate(s.condition) for s in statements)
+    for owner in (For, If):
+        assert any(owns_memory(s) for s in statements if isinstance(s, owner))
+    assert any(is_rounded(b.name) for case in cases for b in case.func.outputs)
+    assert any(len(case.slices) > 1 and case.slices[0][0] for case in cases)
+    assert sum(case.flush for case in cases) > 20
+
+
+def owns_memory(stmt: For | If) -> bool:
+    body = stmt.body if isinstance(stmt, For) else (*stmt.then, *stmt.orelse)
+    return any(isinstance(inner, Allocate) for inner in body)
+
+
+@pytest.mark.parametrize("op", ["div", "pow"])
+def test_divisors_and_exponents_vary(op: str) -> None:
+    def varies(stmt: Stmt) -> bool:
+        nodes = (node for expr in expressions_of(stmt) for node in walk_expr(expr))
+        return any(
+            isinstance(n, Binary) and n.op == op and not isinstance(n.right, Literal)
+            for n in nodes
+            if n.dtype.startswith(("int", "uint"))
+        )
+
+    found = [varies(s) for seed in ORDINARY for s in walk(native_case(seed).func.body)]
+    assert sum(found) > 10
+
+
+def test_denormals_are_flushed_and_kept_again() -> None:
+    tiny = np.finfo(np.float32).tiny
+    half = np.float32(0.5)
+    with flushed_denormals():
+        assert tiny * half == 0
+    assert tiny * half != 0
+
+
+# Mutants -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str) -> None:
+    """By one of the ordinary seeds; in a process of its own, which it may crash."""
+    likely = MUTANTS[name].likely
+    assert likely in ORDINARY
+    seeds = sorted(ORDINARY, key=lambda seed: seed != likely)
+    script = [sys.executable, "-m", "support.native_mutants", name, *map(str, seeds)]
+    done = subprocess.run(
+        script, cwd=TESTS, capture_output=True, text=True, timeout=280, check=False
+    )
+    noticed = done.returncode == NOTICED or done.returncode < 0
+    assert noticed, f"exit code {done.returncode}: {done.stdout[-200:]}{done.stderr[-2000:]}"

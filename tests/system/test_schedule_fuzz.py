@@ -1,0 +1,273 @@
+"""Random schedules of random kernels, and random graphs of scheduled kernels, are right.
+
+support/schedule_cases.py and support/schedule_graphs.py make and run a case.  By default 500
+kernels and 50 graphs run.  `-m slow` runs 50,000 and 5,000, or the seeds of `--fuzz-seeds
+LOW:HIGH`; seeds are independent, so that processes can share the work and a run can be resumed.  A
+case that is wrong is shrunk before it is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from graphflow.arith import Domain, Proof, Var, Verdict, negation, sets
+from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
+from graphflow.schedule import dependence, memory, overcompute, padding
+from graphflow.tir import Literal, ReduceOp
+from support.mutated import Patches, mutated
+from support.schedule_cases import ANY, Focus, Outcome, complaint, report, run_case
+from support.schedule_graphs import (
+    GraphOutcome,
+    graph_complaint,
+    graph_report,
+    make_graph,
+    run_graph,
+)
+from support.schedule_trial import OVERCOMPUTE
+
+KERNELS, KERNEL_SLICE = range(500), 50
+GRAPHS, GRAPH_SLICE = range(50), 5
+ALL_KERNELS, ALL_GRAPHS = (0, 50_000), (0, 5_000)
+SLOW_KERNELS, SLOW_GRAPHS = 2_000, 100
+
+
+def slices(low: int, high: int, size: int) -> list[range]:
+    return [range(k, min(k + size, high)) for k in range(low, high, size)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    text = metafunc.config.getoption("--fuzz-seeds")
+    chosen = tuple(map(int, text.split(":"))) if text else None
+    for name, bounds, size in (
+        ("kernel_seeds", ALL_KERNELS, SLOW_KERNELS),
+        ("graph_seeds", ALL_GRAPHS, SLOW_GRAPHS),
+    ):
+        if name in metafunc.fixturenames:
+            low, high = chosen or bounds
+            metafunc.parametrize(name, slices(low, high, size), ids=lambda s: f"{s.start}:{s.stop}")
+
+
+@cache
+def kernel_outcomes(seeds: range) -> tuple[Outcome, ...]:
+    return tuple(run_case(seed) for seed in seeds)
+
+
+@cache
+def graph_outcomes(seeds: range) -> tuple[GraphOutcome, ...]:
+    return tuple(run_graph(make_graph(seed)) for seed in seeds)
+
+
+def fail_on_kernels(seeds: range, outcomes: Sequence[Outcome]) -> None:
+    wrong = {s: o for s, o in zip(seeds, outcomes, strict=True) if o.wrong}
+    if wrong:
+        lines = [f"seed {s}, {o.kind}: {o.wrong.splitlines()[0]}" for s, o in wrong.items()]
+        pytest.fail("\n".join([*lines, "", complaint(*next(iter(wrong.items())))]))
+
+
+def fail_on_graphs(seeds: range, outcomes: Sequence[GraphOutcome]) -> None:
+    wrong = {s: o for s, o in zip(seeds, outcomes, strict=True) if o.wrong}
+    if wrong:
+        lines = [f"seed {s}, {o.kind}: {o.wrong.splitlines()[0]}" for s, o in wrong.items()]
+        seed, outcome = next(iter(wrong.items()))
+        pytest.fail("\n".join([*lines, "", graph_complaint(seed, make_graph(seed), outcome)]))
+
+
+def enough_run_over(outcomes: Sequence[Outcome]) -> bool:
+    """A tenth of the kernels, and a tenth of those where it was tried, run over padding."""
+    tried = sum(o.tried[OVERCOMPUTE] > 0 for o in outcomes)
+    taken = sum(o.taken[OVERCOMPUTE] > 0 for o in outcomes)
+    return 10 * taken >= len(outcomes) >= tried and 10 * taken >= tried > 0
+
+
+def enough_meet(outcomes: Sequence[GraphOutcome]) -> bool:
+    """A tenth of the graphs have a cancelled pair, and a tenth run over padding."""
+    cancelled = sum(o.cancelled > 0 for o in outcomes)
+    return 10 * min(cancelled, sum(o.ran_over for o in outcomes)) >= len(outcomes)
+
+
+@pytest.mark.parametrize(
+    "seeds", slices(KERNELS.start, KERNELS.stop, KERNEL_SLICE), ids=lambda s: f"{s.start}:{s.stop}"
+)
+def test_random_schedules(seeds: range) -> None:
+    fail_on_kernels(seeds, kernel_outcomes(seeds))
+
+
+def test_the_schedules_reach_what_they_should() -> None:
+    outcomes = [
+        o for s in slices(KERNELS.start, KERNELS.stop, KERNEL_SLICE) for o in kernel_outcomes(s)
+    ]
+    assert enough_run_over(outcomes), report(outcomes)
+    assert sum(o.native for o in outcomes) >= len(outcomes) // 30, report(outcomes)
+    # Rare ones need the slow run; all the others are taken some of the time.
+    rare = {"stride_loop"}
+    never = [n for o in outcomes for n in o.tried if not any(p.taken[n] for p in outcomes)]
+    assert set(never) <= rare, report(outcomes)
+
+
+@pytest.mark.parametrize(
+    "seeds", slices(GRAPHS.start, GRAPHS.stop, GRAPH_SLICE), ids=lambda s: f"{s.start}:{s.stop}"
+)
+def test_random_graphs_of_scheduled_kernels(seeds: range) -> None:
+    fail_on_graphs(seeds, graph_outcomes(seeds))
+
+
+def test_the_graphs_reach_what_they_should() -> None:
+    outcomes = [
+        o for s in slices(GRAPHS.start, GRAPHS.stop, GRAPH_SLICE) for o in graph_outcomes(s)
+    ]
+    assert enough_meet(outcomes), graph_report(outcomes)
+
+
+@pytest.mark.slow
+def test_many_random_schedules(kernel_seeds: range) -> None:
+    """Every seed is run, so that one that fails hides no other; the first that does is shrunk."""
+    outcomes = [run_case(seed) for seed in kernel_seeds]
+    print(report(outcomes))
+    fail_on_kernels(kernel_seeds, outcomes)
+    if len(outcomes) >= KERNEL_SLICE:
+        assert enough_run_over(outcomes), report(outcomes)
+
+
+@pytest.mark.slow
+def test_many_random_graphs_of_scheduled_kernels(graph_seeds: range) -> None:
+    outcomes = [run_graph(make_graph(seed)) for seed in graph_seeds]
+    print(graph_report(outcomes))
+    fail_on_graphs(graph_seeds, outcomes)
+    if len(outcomes) >= SLOW_GRAPHS:
+        assert enough_meet(outcomes), graph_report(outcomes)
+
+
+# Mutants -----------------------------------------------------------------------------------------
+
+
+def proven(_: Domain, claim: str = "") -> Proof:
+    """`prove_empty` that always finds what it is asked for."""
+    return Proof(Verdict.PROVEN, claim, "a mutant")
+
+
+def clashing_name(var: Var) -> str:
+    """Names in integer sets as they were when two variables could have the same one."""
+    return "v_" + var.name.replace(".", "_dot_")
+
+
+def constants_serve(fact: Fact, demand: Demand) -> bool:
+    return isinstance(fact, Constant) or serves(fact, demand)
+
+
+def elsewhere(part: padding.Part, at: Any) -> Any:
+    return negation(HOLDS(part, at))
+
+
+HOLDS = padding.Part.holds
+
+
+def swapped_neutral(op: ReduceOp, dtype: str) -> tuple[Equal, ...]:
+    """A sum of integers takes 1 for what changes nothing, their other reductions 0."""
+    if dtype in ("float32", "float64", "bool"):
+        return reduction_demand(op, dtype)
+    return (Equal(Literal(int(op is ReduceOp.ADD), dtype)),)
+
+
+MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
+    "variables share names in integer sets": (
+        [(sets, "isl_name", clashing_name)],
+        Focus("scatter", "another_order"),
+        37,
+    ),
+    "any constant serves any demand": (
+        [(overcompute, "serves", constants_serve)],
+        Focus("reduction", "more_terms"),
+        22,
+    ),
+    "conditions go without proofs": (
+        [(overcompute.OvercomputeQuery, "harmless", lambda *_: iter(()))],
+        ANY,
+        4,
+    ),
+    "what overcompute writes is never read": (
+        [(overcompute.OvercomputeQuery, "unseen", lambda *_: iter(()))],
+        ANY,
+        22,
+    ),
+    "overcompute stays in bounds": (
+        [(overcompute.OvercomputeQuery, "in_bounds", lambda *_: proven(Domain()))],
+        ANY,
+        78,
+    ),
+    "all iterations commute": (
+        [(dependence, "prove_empty", proven)],
+        Focus("scatter", "another_order"),
+        5,
+    ),
+    "no load meets overcompute": ([(overcompute, "prove_empty", proven)], ANY, 22),
+    "each staged element is one's own": (
+        [(memory, "prove_empty", proven)],
+        Focus("stages", "another_order"),
+        11,
+    ),
+    "all indices fix all variables": (
+        [(dependence, "fixes", lambda *_: True)],
+        Focus("skewed", "another_order"),
+        0,
+    ),
+    "padding lies where it does not": (
+        [(padding.Part, "holds", elsewhere)],
+        Focus("elementwise", "box_of_elements"),
+        68,
+    ),
+    "other numbers are neutral": (
+        [(overcompute, "reduction_demand", swapped_neutral)],
+        Focus("reduction", "more_terms"),
+        82,
+    ),
+    "no sum starts at -0.0": (
+        [(overcompute, "never_minus_zero", lambda _: True)],
+        Focus("reduction", "more_terms"),
+        290,
+    ),
+}
+"""What is patched, which cases could show it, and the first seed to try."""
+
+MUTANT_SEEDS = range(400)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str) -> None:
+    """By some seed of a small range that is right without it; no crash of a primitive will do."""
+    patches, focus, likely = MUTANTS[name]
+    order = [likely, *(seed for seed in MUTANT_SEEDS if seed != likely)]
+    with mutated(patches):
+        noticed = next((seed for seed in order if noticeably_wrong(seed, focus)), None)
+    assert noticed is not None, "no seed shows it"
+    assert not run_case(noticed, focus).wrong
+
+
+def noticeably_wrong(seed: int, focus: Focus) -> bool:
+    outcome = run_case(seed, focus)
+    return bool(outcome.wrong) and not outcome.kind.startswith("crash")
+
+
+def test_a_mutant_of_cancelling_is_noticed() -> None:
+    """Where any constant serves any demand, crops and pads go that may not."""
+    users = [
+        m
+        for n, m in sys.modules.items()
+        if n.startswith("graphflow.") and getattr(m, "serves", None) is serves
+    ]
+    patches: Patches = [(module, "serves", constants_serve) for module in users]
+    with mutated(patches):
+        found = (run_graph(make_graph(seed)) for seed in (58, *range(80)))
+        noticed = next(
+            (o for o in found if o.wrong and o.kind.startswith(("native", "interp"))), None
+        )
+    assert noticed is not None, "no seed shows it"
+
+
+def test_padding_of_one_memory_under_two_names_is_one_padding() -> None:
+    """A reader's `gap` is its producer's `pad(0)`: the forward pass finds the same fact there."""
+    assert not run_graph(make_graph(3921)).wrong

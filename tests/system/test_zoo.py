@@ -1,0 +1,146 @@
+"""Networks as exporters write them, compiled and run natively, against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import graphflow
+from graphflow.base.options import Options
+from graphflow.models import EXPORTED
+from graphflow.models.zoo import build
+from graphflow.models.zoo.exported import bert_feeds, gpt_feeds, tagger_feeds
+
+Array = np.ndarray[Any, Any]
+STRICT, MIXED = Options(threads=2, fallback=None), Options(threads=2)
+FOREIGN = ("detector",)
+"""Those with nodes that onnxruntime runs: tensors whose shape a run decides, which others read."""
+TOLERANCES = {"half": 1e-2, "qdq": 8 / 255}
+"""Largest difference where it is not 1e-4; for `qdq` one step of its last quantization."""
+
+
+@cache
+def built(name: str) -> onnx.ModelProto:
+    return build(name)
+
+
+@cache
+def peer(name: str) -> ort.InferenceSession:
+    return session(built(name))
+
+
+def session(model: onnx.ModelProto) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    providers = ["CPUExecutionProvider"]
+    return ort.InferenceSession(model.SerializeToString(), options, providers=providers)
+
+
+@cache
+def compiled(name: str) -> graphflow.Executable:
+    return graphflow.compile(built(name), options=MIXED if name in FOREIGN else STRICT)
+
+
+def check(name: str, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Compares each output with onnxruntime's, and gives them."""
+    got = compiled(name).run(feeds)
+    runner = peer(name)
+    outputs = [output.name for output in runner.get_outputs()]
+    want = dict(zip(outputs, runner.run(None, dict(feeds)), strict=True))
+    assert list(got) == list(want)
+    for output, array in want.items():
+        assert got[output].shape == array.shape, output
+        assert got[output].dtype == array.dtype, output
+        bound = 0 if array.dtype.kind == "i" else TOLERANCES.get(name, 1e-4) * (1 + 1e-5)
+        np.testing.assert_allclose(got[output], array, rtol=0, atol=bound, err_msg=output)
+    return got
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_the_network_is_valid_and_its_outputs_depend_on_its_inputs(name: str) -> None:
+    model = built(name)
+    onnx.checker.check_model(model, full_check=True)
+    assert {info.name for info in model.graph.input} == set(EXPORTED[name].feeds(0))
+    first, second = (peer(name).run(None, EXPORTED[name].feeds(seed)) for seed in (1, 2))
+    for a, b in zip(first, second, strict=True):
+        assert np.isfinite(a).all()
+        assert a.std() > 1e-2
+        assert a.shape != b.shape or not np.allclose(a, b, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_bytes_depend_on_the_seed_alone(name: str) -> None:
+    first = built(name).SerializeToString(deterministic=True)
+    assert build(name, seed=0).SerializeToString(deterministic=True) == first
+    assert build(name, seed=1).SerializeToString(deterministic=True) != first
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_results_are_those_of_onnxruntime(name: str) -> None:
+    for seed in (1, 2):
+        check(name, EXPORTED[name].feeds(seed))
+
+
+def test_the_detector_leaves_what_stands_behind_suppression_to_onnxruntime() -> None:
+    foreign = [node.op for node in compiled("detector").foreign]
+    assert foreign[0] == "NonMaxSuppression"
+    assert not {"Conv", "TopK", "GatherElements", "Sigmoid"} & set(foreign)
+    counts = {len(check("detector", EXPORTED["detector"].feeds(seed))["boxes"]) for seed in (1, 2)}
+    assert len(counts) == 2, "suppression keeps as many boxes of both images"
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (3, 16)])
+def test_bert_takes_other_batches_and_lengths(batch: int, length: int) -> None:
+    feeds = bert_feeds(3, batch, length)
+    if length == 1:
+        feeds["attention_mask"][:] = 1
+    check("bert", feeds)
+
+
+def test_what_bert_does_not_attend_to_does_not_count() -> None:
+    feeds = bert_feeds(3)
+    before = compiled("bert").run(feeds)["pooler_output"]
+    changed = {**feeds, "input_ids": feeds["input_ids"].copy()}
+    changed["input_ids"][0, -3:] = (changed["input_ids"][0, -3:] + 1) % 1000
+    np.testing.assert_array_equal(compiled("bert").run(changed)["pooler_output"], before)
+
+
+def test_the_tagger_takes_one_word() -> None:
+    check("tagger", tagger_feeds(1, batch=1, length=1))
+
+
+def test_gpt_grows_its_cache_from_nothing_token_by_token() -> None:
+    """A prompt, one of two with padding in front, then tokens that the logits choose."""
+    batch, length = 2, 4
+    feeds = gpt_feeds(5, batch, length, past=0)
+    feeds["attention_mask"][0, :2] = 0
+    results = check("gpt", feeds)
+    for step in range(2):
+        chosen = results["logits"][:, -1].argmax(-1)[:, None]
+        past = {name.replace("present", "past_key_values"): results[name] for name in results}
+        del past["logits"]
+        mask = np.concatenate([feeds["attention_mask"], np.ones((batch, 1), np.int64)], axis=1)
+        feeds = {"input_ids": chosen, "attention_mask": mask, **past}
+        results = check("gpt", feeds)
+        assert results["present.0.key"].shape[2] == length + step + 1
+
+
+def test_gpt_with_a_cache_says_what_it_says_without() -> None:
+    """The logits of the last token do not depend on how the tokens before it came in."""
+    whole = gpt_feeds(6, 2, 5, past=0)
+    want = compiled("gpt").run(whole)["logits"][:, -1]
+    first = {**whole, "input_ids": whole["input_ids"][:, :4]}
+    first["attention_mask"] = whole["attention_mask"][:, :4]
+    results = compiled("gpt").run(first)
+    past = {name.replace("present", "past_key_values"): results[name] for name in results}
+    del past["logits"]
+    last = {"input_ids": whole["input_ids"][:, 4:], "attention_mask": whole["attention_mask"]}
+    got = compiled("gpt").run({**last, **past})["logits"][:, -1]
+    np.testing.assert_allclose(got, want, atol=1e-4)
