@@ -95,10 +95,10 @@ def test_many_random_graphs(seeds: range) -> None:
 def neutral_is(op: ReduceOp, value: float) -> Patches:
     """Reductions by `op` take `value` for what changes nothing."""
 
-    def demand(reduced: ReduceOp, dtype: str, logical: Fact | None = None) -> tuple[Demand, ...]:
+    def demand(reduced: ReduceOp, dtype: str) -> tuple[Demand, ...]:
         if reduced is op and dtype in FLOATS:
             return (Equal(Literal(value, dtype)),)
-        return reduction_demand(reduced, dtype, logical)
+        return reduction_demand(reduced, dtype)
 
     users = (overcompute, sys.modules[kernel_variants.__module__], halo)
     return [(module, "reduction_demand", demand) for module in users]
