@@ -1,4 +1,11 @@
-"""Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
+"""Flow: plans which variant each node takes, which edge type each value has, and which copies to
+make.
+
+In: an operator graph of fusion groups, a cost model, and the user's pins and assumptions.  Out: a
+frozen `LayoutPlan`, the cheapest one that the search finds.  Facts about padding are propagated
+forward and demands backward.  What always holds: flow decides and edits nothing; `convert` applies
+the plan.
+"""
 
 from graphflow.flow.candidates import (
     Candidate,

@@ -1,7 +1,7 @@
-"""Connected components: what belongs together because something has both.
+"""Connected components of a hypergraph.
 
-In: members, and groups of members that belong together.  Out: the components as sets, in the order
-of their first members.
+In: members, and groups of members; the members of a group are connected.  Out: the components as
+sets, in the order of their first members.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Member = TypeVar("Member", bound=Hashable)
 def connected(
     members: Iterable[Member], groups: Iterable[Iterable[Member]]
 ) -> list[frozenset[Member]]:
-    """The components of a graph with these `members`, in which each group is connected.
+    """The components of the hypergraph with these `members` and with `groups` as its edges.
 
-    Groups may have members of their own.
+    Members that occur only in a group are added.
     """
     parent = {member: member for member in members}
 

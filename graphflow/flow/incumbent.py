@@ -1,4 +1,7 @@
-"""A plan at once, for when the integer program finds none in its time: node by node, in order."""
+"""A greedy assignment for an integer program that found none in its time.
+
+In: a `ResidualIlp`.  Out: an `IlpSolution`, decided node by node in the order of the graph.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from graphflow.flow.terms import Term
 
 
 def greedy(rest: ResidualIlp) -> IlpSolution | None:
-    """An assignment in which each variable takes what is cheapest after those before it.
+    """An assignment in which each variable takes the cheapest option given those before it.
 
-    Readers that find no edge type that serves them pay for a conversion.  None where that runs into
-    a dead end: windows that exclude each other."""
+    A requirement that the production does not satisfy is paid for with a conversion.  None where
+    every option of some node is excluded by aliasings already decided.
+    """
     chosen: dict[int, int] = {}
     for variable in rest.variables:
         prices: list[int] = []
@@ -33,7 +37,7 @@ def greedy(rest: ResidualIlp) -> IlpSolution | None:
 
 
 def _ahead(rest: ResidualIlp, chosen: dict[int, int], variable: int) -> int:
-    """What the conversions around a variable cost for those who are decided."""
+    """The price of the conversions around a variable, for the readers that are decided."""
     made = [_copies(term, chosen, rest) for term in rest.around[variable]]
     if any(copies is None for copies in made):
         return NEVER
@@ -41,7 +45,10 @@ def _ahead(rest: ResidualIlp, chosen: dict[int, int], variable: int) -> int:
 
 
 def _copies(term: Term, chosen: dict[int, int], rest: ResidualIlp) -> tuple[Copy, ...] | None:
-    """Conversions for all readers that are decided and not served; None if that is forbidden."""
+    """The conversions for all decided readers that the production does not satisfy.
+
+    None if aliasings exclude each other, or no conversion satisfies a requirement.
+    """
     pattern = term.pattern
     given = term.given(chosen)
     requirements = list(pattern.output)

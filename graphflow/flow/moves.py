@@ -1,6 +1,6 @@
-"""Why a node that only moves elements is executed, and is no view.
+"""Explain why a node that only moves elements is executed instead of being a view.
 
-In: the candidates and the solution.  Out: a record for each such node, like those of conversions.
+In: the candidates and the solution.  Out: a `Conversion` of kind MOVE for each such node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def executed_moves(
     solution: Solution,
     edge_types: Mapping[str, EdgeType],
 ) -> Iterator[Conversion]:
-    """A record of kind `move` for each executed node that stores nothing but what it loads."""
+    """A record of kind MOVE for each executed node whose kernel stores only what it loads."""
     for name, taken in solution.candidates.items():
         node = graph.node(name)
         if isinstance(taken.variant.recipe, View) or not moves_of(node.func):
@@ -102,7 +102,7 @@ def _where(node: Node, requirement: OperandRequirement) -> str:
 
 
 def _whereabouts(graph: OperatorGraph, solution: Solution, requirement: OperandRequirement) -> str:
-    """Where a value lies that cannot lie in a window."""
+    """Why a value cannot be inside the reader's output: where it already is."""
     if not requirement.input_aliasing.window:
         return ""
     if requirement.value in graph.inputs or requirement.value in graph.outputs:

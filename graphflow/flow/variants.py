@@ -1,7 +1,8 @@
-"""The variants of each node: its own, those a user scheduled, those in layouts of a user.
+"""The variants of each node: those of recipes, those a user scheduled, those for a user's layouts.
 
-In: the graph, the target, pins, and once edge types are known, the layouts that inputs come in.
-Out: variants.  Nothing is chosen here."""
+In: the graph, the target, the pins; and once edge types are known, the layouts in which inputs can
+be had.  Out: `KernelVariant`s, and the variants that recipes refused.  Nothing is chosen here.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +39,15 @@ from graphflow.tir import PrimFunc
 
 @dataclass(frozen=True)
 class NodeVariants:
-    """The variants of every node, before edge types are followed."""
+    """The variants of every node, before edge types are propagated."""
 
     of_node: Mapping[str, tuple[KernelVariant, ...]]
 
     def demanded(self) -> tuple[float, ...]:
-        """The constants that some variant demands in a padding."""
+        """The constants that some variant demands in the padding of an input, ascending.
+
+        Producers may write these constants to their padding.
+        """
         found = {
             float(demand.literal.value)
             for variants in self.of_node.values()
@@ -57,9 +61,10 @@ class NodeVariants:
 def variants_of(
     graph: OperatorGraph, target: Target, facts: Mapping[str, Fact] | None = None
 ) -> NodeVariants:
-    """The variants of every node that runs (constants are made beforehand).
+    """The variants of every node that runs; nodes whose outputs are all constant run beforehand.
 
-    `facts` are those of the values' contents, by default what follows from the graph alone.
+    `facts` are the facts about the contents of each value, by default those that follow from the
+    graph alone.
     """
     known = contents(graph) if facts is None else facts
     found: dict[str, tuple[KernelVariant, ...]] = {}
@@ -86,13 +91,13 @@ def _variants(
 
 
 def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
-    """Those of the parameters `asked` for that hold neither NaN nor infinity."""
+    """Those of the parameters `asked` that are proven to hold neither NaN nor infinity."""
     bound = zip((b.name for b in node.func.inputs), node.inputs, strict=True)
     return frozenset(name for name, value in bound if name in asked and is_finite(facts[value]))
 
 
 def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
-    """What is known of the contents of a node's inputs, as far as its variants can use it."""
+    """The facts about the contents of a node's inputs that its recipes can use."""
     bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
     asked = asked_of(node.func)
     return KnownContents(
@@ -112,7 +117,11 @@ def _given_variant(
     facts: Mapping[str, Fact],
     target: Target,
 ) -> KernelVariant:
-    """The variant that a user's kernel is; ScheduleError where what it rests on is not known."""
+    """The variant that a user's scheduled kernel is.
+
+    Raises ScheduleError where the kernel assumes an input to be finite and that is not proven, or
+    needs padding of a constant that packing does not write.
+    """
     variant = lifted(kernel, target)
     assert isinstance(variant.recipe, Scheduled)
     finite = finite_inputs(node, variant.recipe.finite, facts)
@@ -134,16 +143,16 @@ def _given_variant(
 
 
 Labels: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"
-"""The edge types that values can be produced in."""
+"""For each value the edge types in which it can be produced."""
 
 UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
-"""Layouts of no family that a user pinned or scheduled for, by shape and memory."""
+"""Layouts outside the families that a user pinned or scheduled for, by shape and memory key."""
 
 
 def user_layouts(
     graph: OperatorGraph, variants: NodeVariants, pins: Mapping[str, Layout], target: Target
 ) -> UserLayouts:
-    """The layouts of no family of their tensors that are pinned, or that a user's kernel has."""
+    """The layouts that are pinned, or that a user's kernel has, and that belong to no family."""
     wanted = [(layout, graph.values[name].dtype) for name, layout in pins.items()]
     for node, options in variants.of_node.items():
         for variant in options:
@@ -168,7 +177,11 @@ def variants_with(
     target: Target,
     facts: Mapping[str, Fact],
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
-    """The variants of a node whose inputs can be had under these edge types, and those refused."""
+    """The variants of a node whose inputs can be had in these edge types, and the refused variants.
+
+    Adds to the variants of the families: those that read a layout of no family which an input has,
+    those for layouts of users, and one that meets all pins around the node.
+    """
     options = variants.of_node[node.name]
     offered = _offers(graph, node, edge_types, layouts, target)
     if offered:
@@ -195,7 +208,7 @@ def _in_user_layouts(
     layouts: UserLayouts,
     target: Target,
 ) -> tuple[KernelVariant | RefusedVariant, ...]:
-    """Variants that write a user's layout, or read one that an input has or is pinned to."""
+    """Variants that write a user's layout, or that read one which an input has or is pinned to."""
     if node.only_offered or not layouts:
         return ()
     given: list[tuple[str, tuple[Layout, ...]]] = []
@@ -220,7 +233,7 @@ def _in_user_layouts(
 
 
 def respects(node: Node, variant: KernelVariant, pins: Mapping[str, Layout]) -> bool:
-    """Whether a variant reads and writes the pinned values of its node in their layouts."""
+    """Whether a variant reads and writes each pinned value of its node in the pinned layout."""
     if not pins:
         return True
     bound = (
@@ -240,10 +253,11 @@ def _as_pinned(
     pins: Mapping[str, Layout],
     target: Target,
 ) -> tuple[KernelVariant | RefusedVariant, ...]:
-    """The variant made stage by stage with its pinned parameters as they are pinned.
+    """The variant, made stage by stage, whose parameters have the layouts that their values are
+    pinned to.
 
-    Nothing where one of the `options` meets the pins already.  Nor where pins are at odds and the
-    kernel has tiles alone: then these say which layouts it can have together.
+    Empty where one of `options` meets the pins already.  Empty too where pins of one shape differ
+    and the kernel has tiled variants only: these already say which layouts the kernel can combine.
     """
     pinned = _pinned(node, pins)
     if not pinned or node.only_offered or any(respects(node, variant, pins) for variant in options):
@@ -257,7 +271,7 @@ def _as_pinned(
 
 
 def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout], ...]:
-    """The parameters of a node that are bound to pinned values, with their layouts."""
+    """The parameters of a node that are bound to pinned values, with the pinned layouts."""
     bound = (
         *zip(node.func.inputs, node.inputs, strict=True),
         *zip(node.func.outputs, node.outputs, strict=True),
@@ -272,7 +286,7 @@ def _offers(
     layouts: UserLayouts,
     target: Target,
 ) -> Offers:
-    """The layouts of no family, and of no user, in which inputs of a node can be had."""
+    """By parameter, the layouts of no family and of no user in which the input can be had."""
     found: dict[str, tuple[Layout, ...]] = {}
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if not graph.is_constant(value):
@@ -296,7 +310,7 @@ def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozense
 
 
 def _array(graph: OperatorGraph, value: str) -> Array | None:
-    """The elements of a constant that is an initializer."""
+    """The elements of `value` if it is an initializer and constant, else None."""
     return graph.initializers.get(value) if graph.is_constant(value) else None
 
 
