@@ -95,7 +95,7 @@ def fastest(found: Planning, graph: OperatorGraph) -> Planning:
     taken = rival(found, graph, family) if clearly_less(seconds, timed) else None
     if taken is None:
         return found
-    return replace(taken, whole=EndToEndTime(family.name, seconds, timed, found.seconds))
+    return replace(taken, end_to_end=EndToEndTime(family.name, seconds, timed, found.seconds))
 
 
 def plan_groups(

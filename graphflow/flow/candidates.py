@@ -80,12 +80,12 @@ class InputAliasing(Enum):
     HOLDS_OUTPUT_CONTIGUOUS = "held, one piece"
 
     @property
-    def window(self) -> bool:
+    def inside_output(self) -> bool:
         """Whether the operand has to be inside its reader's output."""
         return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
 
     @property
-    def held(self) -> bool:
+    def holds_output(self) -> bool:
         """Whether the reader's output is inside the operand."""
         return self in (InputAliasing.HOLDS_OUTPUT, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
 
@@ -206,7 +206,7 @@ def enumerate_candidates(
         prices = VariantPrices(node.func, options, wanted, cost)
         reads = _reads(graph, node)
         dtype = node.func.outputs[0].dtype
-        writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))
+        writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
         for variant in options:
             if node.name not in relaxed and not respects(node, variant, pins):
                 continue
@@ -225,9 +225,11 @@ def enumerate_candidates(
             raise Unsatisfiable(f"{node.name} ({node.op}) has no variant with the pins around it")
         found[node.name] = tuple(candidates.values())
         for value in node.outputs:
-            given = [edge_type for c in found[node.name] for v, edge_type in c.gives if v == value]
+            produced = [
+                edge_type for c in found[node.name] for v, edge_type in c.gives if v == value
+            ]
             edge_types[value] = tuple(
-                {edge_type_key(edge_type): edge_type for edge_type in given}.values()
+                {edge_type_key(edge_type): edge_type for edge_type in produced}.values()
             )
     return Candidates(found, edge_types, refused)
 
@@ -291,7 +293,7 @@ def _of_variant(
     if variant.padding is Padding.EVALUATED and any(
         isinstance(n.demand, Equal) for n in requirements
     ):
-        left = _evaluated(node, variant, {n.position: _least(n) for n in requirements})
+        left = _evaluated(node, variant, {n.position: _weakest(n) for n in requirements})
     found = [candidate(left, requirements, None)]
     if not regions or others or variant.padding is Padding.KEPT:
         return found
@@ -330,7 +332,7 @@ def _requirements(
     ])  # fmt: skip
 
 
-def _held(value: Number, dtype: str) -> Constant | None:
+def _constant_of(value: Number, dtype: str) -> Constant | None:
     """`value` as a constant of this dtype; None where the dtype cannot represent it."""
     if dtype not in FLOATING:
         low, high = dtype_limits(dtype)
@@ -369,7 +371,7 @@ def _known_inputs(
     options: list[list[tuple[int, EdgeType]]] = []
     for requirement in requirements:
         if isinstance(requirement.demand, Equal):
-            options.append([(requirement.position, _least(requirement))])
+            options.append([(requirement.position, _weakest(requirement))])
             continue
         fitting = [
             edge_type
@@ -382,7 +384,7 @@ def _known_inputs(
     return [dict(chosen) for chosen in product(*options)]
 
 
-def _least(requirement: OperandRequirement) -> EdgeType:
+def _weakest(requirement: OperandRequirement) -> EdgeType:
     """The weakest edge type that satisfies a requirement: its padding holds what is demanded."""
     if isinstance(requirement.demand, Equal):
         literal = requirement.demand.literal
@@ -398,18 +400,20 @@ def _evaluated(
     for k, buffer in enumerate(node.func.inputs):
         layout = variant.layouts[buffer.name]
         zero = fact_of(0, buffer.dtype)  # constants are packed with that
-        given = dict(known[k].facts) if k in known else None
+        input_facts = dict(known[k].facts) if k in known else None
         for region in padding_regions(layout):
-            facts[buffer.name, region] = zero if given is None else given.get(region, Undefined())
+            facts[buffer.name, region] = (
+                zero if input_facts is None else input_facts.get(region, Undefined())
+            )
     output = node.func.outputs[0]
     result = left_facts(node.func, variant, facts)
     return {
-        region: _settled(result.get((output.name, region), Undefined()))
+        region: _constant_or_undefined(result.get((output.name, region), Undefined()))
         for region in padding_regions(variant.layouts[output.name])
     }
 
 
-def _settled(fact: Fact) -> Fact:
+def _constant_or_undefined(fact: Fact) -> Fact:
     """The fact if it is a constant, else Undefined.
 
     Weaker facts (ranges) are dropped, since no demand asks for them and each would be an edge type

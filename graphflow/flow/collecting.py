@@ -35,11 +35,11 @@ def _switch_off() -> Callable[[], None]:
 
 
 def _switch_on() -> None:
-    _call_all_old()
+    _move_to_oldest_generation()
     gc.enable()
 
 
-def _call_all_old() -> None:
+def _move_to_oldest_generation() -> None:
     """Move all live objects to the oldest generation, without a pass over them."""
     if not gc.get_freeze_count():  # others may have frozen what they want to stay so
         gc.freeze()

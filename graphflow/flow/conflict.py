@@ -74,15 +74,15 @@ class _Conflict:
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
         found = enumerate_candidates(self.graph, self.cost, pins, relaxed=every, facts=self.facts)
-        stated = [f"{node.name} ({node.op})" for node in nodes]
+        titles = [f"{node.name} ({node.op})" for node in nodes]
         variants = [_variants(found, node.name) for node in nodes]
         if len(nodes) == 1:
             pinned = _pinned(nodes[0], pins)
-            return f"{stated[0]} has no variant with {pinned}; its variants are: {variants[0]}"
+            return f"{titles[0]} has no variant with {pinned}; its variants are: {variants[0]}"
         together = " and ".join(
-            f"{name} with {_pinned(node, pins)}" for name, node in zip(stated, nodes, strict=True)
+            f"{name} with {_pinned(node, pins)}" for name, node in zip(titles, nodes, strict=True)
         )
-        offered = "; ".join(f"{name}: {some}" for name, some in zip(stated, variants, strict=True))
+        offered = "; ".join(f"{name}: {some}" for name, some in zip(titles, variants, strict=True))
         return f"no plan has {together}; their variants are: {offered}"
 
     def _clash(self, some: Sequence[str], relaxed: Set[str] = frozenset()) -> bool:

@@ -32,14 +32,14 @@ from graphflow.tir import PrimFunc
 
 
 def assumptions_about(
-    graph: OperatorGraph, given: Mapping[str, Assumption] | None
+    graph: OperatorGraph, assumptions: Mapping[str, Assumption] | None
 ) -> tuple[Assumed, ...]:
     """The user's assumptions about graph inputs, parsed, in the order of the inputs.
 
     Raises InvalidModel where a name is not an input, where no value meets an assumption, and where
     the default of an input does not.
     """
-    said = dict(given or {})
+    said = dict(assumptions or {})
     for name in said:
         if name not in graph.inputs:
             known = ", ".join(graph.inputs) or "none"
@@ -106,9 +106,9 @@ def _assumed_fact(assumed: Assumed) -> Fact:
 
 
 @lru_cache(maxsize=4096)
-def _left_by(func: PrimFunc, given: tuple[Fact, ...]) -> tuple[Fact, ...]:
+def _left_by(func: PrimFunc, input_facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
     """The facts of a kernel's outputs that follow from those of its inputs."""
-    facts = {(b.name, LOGICAL): fact for b, fact in zip(func.inputs, given, strict=True)}
+    facts = {(b.name, LOGICAL): fact for b, fact in zip(func.inputs, input_facts, strict=True)}
     left = output_facts(func, {}, facts)
     return tuple(left.get((b.name, LOGICAL), Undefined()) for b in func.outputs)
 

@@ -46,9 +46,9 @@ class Copy:
     def serves(self, requirement: OperandRequirement) -> bool:
         """Whether the copy satisfies a requirement."""
         aliasing = requirement.input_aliasing
-        if aliasing.held or (
-            aliasing.window != self.window
-            and (aliasing.window or aliasing is InputAliasing.OWN_STORAGE)
+        if aliasing.holds_output or (
+            aliasing.inside_output != self.window
+            and (aliasing.inside_output or aliasing is InputAliasing.OWN_STORAGE)
         ):
             return False
         return edge_type_serves(self.target, requirement)
@@ -100,7 +100,7 @@ def clashing(requirements: Iterable[OperandRequirement]) -> bool:
     needs the value contiguous.
     """
     aliasings = [requirement.input_aliasing for requirement in requirements]
-    windows = sum(aliasing.window for aliasing in aliasings)
+    windows = sum(aliasing.inside_output for aliasing in aliasings)
     return windows > 1 or (
         InputAliasing.INSIDE_OUTPUT in aliasings
         and InputAliasing.HOLDS_OUTPUT_CONTIGUOUS in aliasings
@@ -118,9 +118,9 @@ def copies_for(tensor: Value, requirement: OperandRequirement) -> Iterator[Copy]
 
     Nothing where the reader's output is inside the value: then only the value itself will do.
     """
-    if requirement.input_aliasing.held:
+    if requirement.input_aliasing.holds_output:
         return
-    edge_type, window = _wanted_edge_type(requirement), requirement.input_aliasing.window
+    edge_type, window = _wanted_edge_type(requirement), requirement.input_aliasing.inside_output
     yield Copy(
         tensor.name,
         edge_type,

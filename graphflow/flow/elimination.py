@@ -42,15 +42,15 @@ class Factor:
     """Whether `load` may be called: terms with too many sets of copies have no table, only rows."""
     bucket: int | None = None
 
-    def over(self, whole: Scope) -> Table:
-        """The table with an axis for each variable of the larger scope `whole`."""
-        return spread(self.load(), self.scope, whole)
+    def over(self, full_scope: Scope) -> Table:
+        """The table with an axis for each variable of the larger scope `full_scope`."""
+        return spread(self.load(), self.scope, full_scope)
 
 
-def spread(table: Table, scope: Scope, whole: Scope) -> Table:
-    """`table` over `scope`, with an axis of length one for each other variable of `whole`."""
+def spread(table: Table, scope: Scope, full_scope: Scope) -> Table:
+    """`table` over `scope`, with an axis of length one for each other variable of `full_scope`."""
     sizes = iter(table.shape)
-    return table.reshape([next(sizes) if v in scope else 1 for v in whole])
+    return table.reshape([next(sizes) if v in scope else 1 for v in full_scope])
 
 
 @dataclass(eq=False)
@@ -69,24 +69,24 @@ class Bucket:
     message: Factor
 
     @property
-    def whole(self) -> Scope:
+    def full_scope(self) -> Scope:
         """The variable and its neighbours, ascending."""
         return tuple(sorted((*self.scope, self.variable)))
 
 
 @dataclass(eq=False)
 class Reduced:
-    """The result of elimination; `rest` are the factors that are left, messages among them."""
+    """The result of elimination; `remaining` are the factors that are left, messages among them."""
 
     own: Sequence[Table]
     buckets: list[Bucket]
-    rest: list[Factor]
+    remaining: list[Factor]
 
     def roots(self) -> list[Factor]:
         """The messages over no variable: each is the least price of a connected part that is
         solved.
         """
-        return [factor for factor in self.rest if not factor.scope]
+        return [factor for factor in self.remaining if not factor.scope]
 
     def left(self) -> set[int]:
         """The variables that were not eliminated."""
@@ -163,12 +163,12 @@ class _Elimination:
             del self.factors[number]
             for v in factor.scope:
                 del self.touching[v][number]
-        whole = tuple(sorted((*scope, variable)))
-        total = np.zeros([self.sizes[v] for v in whole], np.int64)
-        total = plus(total, spread(self.own[variable], (variable,), whole))
+        full_scope = tuple(sorted((*scope, variable)))
+        total = np.zeros([self.sizes[v] for v in full_scope], np.int64)
+        total = plus(total, spread(self.own[variable], (variable,), full_scope))
         for factor in parts.values():
-            total = plus(total, factor.over(whole))
-        axis = whole.index(variable)
+            total = plus(total, factor.over(full_scope))
+        axis = full_scope.index(variable)
         least = total.min(axis)
         message = Factor(scope, lambda: least, bucket=len(self.buckets))
         best = total.argmin(axis)
@@ -215,7 +215,7 @@ class Detours:
                 chosen[bucket.variable] = int(bucket.best[at])
                 continue
             ways = _ways(self, bucket)
-            axis = bucket.whole.index(bucket.variable)
+            axis = bucket.full_scope.index(bucket.variable)
             at = tuple(chosen[v] for v in bucket.scope)
             prices = [np.moveaxis(way, axis, -1)[at] for _, way in ways]
             taken = min(range(len(ways)), key=lambda k: (int(prices[k].min()), k))
@@ -224,7 +224,7 @@ class Detours:
 
 
 def _shape(detours: Detours, bucket: Bucket) -> tuple[int, ...]:
-    return tuple(len(detours.own[v]) for v in bucket.whole)
+    return tuple(len(detours.own[v]) for v in bucket.full_scope)
 
 
 def _ways(detours: Detours, bucket: Bucket) -> list[tuple[int | None, Table]]:
@@ -235,12 +235,12 @@ def _ways(detours: Detours, bucket: Bucket) -> list[tuple[int | None, Table]]:
     parts = [(None, own)] + [
         (f.bucket, (f.scope, f.load(), detours.price(f))) for f in bucket.parts
     ]
-    nothing = np.zeros([1] * len(bucket.whole), np.int64)
-    tables = [spread(prices, scope, bucket.whole) for _, (scope, prices, _) in parts]
+    nothing = np.zeros([1] * len(bucket.full_scope), np.int64)
+    tables = [spread(prices, scope, bucket.full_scope) for _, (scope, prices, _) in parts]
     before = list(accumulate(tables, plus, initial=nothing))
     after = list(accumulate(reversed(tables), plus, initial=nothing))[::-1]
     return [
-        (origin, plus(spread(differing, scope, bucket.whole), plus(before[k], after[k + 1])))
+        (origin, plus(spread(differing, scope, bucket.full_scope), plus(before[k], after[k + 1])))
         for k, (origin, (scope, _, differing)) in enumerate(parts)
         if differing is not None
     ]
@@ -253,5 +253,5 @@ def detours(reduced: Reduced, own: Sequence[Table]) -> Detours:
         least = np.full(_shape(found, bucket), NEVER, np.int64)
         for _, way in _ways(found, bucket):
             least = np.minimum(least, way)
-        found.messages.append(least.min(bucket.whole.index(bucket.variable)))
+        found.messages.append(least.min(bucket.full_scope.index(bucket.variable)))
     return found

@@ -34,16 +34,16 @@ def constraints(
 
 
 def minimize(
-    costs: NDArray[np.float64], rows: Rows, whole: bool, seconds: float, gap: float
+    costs: NDArray[np.float64], rows: Rows, integral: bool, seconds: float, gap: float
 ) -> Any:
-    """The result of `scipy.optimize.milp` for columns between 0 and 1, integral if `whole`.
+    """The result of `scipy.optimize.milp` for columns between 0 and 1, integral if `integral`.
 
     `seconds` limits the time, `gap` is the relative gap at which the solver may stop.
     """
     optimize = import_module("scipy.optimize")
     return optimize.milp(
         costs,
-        integrality=np.full(len(costs), whole),
+        integrality=np.full(len(costs), integral),
         bounds=optimize.Bounds(0, 1),
         constraints=rows,
         options={"time_limit": seconds, "mip_rel_gap": gap},

@@ -28,30 +28,32 @@ def extras(reduced: Reduced) -> dict[int, Table]:
         beyond, bucket = outside.pop(number, None), reduced.buckets[number]
         if beyond is None:
             continue
-        whole = bucket.whole
-        tables = [spread(beyond, bucket.scope, whole)]
-        tables.append(spread(reduced.own[bucket.variable], (bucket.variable,), whole))
-        tables += [part.over(whole) for part in bucket.parts]
-        prices = _least(_full(reduced, bucket, tables), whole, (bucket.variable,))
+        full_scope = bucket.full_scope
+        tables = [spread(beyond, bucket.scope, full_scope)]
+        tables.append(spread(reduced.own[bucket.variable], (bucket.variable,), full_scope))
+        tables += [part.over(full_scope) for part in bucket.parts]
+        prices = _least(_full(reduced, bucket, tables), full_scope, (bucket.variable,))
         found[bucket.variable] = np.where(prices < NEVER, prices - prices.min(), NEVER)
         for part, others in zip(bucket.parts, _but_one(tables)[2:], strict=True):
             if part.bucket is not None:
                 others = _full(reduced, bucket, [others])
-                outside[part.bucket] = _least(others, whole, part.scope)
+                outside[part.bucket] = _least(others, full_scope, part.scope)
     return found
 
 
 def _full(reduced: Reduced, bucket: Bucket, tables: list[Table]) -> Table:
     """The sum of the tables, with an axis of full length for each variable of the bucket."""
-    total = np.zeros([len(reduced.own[v]) for v in bucket.whole], np.int64)
+    total = np.zeros([len(reduced.own[v]) for v in bucket.full_scope], np.int64)
     for table in tables:
         total = plus(total, table)
     return total
 
 
-def _least(table: Table, whole: Scope, scope: Scope) -> Table:
-    """The minimum over all variables of `whole` that are not in `scope`; `scope` is ascending."""
-    return np.asarray(table.min(tuple(k for k, v in enumerate(whole) if v not in scope)), np.int64)
+def _least(table: Table, full_scope: Scope, scope: Scope) -> Table:
+    """The minimum over the variables of `full_scope` that are not in `scope`, which ascends."""
+    return np.asarray(
+        table.min(tuple(k for k, v in enumerate(full_scope) if v not in scope)), np.int64
+    )
 
 
 def _but_one(tables: list[Table]) -> list[Table]:

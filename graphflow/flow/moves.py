@@ -66,9 +66,9 @@ def _because(
     nearest = min(hindered, key=lambda index: (len(hindered[index]), index))
     view = views[nearest]
     if not hindered[nearest]:
-        given = view.gives[0][1].describe()
+        offered = view.gives[0][1].describe()
         return (
-            f"a {view.variant.name} would give {given}; with {taken.gives[0][1].describe()} "
+            f"a {view.variant.name} would give {offered}; with {taken.gives[0][1].describe()} "
             f"what reads {what} costs less, or may lie in another tensor"
         )
     requirement = hindered[nearest][0]
@@ -98,12 +98,12 @@ def _had(
 
 
 def _where(node: Node, requirement: OperandRequirement) -> str:
-    return f" inside {node.outputs[0]}" if requirement.input_aliasing.window else ""
+    return f" inside {node.outputs[0]}" if requirement.input_aliasing.inside_output else ""
 
 
 def _whereabouts(graph: OperatorGraph, solution: Solution, requirement: OperandRequirement) -> str:
     """Why a value cannot be inside the reader's output: where it already is."""
-    if not requirement.input_aliasing.window:
+    if not requirement.input_aliasing.inside_output:
         return ""
     if requirement.value in graph.inputs or requirement.value in graph.outputs:
         return ", in memory of the caller"
@@ -112,6 +112,6 @@ def _whereabouts(graph: OperatorGraph, solution: Solution, requirement: OperandR
         for user, position in graph.consumers(requirement.value)
         if user.name in solution.candidates
         for other in solution.candidates[user.name].requirements
-        if other.position == position and other.input_aliasing.window
+        if other.position == position and other.input_aliasing.inside_output
     ]
     return f", inside the output of {others[0]}" if others else ""

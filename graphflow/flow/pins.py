@@ -126,7 +126,7 @@ def _priced(
         for n, taken in best.candidates.items()
         if _variant(taken) != _variant(other.candidates[n])
     ]
-    because = f"without it {_given(graph, name, other)}"
+    because = f"without it {_edge_type_text(graph, name, other)}"
     copies = len(best.copies) - len(other.copies)
     if copies:
         because += f", with {abs(copies)} {'fewer' if copies > 0 else 'more'} copies in all"
@@ -135,7 +135,7 @@ def _priced(
     return Pinned(name, layout, cost, because)
 
 
-def _given(graph: OperatorGraph, name: str, plan: Solution) -> str:
+def _edge_type_text(graph: OperatorGraph, name: str, plan: Solution) -> str:
     """The edge type that a value has in a plan, in words."""
     maker = graph.producer(name)
     if maker is None or maker.name not in plan.candidates:

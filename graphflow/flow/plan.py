@@ -246,7 +246,7 @@ class LayoutPlan:
     unpinned: float | None = None
     assumed: tuple[Assumed, ...] = ()
     relied: tuple[Relied, ...] = ()
-    whole: EndToEndTime | None = None
+    end_to_end: EndToEndTime | None = None
 
     @property
     def measured_prices(self) -> int:

@@ -44,7 +44,7 @@ class Planning:
     facts: Mapping[str, Fact]
     candidates: Candidates
     problem: Problem
-    whole: EndToEndTime | None = None
+    end_to_end: EndToEndTime | None = None
 
     @property
     def seconds(self) -> float:
@@ -66,8 +66,8 @@ class Planning:
         if self.assumed:
             relied = reliances(self.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)
-        if self.whole is not None:
-            plan = replace(plan, whole=self.whole)
+        if self.end_to_end is not None:
+            plan = replace(plan, end_to_end=self.end_to_end)
         if not self.pinned:
             return plan
         prices, unpinned = price_pins(self.graph, self.cost, self.pinned, best, self.facts)

@@ -24,12 +24,12 @@ def reliances(
     return tuple(
         Relied(candidate.node, value, facts[value], origins[value])
         for candidate in chosen
-        for value in dict.fromkeys(_rested_on(graph, candidate))
+        for value in dict.fromkeys(_relied_on(graph, candidate))
         if facts[value] != without[value]
     )
 
 
-def _rested_on(graph: OperatorGraph, candidate: Candidate) -> Iterator[str]:
+def _relied_on(graph: OperatorGraph, candidate: Candidate) -> Iterator[str]:
     """The values about whose contents a candidate relies on a fact."""
     node = graph.node(candidate.node)
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):

@@ -117,16 +117,16 @@ class _Matrix:
 
 
 def _minimized(
-    costs: NDArray[np.float64], rows: Rows, whole: bool, seconds: float
+    costs: NDArray[np.float64], rows: Rows, integral: bool, seconds: float
 ) -> tuple[NDArray[np.float64], float] | None:
     """The columns at the optimum and a bound of the objective; None if infeasible.
 
-    Columns are 0 or 1 if `whole`, else between.
+    Columns are 0 or 1 if `integral`, else between.
     """
-    found = minimize(costs, rows, whole, seconds, RELATIVE_GAP)
+    found = minimize(costs, rows, integral, seconds, RELATIVE_GAP)
     # A relaxation that time cut short has found no bound.
-    if found.x is not None and (whole or found.status == 0):
-        return found.x, float(found.mip_dual_bound if whole else found.fun)
+    if found.x is not None and (integral or found.status == 0):
+        return found.x, float(found.mip_dual_bound if integral else found.fun)
     if found.status == 2:
         return None
     raise OutOfTime
@@ -232,7 +232,7 @@ class ResidualIlp:
             t.value: tuple(
                 copy
                 for copy, column in zip(
-                    t.pattern.made(t.given(options)), self.copies[t.value], strict=True
+                    t.pattern.made(t.production(options)), self.copies[t.value], strict=True
                 )
                 if taken[column]
             )
@@ -266,21 +266,21 @@ class ResidualIlp:
         self.copies[term.value] = copies
         for copy, column in zip(pattern.copies, copies, strict=True):
             if copy.kind == CopyKind.FILL:
-                able = [g for g in range(len(pattern.given)) if pattern.fillable(g, copy)]
-                givers, fixed = self._givers(term, able)
-                matrix.constrain(givers, [column], low=-fixed)
+                able = [g for g in range(len(pattern.productions)) if pattern.fillable(g, copy)]
+                producers, fixed = self._producers(term, able)
+                matrix.constrain(producers, [column], low=-fixed)
         for requirement in pattern.output:
-            self._serve(term, requirement, [], 1)
+            self._satisfy(term, requirement, [], 1)
         for variable, classes, requirements in zip(
-            term.readers, term.reading, pattern.readers, strict=True
+            term.readers, term.reader_classes, pattern.readers, strict=True
         ):
             fixed = int(len(requirements) == 1)
-            for requirement, where in _wants(requirements):
+            for requirement, where in _distinct_requirements(requirements):
                 readers = [] if fixed else self._of(variable, classes, where)
-                self._serve(term, requirement, readers, fixed)
+                self._satisfy(term, requirement, readers, fixed)
                 for c in pattern.disturbing(requirement):
                     matrix.constrain([*readers, copies[c]], high=1 - fixed)
-        self._apart(term)
+        self._exclude_aliasings(term)
 
     def _copy(self, term: Term, by_edge_type: Sequence[Price]) -> int:
         """The column of one copy, priced by the edge type that it is made from.
@@ -294,19 +294,19 @@ class ResidualIlp:
         copy = self.matrix.variable(self._cost(least))
         for price in sorted(set(prices) - {least}):
             edge_types = [g for g, p in enumerate(prices) if p == price]
-            givers, always = self._givers(term, edge_types)
+            producers, always = self._producers(term, edge_types)
             extra = self.matrix.variable(self._cost(price - least))
-            self.matrix.constrain([extra], [copy, *givers], low=always - 1)
+            self.matrix.constrain([extra], [copy, *producers], low=always - 1)
         return copy
 
-    def _apart(self, term: Term) -> None:
+    def _exclude_aliasings(self, term: Term) -> None:
         """Rows for aliasing: at most one reader contains the value, and not as a box that is no
         contiguous piece if another reader needs it contiguous.
         """
         found: dict[InputAliasing, list[int]] = {aliasing: [] for aliasing in InputAliasing}
         fixed = dict.fromkeys(InputAliasing, 0)
         for variable, classes, requirements in zip(
-            term.readers, term.reading, term.pattern.readers, strict=True
+            term.readers, term.reader_classes, term.pattern.readers, strict=True
         ):
             for number, group in enumerate(requirements):
                 for requirement in group:
@@ -315,9 +315,12 @@ class ResidualIlp:
                     else:
                         fixed[requirement.input_aliasing] += 1
         windows = [
-            column for aliasing in InputAliasing if aliasing.window for column in found[aliasing]
+            column
+            for aliasing in InputAliasing
+            if aliasing.inside_output
+            for column in found[aliasing]
         ]
-        placed = sum(fixed[aliasing] for aliasing in InputAliasing if aliasing.window)
+        placed = sum(fixed[aliasing] for aliasing in InputAliasing if aliasing.inside_output)
         if len(windows) + placed > 1:
             self.matrix.constrain(windows, high=1 - placed)
         boxes, pieces = (
@@ -332,28 +335,28 @@ class ResidualIlp:
             for piece in pieces:
                 self.matrix.constrain([box, piece], high=1)
 
-    def _givers(self, term: Term, edge_types: Sequence[int]) -> tuple[list[int], int]:
+    def _producers(self, term: Term, edge_types: Sequence[int]) -> tuple[list[int], int]:
         """The columns of the producer's options with one of these productions.
 
         The second result is 1 if the value has one of them whatever is chosen.
         """
-        if term.producer is None or not term.gives_several:
+        if term.producer is None or not term.produces_several:
             return [], int(0 in edge_types)
-        return self._of(term.producer, term.giving, edge_types), 0
+        return self._of(term.producer, term.producer_classes, edge_types), 0
 
-    def _serve(
+    def _satisfy(
         self, term: Term, requirement: OperandRequirement, readers: list[int], fixed: int
     ) -> None:
         """Add the row `Σ readers with the requirement <= Σ productions and copies that
         satisfy it`.
         """
-        givers, always = self._givers(term, term.pattern.direct(requirement))
+        producers, always = self._producers(term, term.pattern.direct(requirement))
         copies = self.copies[term.value]
         serving = [copies[c] for c in term.pattern.serving(requirement)]
-        self.matrix.constrain([*givers, *serving], readers, low=fixed - always)
+        self.matrix.constrain([*producers, *serving], readers, low=fixed - always)
 
 
-def _wants(
+def _distinct_requirements(
     classes: Sequence[Sequence[OperandRequirement]],
 ) -> list[tuple[OperandRequirement, list[int]]]:
     """Each distinct requirement of a reader, with the classes of the reader that have it."""
@@ -366,7 +369,7 @@ def _wants(
                 requirement.facts,
                 requirement.input_aliasing,
             )
-            wheres = found.setdefault(key, (requirement, []))[1]
-            if number not in wheres:
-                wheres.append(number)
+            numbers = found.setdefault(key, (requirement, []))[1]
+            if number not in numbers:
+                numbers.append(number)
     return list(found.values())

@@ -97,8 +97,8 @@ class Problem:
         self.term_of: dict[Factor, Term] = {}
         self.shared: dict[Pattern, Table] = {}
         self.reduced = self._reduced(table_limit)
-        self.rests = self._rests()
-        if self.rests and eliminated_only:
+        self.residuals = self._residuals()
+        if self.residuals and eliminated_only:
             raise OutOfTime
         self.chosen, self.outcomes = self._solved()
         self.best = self._solution(self.chosen, self.outcomes)
@@ -118,10 +118,10 @@ class Problem:
             if around is not None and around < NEVER:
                 ways.append((int(around) - int(root.load()), root.bucket, None, None))
         ends = time.perf_counter() + TIME_LIMIT
-        for number, (rest, best) in enumerate(zip(self.rests, self.outcomes, strict=True)):
+        for number, (residual, best) in enumerate(zip(self.residuals, self.outcomes, strict=True)):
             if any(self.prices.seconds(extra) == 0 for extra, *_ in ways):
                 break  # nothing takes less time than the best plan
-            outcome = _detour(rest, found, ends)
+            outcome = _detour(residual, found, ends)
             if outcome is not None:
                 ways.append((outcome.price - best.price, outcome.inside, number, outcome))
         if not ways:
@@ -179,7 +179,7 @@ class Problem:
             return reduced
         # The integer program is at its best with rows of its own: messages over several nodes, and
         # states, make it slow.
-        scopes = (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest))
+        scopes = (*(b.full_scope for b in reduced.buckets), *(f.scope for f in reduced.remaining))
         parts = [part for part in connected(left, scopes) if not left.isdisjoint(part)]
         return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})
 
@@ -201,17 +201,17 @@ class Problem:
                 self.term_of[factors[-1]] = term
         return eliminate(own, factors, limit, hard)
 
-    def _rests(self) -> list[ResidualIlp]:
+    def _residuals(self) -> list[ResidualIlp]:
         """One integer program for each connected part that elimination left."""
         variables = ((0, variable) for variable in self.reduced.left())
         scopes = (
             ((1, number), *((0, variable) for variable in factor.scope))
-            for number, factor in enumerate(self.reduced.rest)
+            for number, factor in enumerate(self.reduced.remaining)
             if factor.scope or not factor.tabled
         )
         found = []
         for part in sorted(sorted(part) for part in connected(variables, scopes)):
-            factors = [self.reduced.rest[number] for kind, number in part if kind]
+            factors = [self.reduced.remaining[number] for kind, number in part if kind]
             found.append(
                 ResidualIlp(
                     self.own,
@@ -228,8 +228,8 @@ class Problem:
         program.
         """
         ends = time.perf_counter() + TIME_LIMIT
-        done = [f for f in self.reduced.rest if not f.scope and f.tabled]
-        outcomes = [_best(rest, ends) for rest in self.rests]
+        done = [f for f in self.reduced.remaining if not f.scope and f.tabled]
+        outcomes = [_best(residual, ends) for residual in self.residuals]
         if any(int(factor.load()) >= NEVER for factor in done):
             raise Unsatisfiable("no plan meets the constraints of the graph; drop a pin")
         chosen = [0] * len(self.reduced.own)
@@ -249,14 +249,14 @@ class Problem:
             found = made.get(term.value)
             if found is None:
                 found = term.copies(chosen, self.prices)
-            copies += self._placed(term, found)
+            copies += self._in_order(term, found)
         copies.sort(key=lambda item: item[0])
         seconds = fsum([*(c.seconds for c in picked), *(c.seconds for _, c in copies)])
         missing = fsum(self.prices.seconds(o.price - o.bound) for o in outcomes)
         gap = missing / seconds if missing else 0.0
         return Solution({c.node: c for c in picked}, tuple(c for _, c in copies), seconds, gap)
 
-    def _placed(self, term: Term, copies: Iterable[Copy]) -> list[tuple[tuple[int, ...], Copy]]:
+    def _in_order(self, term: Term, copies: Iterable[Copy]) -> list[tuple[tuple[int, ...], Copy]]:
         """The copies of a value, each with a sort key: the first requirement that could have asked
         for it.
 
@@ -284,15 +284,15 @@ class Problem:
         return found
 
 
-def _best(rest: ResidualIlp, ends: float) -> IlpSolution:
+def _best(residual: ResidualIlp, ends: float) -> IlpSolution:
     """The cheapest assignment of a part; where time runs out, a greedy one.
 
     Raises Unsatisfiable or LayoutConflict.
     """
     try:
-        found = rest.solve(max(ends - time.perf_counter(), LEAST_TIME))
+        found = residual.solve(max(ends - time.perf_counter(), LEAST_TIME))
     except OutOfTime:
-        found = greedy(rest)
+        found = greedy(residual)
         if found is None:
             raise LayoutConflict(
                 f"no plan was found within {TIME_LIMIT:g} s, nor was it shown that there is none; "
@@ -303,9 +303,9 @@ def _best(rest: ResidualIlp, ends: float) -> IlpSolution:
     return found
 
 
-def _detour(rest: ResidualIlp, found: Detours, ends: float) -> IlpSolution | None:
+def _detour(residual: ResidualIlp, found: Detours, ends: float) -> IlpSolution | None:
     """The cheapest detour in a part; None if there is none, or none was found in time."""
     try:
-        return rest.detour(found, max(ends - time.perf_counter(), LEAST_TIME))
+        return residual.detour(found, max(ends - time.perf_counter(), LEAST_TIME))
     except OutOfTime:
         return None

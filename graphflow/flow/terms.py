@@ -76,22 +76,22 @@ class Production:
 class Pattern:
     """How a value can be produced and how it is read, with nothing said of which nodes do so.
 
-    `given` has one production for each class of the producer (one for a graph input).  `readers`
-    has, for each reader, the requirements of each of its classes.  `output` is the requirement of
-    the caller if the value is a graph output, else empty.  `copies` are the copies that some
-    requirement could want, without prices; `prices[g][c]` is the price of copy `c` made from
-    production `g`.
+    `productions` has one entry for each class of the producer (one in all for a graph input).
+    `readers` has, for each reader, the requirements of each of its classes.  `output` is the
+    requirement of the caller if the value is a graph output, else empty.  `copies` are the copies
+    that some requirement could ask for, without prices; `prices[p][c]` is the price of copy `c`
+    made from production `p`.
     """
 
-    given: tuple[Production, ...]
+    productions: tuple[Production, ...]
     readers: tuple[tuple[tuple[OperandRequirement, ...], ...], ...]
     output: tuple[OperandRequirement, ...]
     copies: tuple[Copy, ...]
     prices: tuple[tuple[Price, ...], ...]
 
-    def made(self, given: int) -> tuple[Copy, ...]:
-        """The copies with their prices, made from production `given`."""
-        return tuple(map(Copy.at, self.copies, self.prices[given]))
+    def made(self, production: int) -> tuple[Copy, ...]:
+        """The copies with their prices, made from production `production`."""
+        return tuple(map(Copy.at, self.copies, self.prices[production]))
 
     def direct(self, requirement: OperandRequirement) -> list[int]:
         """The productions that satisfy a requirement without a copy."""
@@ -99,7 +99,12 @@ class Pattern:
         return [
             g
             for g in self._alike[0].get(memory_key(requirement.layout), ())
-            if directly(self.given[g].edge_type, self.given[g].output_aliasing, requirement, output)
+            if directly(
+                self.productions[g].edge_type,
+                self.productions[g].output_aliasing,
+                requirement,
+                output,
+            )
         ]
 
     def serving(self, requirement: OperandRequirement) -> list[int]:
@@ -111,19 +116,22 @@ class Pattern:
     def _alike(self) -> tuple[dict[MemoryKey, list[int]], dict[MemoryKey, list[int]]]:
         """Productions and copies by memory key: only an equal key can satisfy a requirement."""
         return (
-            _by_memory(given.edge_type for given in self.given),
+            _by_memory(production.edge_type for production in self.productions),
             _by_memory(copy.target for copy in self.copies),
         )
 
-    def fillable(self, given: int, copy: Copy) -> bool:
-        """Whether `copy` can be made from production `given`.
+    def fillable(self, production: int, copy: Copy) -> bool:
+        """Whether `copy` can be made from production `production`.
 
         A conversion always can.  A fill works in place, so it needs the same layout and memory that
         is not inside another tensor.
         """
         if copy.kind != CopyKind.FILL:
             return True
-        edge_type, output_aliasing = self.given[given].edge_type, self.given[given].output_aliasing
+        edge_type, output_aliasing = (
+            self.productions[production].edge_type,
+            self.productions[production].output_aliasing,
+        )
         free = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
         return free and memory_key(edge_type.layout) == memory_key(copy.target.layout)
 
@@ -165,8 +173,12 @@ class Pattern:
         requirements are satisfied.
         """
         possible = np.array(
-            [[self.fillable(g, copy) for copy in self.copies] for g in range(len(self.given))], bool
-        ).reshape(len(self.given), len(self.copies))
+            [
+                [self.fillable(g, copy) for copy in self.copies]
+                for g in range(len(self.productions))
+            ],
+            bool,
+        ).reshape(len(self.productions), len(self.copies))
         made = ~(~possible @ self._member)
         made &= self._served((self.output,))[0]
         readers = tuple(
@@ -187,7 +199,7 @@ class Pattern:
         satisfied.
         """
         requirements = [requirement for group in classes for requirement in group]
-        direct = np.zeros((len(requirements), len(self.given)), bool)
+        direct = np.zeros((len(requirements), len(self.productions)), bool)
         serving = np.zeros((len(requirements), len(self.copies)), bool)
         spoiling = np.zeros_like(serving)
         for number, requirement in enumerate(requirements):
@@ -205,7 +217,10 @@ class Pattern:
         impossible.
         """
         alone = [[prices.copy(price) for price in made] for made in self.prices]
-        total = np.array(alone, np.int64).reshape(len(self.given), len(self.copies)) @ self._member
+        total = (
+            np.array(alone, np.int64).reshape(len(self.productions), len(self.copies))
+            @ self._member
+        )
         return plus(total, self.penalties[0])
 
     def table(self, prices: Prices) -> Table:
@@ -219,7 +234,9 @@ class Pattern:
         for k, penalty in enumerate(readers):
             if k not in axes:
                 start = plus(start, penalty[:, :, 0])
-        best = np.full([len(self.given), *(len(self.readers[k]) for k in axes)], NEVER, np.int64)
+        best = np.full(
+            [len(self.productions), *(len(self.readers[k]) for k in axes)], NEVER, np.int64
+        )
         for chosen in range(len(self.sets)):
             cost = start[:, chosen].reshape(-1, *(1 for _ in axes))
             for axis, k in enumerate(axes):
@@ -261,7 +278,7 @@ class Pattern:
                 requirement
                 for requirements in classes
                 for requirement in requirements
-                if requirement.input_aliasing.window
+                if requirement.input_aliasing.inside_output
             ):
                 found[k, requirement.input_aliasing] = None
         return tuple(found)
@@ -273,7 +290,7 @@ class Pattern:
         A state is a production, a set of copies and a holder; they are numbered in this order, the
         holder fastest.
         """
-        return len(self.given) * len(self.sets) * len(self.holders)
+        return len(self.productions) * len(self.sets) * len(self.holders)
 
     def state_prices(self, prices: Prices) -> Table:
         """The price of each state: its copies; `NEVER` where a reader with one class excludes the
@@ -296,13 +313,15 @@ class Pattern:
             found.append(plus(penalty[:, :, number, None], held).reshape(-1))
         return np.stack(found)
 
-    def cheapest(self, given: int, reading: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
+    def cheapest(
+        self, production: int, reader_classes: Sequence[int], prices: Prices
+    ) -> tuple[Copy, ...]:
         """The cheapest copies, priced, for one class of the producer and one of each reader."""
-        cost = self.costs(prices)[given]
-        for penalty, chosen in zip(self.penalties[1], reading, strict=True):
-            cost = plus(cost, penalty[given, :, chosen])
+        cost = self.costs(prices)[production]
+        for penalty, chosen in zip(self.penalties[1], reader_classes, strict=True):
+            cost = plus(cost, penalty[production, :, chosen])
         made = self.sets[int(cost.argmin())]
-        return tuple(self.copies[c].at(self.prices[given][c]) for c in made)
+        return tuple(self.copies[c].at(self.prices[production][c]) for c in made)
 
 
 def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
@@ -318,7 +337,7 @@ def _agrees(
     requirements: Sequence[OperandRequirement],
 ) -> bool:
     """Whether the aliasings that a reader requires are compatible with the holder of the value."""
-    windows = [r.input_aliasing for r in requirements if r.input_aliasing.window]
+    windows = [r.input_aliasing for r in requirements if r.input_aliasing.inside_output]
     if len(windows) > 1 or any(holder != (reader, aliasing) for aliasing in windows):
         return False
     held = any(
@@ -349,29 +368,29 @@ def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
 class Term:
     """The copies of one value: a pattern, and the nodes that produce and read the value.
 
-    Nodes are numbers in the order of the candidates.  `giving` has the class of each candidate of
-    the producer, `reading` for each reader the class of each of its candidates.
+    Nodes are numbers in the order of the candidates.  `producer_classes` has the class of each
+    candidate of the producer, `reader_classes` for each reader the class of each of its candidates.
     """
 
     value: str
     pattern: Pattern
     producer: int | None
-    giving: Classes
+    producer_classes: Classes
     readers: tuple[int, ...]
-    reading: tuple[Classes, ...]
+    reader_classes: tuple[Classes, ...]
 
     @cached_property
     def scope(self) -> tuple[int, ...]:
         """The nodes on whose candidate the term depends, ascending."""
         found = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
-        if self.producer is not None and self.gives_several:
+        if self.producer is not None and self.produces_several:
             found.append(self.producer)
         return tuple(sorted(found))
 
     @property
-    def gives_several(self) -> bool:
+    def produces_several(self) -> bool:
         """Whether the producer's candidates have more than one class of production."""
-        return self.producer is not None and len(self.pattern.given) > 1
+        return self.producer is not None and len(self.pattern.productions) > 1
 
     @property
     def choosing(self) -> tuple[bool, ...]:
@@ -387,15 +406,17 @@ class Term:
             shared[self.pattern] = self.pattern.table(prices)
         found = shared[self.pattern]
         nodes, classes = [], []
-        if self.producer is not None and self.gives_several:
+        if self.producer is not None and self.produces_several:
             nodes.append(self.producer)
-            classes.append(self.giving)
+            classes.append(self.producer_classes)
         else:
             found = found[0]
-        for node, reading, chooses in zip(self.readers, self.reading, self.choosing, strict=True):
+        for node, numbers, chooses in zip(
+            self.readers, self.reader_classes, self.choosing, strict=True
+        ):
             if chooses:
                 nodes.append(node)
-                classes.append(reading)
+                classes.append(numbers)
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
         return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
 
@@ -412,29 +433,31 @@ class Term:
         are independent of each other.  The number `variable` is greater than those of all nodes, so
         that scopes ascend.
         """
-        if self.producer is not None and self.gives_several:
-            edge_types = len(self.pattern.given)
-            given = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
-            agreeing = self.giving[:, None] == given
+        if self.producer is not None and self.produces_several:
+            edge_types = len(self.pattern.productions)
+            production = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
+            agreeing = self.producer_classes[:, None] == production
             yield _factor((self.producer, variable), _penalty(agreeing))
-        for k, (node, classes) in enumerate(zip(self.readers, self.reading, strict=True)):
+        for k, (node, classes) in enumerate(zip(self.readers, self.reader_classes, strict=True)):
             if self.choosing[k]:
                 yield _factor((node, variable), self.pattern.admitted(k)[classes])
 
-    def given(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
+    def production(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
         """The class of the production, where `chosen` has the candidate of each node.
 
         The producer may be missing in `chosen` if all its candidates have one class.
         """
-        if self.producer is None or not self.gives_several:
+        if self.producer is None or not self.produces_several:
             return 0
-        return int(self.giving[chosen[self.producer]])
+        return int(self.producer_classes[chosen[self.producer]])
 
     def copies(self, chosen: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
         """The cheapest copies, where `chosen` has the candidate of each node."""
-        given = self.given(chosen)
-        classes = [int(c[chosen[k]]) for k, c in zip(self.readers, self.reading, strict=True)]
-        return self.pattern.cheapest(given, classes, prices)
+        production = self.production(chosen)
+        classes = [
+            int(c[chosen[k]]) for k, c in zip(self.readers, self.reader_classes, strict=True)
+        ]
+        return self.pattern.cheapest(production, classes, prices)
 
 
 def terms_of(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> list[Term]:
@@ -455,13 +478,13 @@ class _Terms:
         """The terms in the order in which values are first read; outputs that no node reads come
         last.
         """
-        givers: dict[str, tuple[int, list[Production]]] = {}
+        produced: dict[str, tuple[int, list[Production]]] = {}
         requirements: dict[str, dict[int, list[list[OperandRequirement]]]] = {}
         for node, options in enumerate(self.candidates.of_node.values()):
             for k, candidate in enumerate(options):
                 for value, edge_type in candidate.gives:
-                    given = givers.setdefault(value, (node, []))[1]
-                    given.append(Production(edge_type, candidate.output_aliasing))
+                    productions = produced.setdefault(value, (node, []))[1]
+                    productions.append(Production(edge_type, candidate.output_aliasing))
                 for requirement in candidate.requirements:
                     found = requirements.setdefault(requirement.value, {})
                     if node not in found:
@@ -470,31 +493,35 @@ class _Terms:
         outputs = [v for v in self.graph.outputs if not self.graph.is_constant(v)]
         for value in dict.fromkeys((*requirements, *outputs)):
             yield self._term(
-                value, givers.get(value), requirements.get(value, {}), value in outputs
+                value, produced.get(value), requirements.get(value, {}), value in outputs
             )
 
     def _term(
         self,
         value: str,
-        giver: tuple[int, list[Production]] | None,
+        produced: tuple[int, list[Production]] | None,
         requirements: dict[int, list[list[OperandRequirement]]],
         output: bool,
     ) -> Term:
-        if value in self.graph.inputs or giver is None:
+        if value in self.graph.inputs or produced is None:
             producer, made = (
                 None,
                 [Production(edge_type) for edge_type in self.candidates.edge_types[value][:1]],
             )
         else:
-            producer, made = giver
-        given, giving = _classes(made, [self._given_key(g) for g in made])
-        readers, reading = [], []
+            producer, made = produced
+        productions, producer_classes = _classes(made, [self._production_key(g) for g in made])
+        readers, reader_classes = [], []
         for options in requirements.values():
             wanted, classes = _classes(options, [self._requirements_key(o) for o in options])
             readers.append(tuple(map(tuple, wanted)))
-            reading.append(classes)
-        pattern = self._pattern(self.graph.values[value], tuple(given), tuple(readers), output)
-        return Term(value, pattern, producer, giving, tuple(requirements), tuple(reading))
+            reader_classes.append(classes)
+        pattern = self._pattern(
+            self.graph.values[value], tuple(productions), tuple(readers), output
+        )
+        return Term(
+            value, pattern, producer, producer_classes, tuple(requirements), tuple(reader_classes)
+        )
 
     def _number(self, layout: Layout) -> int:
         """The same number for layouts of the same memory.
@@ -506,8 +533,12 @@ class _Terms:
             key = self._memory[id(layout)] = memory_key(layout)
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _given_key(self, given: Production) -> object:
-        return self._number(given.edge_type.layout), given.edge_type.facts, given.output_aliasing
+    def _production_key(self, production: Production) -> object:
+        return (
+            self._number(production.edge_type.layout),
+            production.edge_type.facts,
+            production.output_aliasing,
+        )
 
     def _requirements_key(self, requirements: list[OperandRequirement]) -> object:
         return tuple(
@@ -517,14 +548,16 @@ class _Terms:
     def _pattern(
         self,
         tensor: Value,
-        given: tuple[Production, ...],
+        productions: tuple[Production, ...],
         readers: tuple[tuple[tuple[OperandRequirement, ...], ...], ...],
         output: bool,
     ) -> Pattern:
         # Layouts by identity: those that are the same memory may still be described differently.
         key = (
             tensor.dtype, tensor.shape, output,
-            tuple((id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing) for g in given),
+            tuple(
+                (id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing) for g in productions
+            ),
             tuple(
                 tuple(
                     tuple((id(n.layout), n.demand, n.facts, n.input_aliasing) for n in requirements)
@@ -545,9 +578,9 @@ class _Terms:
                 for requirement in requirements
             ]
             copies = _copies(tensor, [*every, *wanted])
-            edge_types = [g.edge_type for g in given]
+            edge_types = [g.edge_type for g in productions]
             prices = copy_prices(tensor, copies, edge_types, self.cost)
-            found = self._patterns[key] = Pattern(given, readers, wanted, copies, prices)
+            found = self._patterns[key] = Pattern(productions, readers, wanted, copies, prices)
         return found
 
 

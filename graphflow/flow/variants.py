@@ -83,11 +83,11 @@ def _variants(
 ) -> tuple[KernelVariant, ...]:
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
-    given = [_given_variant(node, kernel, constants, facts, target) for kernel in kernels]
+    scheduled = [_scheduled_variant(node, kernel, constants, facts, target) for kernel in kernels]
     if node.only_offered:
-        return tuple(given)
+        return tuple(scheduled)
     known = known_inputs(graph, node, facts)
-    return (*kernel_variants(node.func, constants, target, known, offered), *given)
+    return (*kernel_variants(node.func, constants, target, known, offered), *scheduled)
 
 
 def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
@@ -110,7 +110,7 @@ def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) ->
     )
 
 
-def _given_variant(
+def _scheduled_variant(
     node: Node,
     kernel: PrimFunc,
     constants: frozenset[str],
@@ -142,7 +142,7 @@ def _given_variant(
     return variant
 
 
-Labels: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"
+EdgeTypes: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"
 """For each value the edge types in which it can be produced."""
 
 UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
@@ -171,7 +171,7 @@ def variants_with(
     graph: OperatorGraph,
     node: Node,
     variants: NodeVariants,
-    edge_types: Labels,
+    edge_types: EdgeTypes,
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
@@ -203,7 +203,7 @@ def _made(found: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVari
 def _in_user_layouts(
     graph: OperatorGraph,
     node: Node,
-    edge_types: Labels,
+    edge_types: EdgeTypes,
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
@@ -211,16 +211,16 @@ def _in_user_layouts(
     """Variants that write a user's layout, or that read one which an input has or is pinned to."""
     if node.only_offered or not layouts:
         return ()
-    given: list[tuple[str, tuple[Layout, ...]]] = []
+    wanted: list[tuple[str, tuple[Layout, ...]]] = []
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         there = {memory_key(edge_type.layout) for edge_type in edge_types.get(value, ())}
         if value in pins:
             there.add(memory_key(pins[value]))
         known = layouts.get(buffer.shape, {})
-        given.append((buffer.name, tuple(known[key] for key in known if key in there)))
+        wanted.append((buffer.name, tuple(known[key] for key in known if key in there)))
     for buffer in node.func.outputs:
-        given.append((buffer.name, tuple(layouts.get(buffer.shape, {}).values())))
-    offers = tuple((name, known) for name, known in given if known)
+        wanted.append((buffer.name, tuple(layouts.get(buffer.shape, {}).values())))
+    offers = tuple((name, known) for name, known in wanted if known)
     if not offers:
         return ()
     constants = constant_inputs(graph, node)
@@ -282,7 +282,7 @@ def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout],
 def _offers(
     graph: OperatorGraph,
     node: Node,
-    edge_types: Labels,
+    edge_types: EdgeTypes,
     layouts: UserLayouts,
     target: Target,
 ) -> Offers:
@@ -293,10 +293,10 @@ def _offers(
             usual = _of_families(buffer.shape, buffer.dtype, target) | set(
                 layouts.get(buffer.shape, ())
             )
-            given = {
+            available = {
                 memory_key(edge_type.layout): edge_type.layout for edge_type in edge_types[value]
             }
-            unusual = tuple(layout for key, layout in given.items() if key not in usual)
+            unusual = tuple(layout for key, layout in available.items() if key not in usual)
             if unusual:
                 found[buffer.name] = unusual
     return tuple(found.items())

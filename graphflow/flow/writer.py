@@ -175,9 +175,9 @@ class _Writer:
             if edge_type_key(other.edge_type) != edge_type_key(edge_type):
                 others.setdefault(edge_type_key(other.edge_type), other)
         because = self.choices[node.name].because
-        return EdgePlan(value, edge_type, self._giver(value), because, tuple(others.values()))
+        return EdgePlan(value, edge_type, self._decider(value), because, tuple(others.values()))
 
-    def _giver(self, value: str) -> str:
+    def _decider(self, value: str) -> str:
         """Who decides the edge type of a value, in words: node, buffer and variant."""
         node = self.graph.producer(value)
         if node is None:
@@ -242,7 +242,7 @@ class _Writer:
         kind = copy.kind if not same or copy.kind == CopyKind.FILL else CopyKind.COPY
         wants = [self._reader(node, position) for node, position in consumers]
         because = (
-            f"{self._giver(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
+            f"{self._decider(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
             f"{copy.target.describe()}"
         )
         return Conversion(
@@ -311,22 +311,22 @@ class _Writer:
             same = memory_key(option.gives[0][1].layout) == memory_key(layout)
             evaluated = option.variant.padding is Padding.EVALUATED
             own = option.variant.recipe == chosen.variant.recipe and same and evaluated
-            if own and option.pad_value is None and self._rests_on_what_is(option):
+            if own and option.pad_value is None and self._facts_hold(option):
                 stronger = any(fact != Undefined() for _, fact in option.gives[0][1].facts)
                 facts = list(option.gives[0][1].facts) if stronger or not facts else facts
         known: list[tuple[str, Fact]] = [(r, Undefined()) for r in padding_regions(layout)]
         return EdgeType(layout, tuple(facts or known))
 
-    def _rests_on_what_is(self, option: Candidate) -> bool:
+    def _facts_hold(self, option: Candidate) -> bool:
         """Whether the facts that a candidate's productions rely on hold for what its node reads
         now.
         """
-        reading = {
+        current = {
             requirement.position: requirement
             for requirement in self.best.candidates[option.node].requirements
         }
         for requirement in option.requirements:
-            chosen = reading[requirement.position]
+            chosen = current[requirement.position]
             source = self.edge_types[requirement.value]
             if not self._direct(chosen):
                 source = self.best.copies[self._copy_for(chosen)].target
@@ -354,12 +354,12 @@ def _variant_name(candidate: Candidate) -> str:
 
 def _in_full(candidate: Candidate) -> str:
     """A candidate in words, with all that distinguishes candidates of one variant."""
-    given = ", ".join(edge_type.describe() for _, edge_type in candidate.gives)
+    produced = ", ".join(edge_type.describe() for _, edge_type in candidate.gives)
     read = ", ".join(
         dict.fromkeys(requirement.input_aliasing.value for requirement in candidate.requirements)
     )
-    lies = candidate.output_aliasing.value
-    return f"{_variant_name(candidate)}, giving {given}, {lies}; inputs {read}"
+    aliasing = candidate.output_aliasing.value
+    return f"{_variant_name(candidate)}, giving {produced}, {aliasing}; inputs {read}"
 
 
 def _cancelled(consumer: str, requirement: OperandRequirement, edge_type: EdgeType) -> Cancelled:

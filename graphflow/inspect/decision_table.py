@@ -80,8 +80,8 @@ def _seconds(plan: LayoutPlan) -> str:
     if measured:
         text += f" ({measured} of {measured + plan.estimated_prices} prices measured)"
     text += f", at most {100 * plan.gap:.2g} % more than the best plan" if plan.gap else ""
-    if plan.whole is not None:
-        text += f"; the plan has {plan.whole}"
+    if plan.end_to_end is not None:
+        text += f"; the plan has {plan.end_to_end}"
     if plan.unpinned is not None:
         text += f"; the pins cost {microseconds(max(0.0, plan.seconds - plan.unpinned))} of that"
     if plan.next_best is not None:

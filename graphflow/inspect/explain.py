@@ -54,8 +54,8 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
         yield from _regions(edge)
     if edge.pinned is not None:
         yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
-    if compiled.plan.whole is not None:
-        yield f"  the plan  has {compiled.plan.whole}"
+    if compiled.plan.end_to_end is not None:
+        yield f"  the plan  has {compiled.plan.end_to_end}"
     for assumed in compiled.plan.assumed:
         if assumed.tensor == edge.name:
             yield f"  assumed   {assumed}, by the user"

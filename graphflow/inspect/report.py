@@ -79,11 +79,17 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "seconds": plan.seconds,
         "unpinned_seconds": plan.unpinned,
         "gap": plan.gap,
-        "whole": None if plan.whole is None else {**asdict(plan.whole), "because": str(plan.whole)},
+        "whole": _end_to_end(plan),
         "next_best": _next_best(plan),
         "validation": None if compiled.validation is None else compiled.validation.report(),
         "summary": summary(compiled, edges),
     }
+
+
+def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:
+    """The end-to-end times that chose this plan, if they did."""
+    found = plan.end_to_end
+    return None if found is None else {**asdict(found), "because": str(found)}
 
 
 def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:

@@ -304,10 +304,10 @@ def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
     free = plan_groups(graph(), TARGET, 2)[1]
     rival = dict(rivals(cheapest(graph(), CostModel(TARGET, 2)), graph())).get(family)
     found, plan = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
-    assert plan.whole is not None and plan.pinned == () and plan.unpinned is None
-    assert (plan.whole.family, plan.whole.parts) == (family.name, free.seconds)
-    assert plan.whole.seconds / plan.whole.instead == pytest.approx(0.8)
-    assert "20.0 % less" in str(plan.whole)
+    assert plan.end_to_end is not None and plan.pinned == () and plan.unpinned is None
+    assert (plan.end_to_end.family, plan.end_to_end.parts) == (family.name, free.seconds)
+    assert plan.end_to_end.seconds / plan.end_to_end.instead == pytest.approx(0.8)
+    assert "20.0 % less" in str(plan.end_to_end)
     for value in inner_values(found, 4):
         wanted = family.instantiate(found.values[value].shape)
         assert wanted is not None
@@ -328,7 +328,7 @@ def test_whole_plans_are_compared_by_the_clock_only_where_the_table_says_so() ->
     assert plan_groups(graph(), TARGET, 2, timings=Timings(stale))[1] == free
     pins = {inner_values(graph(), 4)[0]: FAMILIES[1].name}
     faster = Timings(whole_prices(family, 0.8))
-    assert plan_groups(graph(), TARGET, 2, pins, faster)[1].whole is None
+    assert plan_groups(graph(), TARGET, 2, pins, faster)[1].end_to_end is None
 
 
 def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:
