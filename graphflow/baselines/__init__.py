@@ -1,7 +1,8 @@
-"""Baseline plans: one family of layouts everywhere, greedy motion; and end-to-end times of plans.
+"""Baseline plans to compare the cheapest plan with, and end-to-end times of plans.
 
-`plan_groups` takes the plan that is the cheapest by the prices of its parts, unless a baseline was
-timed to run faster.
+Baselines have one family of layouts everywhere (`uniform`), or move conversions greedily
+(`greedy`).  `plan_groups` returns the plan with the least sum of prices, unless a baseline plan was
+timed to run faster end to end.
 """
 
 from graphflow.baselines.end_to_end import compared_families, plan_groups, rivals, whole_keys

@@ -1,8 +1,9 @@
-"""Checking a plan by a fresh forward pass: every fact that something relied on must come out again.
+"""Verify a plan by a fresh forward pass over the facts.
 
-In: the grouped graph and its plan.  Out: nothing, or a `VerifyError`.  Facts are computed here from
-the variants and the bodies alone; nothing that flow concluded is used, except which variants it
-chose."""
+In: the graph of fusion groups and its plan.  Out: nothing, or a `VerifyError`.  What always holds:
+facts are recomputed from the chosen variants and the bodies alone; of what flow concluded, only the
+choices are used.  So every fact that a reader relies on has to come out a second time.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ from graphflow.layout import (
 
 
 def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
-    """Refuses a plan in which a reader gets another layout or weaker facts than it rests on.
+    """Raise VerifyError unless every reader gets the layout and the facts that it relies on.
 
-    Also one that leaves a node without a variant, gives a graph output in another layout than
-    row-major, or puts a value into two others.
+    Also raises for a node that must run and has no variant, a graph output that is not row-major, a
+    value that is inside two others, and an output named twice.
     """
     twice = [name for name in dict.fromkeys(graph.outputs) if graph.outputs.count(name) > 1]
     if twice:
@@ -73,7 +74,7 @@ def _require_constant(graph: OperatorGraph, node: Node) -> None:
 def _states_what_holds(
     graph: OperatorGraph, plan: LayoutPlan, node: Node, known: Mapping[str, Fact]
 ) -> None:
-    """What a variant states of the contents of its inputs comes out of a forward pass."""
+    """Check that a forward pass proves what a variant assumes about the contents of its inputs."""
     recipe = plan.choices[node.name].variant.recipe
     if not isinstance(recipe, Tiled | Scheduled):
         return
@@ -91,7 +92,7 @@ def _states_what_holds(
 
 
 def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
-    """The edge type of an edge and the variant of its producer name the same memory."""
+    """Check that the edge type of a value and the variant of its producer are the same memory."""
     buffer = node.func.outputs[node.outputs.index(value)]
     written = plan.choices[node.name].variant.layouts[buffer.name]
     edge_type = plan.edges[value].edge_type.layout
@@ -103,7 +104,10 @@ def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
 
 
 def _filled(plan: LayoutPlan, value: str, facts: dict[str, Fact]) -> dict[str, Fact]:
-    """What is in the padding of a value after the fills, which write it in place."""
+    """The facts about a value's padding after the plan's fills, which write it in place.
+
+    A region on which a fill and the given fact differ becomes Undefined.
+    """
     for made in plan.conversions:
         if made.value == value and made.kind == CopyKind.FILL:
             target = dict(made.target.facts)
@@ -166,7 +170,10 @@ def _inputs(
 def _actual(
     plan: LayoutPlan, node: Node, position: int, value: str, produced: Mapping[str, Fact]
 ) -> Mapping[str, Fact]:
-    """What a conversion wrote, or what the producer left; fills of one value write each other's."""
+    """The facts that a reader finds in the padding: a conversion's target, or the producer's.
+
+    Fills of one value write the same padding, so each one has to agree with the others.
+    """
     number = plan.conversion_for(node.name, position, value)
     if number is None:
         return produced

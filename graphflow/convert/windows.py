@@ -1,8 +1,9 @@
-"""Which tensors lie inside others, and where.
+"""Find which tensors are inside others, and where.
 
-In: the grouped graph and its plan.  Out: for each value that has no storage of its own the tensor
-it lies in, and from that one's placement its own.  Each value lies in at most one other, and the
-others form a forest, since views follow the graph.
+In: the graph of fusion groups and its plan.  Out: for each value without a storage of its own the
+tensor that contains it, and from the placement of that tensor the value's own.  What always holds:
+each value is inside at most one other, and these relations form a forest, since views follow the
+graph.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from graphflow.physical import Placement
 
 @dataclass(frozen=True)
 class Inside:
-    """A tensor inside `outer`, as the view `node` has it; `part` and `whole` are their layouts."""
+    """The relation of a view `node`: a tensor with layout `part` is inside `outer` with layout
+    `whole`.
+    """
 
     outer: str
     link: Link
@@ -29,7 +32,11 @@ class Inside:
     node: str
 
     def placed(self, outer: Placement) -> Placement:
-        """The placement that follows from that of the other tensor."""
+        """The placement of the inner tensor that follows from the placement of the outer one.
+
+        Raises VerifyError where the outer tensor is itself a box in a larger one and the inner
+        tensor needs it contiguous.
+        """
         if prod(outer.layout.physical_shape) == prod(self.whole.physical_shape):
             if self.link.offset is not None:
                 begin = outer.offset + self.link.offset
@@ -46,7 +53,11 @@ class Inside:
 
 
 def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
-    """For each value that lies inside another one, where; VerifyError where it would in two."""
+    """For each value that is inside another tensor, the relation.
+
+    Raises VerifyError where a value would be inside two tensors, or a view's input is copied for
+    it.
+    """
     found: dict[str, Inside] = {}
     for name, choice in plan.choices.items():
         view, node = choice.variant.recipe, graph.node(name)
@@ -69,7 +80,9 @@ def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
 
 
 def inner_place(node: Node, variant: KernelVariant, position: int) -> Inside:
-    """Where an input of a view lies in its output, or its output in that input."""
+    """The relation of a view for its input `position`: the input inside the output, or the output
+    inside that input.
+    """
     view = variant.recipe
     assert isinstance(view, View)
     given, made = node.func.inputs[position].name, node.func.outputs[0].name
@@ -81,10 +94,12 @@ def inner_place(node: Node, variant: KernelVariant, position: int) -> Inside:
 
 
 def _moved(window: Layout, whole: Layout, placed: Layout) -> Layout:
-    """`window`, a layout in the box of `whole`, in the box in which `whole` lies as `placed`.
+    """`window`, a layout in the box of `whole`, rewritten for the box in which `whole` is as
+    `placed`.
 
-    Their axes need not correspond, since the same memory may be read under another shape: then
-    each place of one box is followed to the other through the index of its element.
+    If both place elements alike up to a shift, the window is shifted.  Else the axes need not
+    correspond, since the same memory may be read under another shape: then each place of one box is
+    mapped to the other through the index of its element.
     """
     zero = (0,) * len(whole.logical_shape)
     here = [int(str(e)) for e in placed.physical_index(zero)]
