@@ -101,7 +101,7 @@ class _Builder:
             elif self.graph.is_constant(value):
                 self.output_copies.append((value, self._own(storage, value, layout, "output")))
             elif value in self.values or value in self.inside:
-                raise VerifyError(f"the graph output {value} lies in other memory than its own")
+                raise VerifyError(f"the graph output {value} is not in a storage of its own")
             else:
                 edge_type = self.plan.edges[value].edge_type
                 self.values[value] = self._own(storage, value, edge_type.layout, "output")
@@ -144,7 +144,7 @@ class _Builder:
         source = self._constant(value, row_major(self.graph.values[value].shape))
         definition = conversion(source.layout, place.layout, self._dtype(value), None)
         placements = {"src": source, "dst": place}
-        because = f"a constant lies in a window of {node.name}"
+        because = f"a constant is an input of the view {node.name} and is copied into its output"
         return PhysicalCall(
             f"copy {value}", definition, placements, None, None, True, False, because
         )
@@ -184,7 +184,7 @@ class _Builder:
             return self._constant(value, layout)
         index = self.plan.conversion_for(node.name, position, value)
         place = self.values[value] if index is None else self.copies[index]
-        # The same memory may be read under another shape: [1, C, 1, 1] is [1, 1, 1, C].
+        # The same memory may be read under another shape: [1, C, 1, 1] and [1, 1, 1, C] are equal.
         if memory_key(place.layout) == memory_key(layout):
             return replace(place, layout=layout)
         return place
@@ -192,7 +192,7 @@ class _Builder:
     def _copy_out(self, value: str, target: Placement) -> None:
         source = self._constant(value, target.layout)
         definition = conversion(source.layout, target.layout, self._dtype(value), None)
-        because = "an output has memory of its own, and this one is a constant"
+        because = "a graph output has a storage of its own, and this one is a constant"
         placements = {"src": source, "dst": target}
         self.calls.append(
             PhysicalCall(f"copy {value}", definition, placements, None, None, True, False, because)

@@ -44,8 +44,8 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
     twice = [name for name in dict.fromkeys(graph.outputs) if graph.outputs.count(name) > 1]
     if twice:
         raise VerifyError(
-            f"{', '.join(twice)} is named twice among the graph's outputs; each output is memory "
-            "of its own, so name it once or give out a copy"
+            f"{', '.join(twice)} is named twice among the graph's outputs; each output has a "
+            "storage of its own, so name it once or return a copy"
         )
     facts: dict[str, dict[str, Fact]] = {name: {} for name in graph.inputs}
     known = contents(graph, plan.assumed)
@@ -87,7 +87,7 @@ def _states_what_holds(
             if name not in proven:
                 raise VerifyError(
                     f"the variant of {node.name} ({node.op}) states that {name} is {what}, and a "
-                    "forward pass does not find that"
+                    "forward pass does not prove that"
                 )
 
 
@@ -98,7 +98,7 @@ def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
     edge_type = plan.edges[value].edge_type.layout
     if memory_key(written) != memory_key(edge_type):
         raise VerifyError(
-            f"the plan says that {value} lies in {edge_type.describe()}; the variant of "
+            f"the plan says that {value} has the layout {edge_type.describe()}; the variant of "
             f"{node.name} ({node.op}) writes {written.describe()}"
         )
 
@@ -135,7 +135,7 @@ def _inputs(
     for position, (buffer, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True)):
         layout = variant.layouts[buffer.name]
         if graph.is_constant(value):
-            zero = fact_of(0, buffer.dtype)  # packing writes that
+            zero = fact_of(0, buffer.dtype)  # packing fills the padding of constants with zeros
             demanded = variant.demands.get(buffer.name, Unused())
             if not serves(zero, demanded):
                 raise VerifyError(
@@ -154,7 +154,8 @@ def _inputs(
         demand = variant.demands.get(buffer.name, Unused())
         regions = padding_regions(layout)
         if actual and not set(regions) <= set(actual):
-            # The same memory under other names of its padding: any of the facts may be meant.
+            # The same memory, with other names for its padding regions: which fact is meant is
+            # not known, so each region gets what all facts have in common.
             actual = dict.fromkeys(regions, reduce(join, actual.values()))
         for region in regions:
             fact = actual.get(region, Undefined())

@@ -45,8 +45,8 @@ class Inside:
             return Placement(outer.storage, self.link.window, outer.offset, False)
         if self.link.window is None:
             raise VerifyError(
-                f"{self.node} reads the memory of {self.outer} under another shape, and that is "
-                f"no whole piece of {outer.storage}"
+                f"{self.node} reads the memory of {self.outer} under another shape, and "
+                f"{self.outer} is not contiguous in {outer.storage}"
             )
         window = _moved(self.link.window, self.whole, outer.layout)
         return Placement(outer.storage, window, outer.offset, False)
@@ -73,7 +73,7 @@ def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
             if inner in found or inner in graph.inputs:
                 other = found[inner].outer if inner in found else "the caller's memory"
                 raise VerifyError(
-                    f"{inner} cannot lie in a window of {node.outputs[0]} and in {other} too"
+                    f"{inner} cannot be inside {node.outputs[0]} and inside {other} too"
                 )
             found[inner] = inner_place(node, choice.variant, position)
     return found

@@ -253,7 +253,7 @@ def _of_variant(
 ) -> list[Candidate]:
     output, value = node.func.outputs[0], node.outputs[0]
     layout = variant.layouts[output.name]
-    # Of several outputs only the first one's padding is ever known, and none of it written.
+    # Facts are derived, and padding is written, for the first output alone.
     others = tuple(
         (name, edge_type_of(variant.layouts[buffer.name]))
         for buffer, name in zip(node.func.outputs[1:], node.outputs[1:], strict=True)
@@ -399,7 +399,7 @@ def _evaluated(
     facts: dict[tuple[str, str], Fact] = {}
     for k, buffer in enumerate(node.func.inputs):
         layout = variant.layouts[buffer.name]
-        zero = fact_of(0, buffer.dtype)  # constants are packed with that
+        zero = fact_of(0, buffer.dtype)  # packing fills the padding of constants with zeros
         input_facts = dict(known[k].facts) if k in known else None
         for region in padding_regions(layout):
             facts[buffer.name, region] = (

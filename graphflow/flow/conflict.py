@@ -97,7 +97,7 @@ class _Conflict:
             Problem(self.graph, found, self.cost)
         except Unsatisfiable:
             return True
-        except LayoutConflict:  # none was found in time, which shows nothing
+        except LayoutConflict:  # none was found in time, which proves nothing
             return False
         return False
 

@@ -44,8 +44,8 @@ def assumptions_about(
         if name not in graph.inputs:
             known = ", ".join(graph.inputs) or "none"
             raise InvalidModel(
-                f"cannot assume anything of {name}: it is no input of the model, and only what the "
-                f"user gives can be assumed; the inputs are {known}"
+                f"cannot assume anything of {name}: it is no input of the model, and assumptions "
+                f"can be made about inputs only; the inputs are {known}"
             )
     found = []
     for name in graph.inputs:
@@ -70,7 +70,7 @@ class _Contents(Mapping[str, Fact]):
         self._found = {name: said.get(name, Undefined()) for name in graph.inputs}
 
     def __getitem__(self, value: str) -> Fact:
-        needed = [value]  # no recursion: networks are deep
+        needed = [value]  # a stack, since networks are too deep for recursion
         while needed:
             if needed[-1] in self._found:
                 needed.pop()

@@ -54,7 +54,7 @@ def _because(
 ) -> str:
     what = f"{node.name} ({node.op})"
     if not views:
-        return f"no layout leaves every element that {what} moves where it is"
+        return f"under no layout does {what} leave every element where it is"
     hindered = {
         index: [
             requirement
@@ -69,9 +69,9 @@ def _because(
         offered = view.gives[0][1].describe()
         return (
             f"a {view.variant.name} would give {offered}; with {taken.gives[0][1].describe()} "
-            f"what reads {what} costs less, or may lie in another tensor"
+            f"the readers of {what} cost less, or it may be inside another tensor"
         )
-    requirement = hindered[nearest][0]
+    requirement = hindered[nearest][0]  # of the view with the fewest obstacles
     maker = graph.producer(requirement.value)
     origin = "the caller" if maker is None else f"{maker.name} ({maker.op})"
     return (

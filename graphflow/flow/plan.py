@@ -207,8 +207,8 @@ class EndToEndTime:
         """The reason in words."""
         less = 100 * (1 - self.seconds / self.instead)
         return (
-            f"{self.family} wherever it can be had: timed as a whole, that took {less:.1f} % less "
-            f"than the plan whose parts take least, {microseconds(self.parts)} together"
+            f"{self.family} wherever possible: timed end to end, that took {less:.1f} % less "
+            f"than the plan with the least sum of prices, {microseconds(self.parts)}"
         )
 
 

@@ -58,7 +58,7 @@ class VariantPrices:
             return known
         plain = None if pad is None else self._known(variant, None)
         if plain is not None:
-            # It does the same and more: there is nothing to hope.
+            # It does the same work and writes padding too: no optimism, so not divided.
             return Price(self._cost.with_padding(plain.seconds))
         return self._cost.estimated(self._estimate(variant, pad), self._scale)
 
@@ -86,7 +86,7 @@ class CopyPrices:
     ) -> None:
         self._dtype, self._cost = dtype, cost
         self._scale = 1.0
-        # Copies that differ in what they write to padding, or in where they lie, take as long.
+        # Copies that differ only in the constant that they write to padding have one estimate.
         self._estimates: dict[tuple[Layout, Layout], float] = {}
         if cost.timings.known:
             made = ((source, layout, fill) for source in sources for layout, fill in targets)

@@ -177,8 +177,8 @@ class Problem:
         left = reduced.left()
         if not left:
             return reduced
-        # The integer program is at its best with rows of its own: messages over several nodes, and
-        # states, make it slow.
+        # The integer program is faster with a term's own rows than with messages over several
+        # nodes, or states: where it is needed, only branches are eliminated.
         scopes = (*(b.full_scope for b in reduced.buckets), *(f.scope for f in reduced.remaining))
         parts = [part for part in connected(left, scopes) if not left.isdisjoint(part)]
         return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})

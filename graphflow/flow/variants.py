@@ -129,7 +129,7 @@ def _scheduled_variant(
         if name not in finite:
             raise ScheduleError(
                 f"{node.name} ({node.op}): {variant.name} rests on {name} being finite, and that "
-                "is not known of it; it is for a constant without NaN and infinity, or for what "
+                "is not proven; it is for a constant without NaN and infinity, and where it "
                 "follows from assumptions about inputs (assume=)"
             )
     for name, demand in variant.demands.items():
@@ -226,7 +226,7 @@ def _in_user_layouts(
     constants = constant_inputs(graph, node)
     found = given_variants(node.func, constants, target, offers)
     pinned = tuple((n, x) for n, x in _pinned(node, pins) if n not in constants)
-    if len(pinned) > 1:  # pins at odds need a variant that goes from one to the other
+    if len(pinned) > 1:  # different pins need a variant that converts between them
         exact = placed_variant(node.func, pinned, target)
         found += () if exact is None else (exact,)
     return found

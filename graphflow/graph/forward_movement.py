@@ -181,5 +181,5 @@ def _drop_unread(out: OperatorGraph, tables: Tables) -> None:
         if value in tables and value not in out.outputs and not out.consumers(value):
             out.remove(node.name)
             out.remove_value(value)
-            reason = f"who reads {node.op} {node.name} reads what it moves"
+            reason = f"the readers of {node.op} {node.name} read the tensors that it moved"
             out.removed[value] = Removed(reason)

@@ -69,7 +69,8 @@ def _may_start(graph: OperatorGraph, node: Node) -> bool:
     if only_fills(node.func) or only_moves(node.func):
         return False
     if matched_variables(node.func.body):
-        # No tile is made of it, and stage by stage threads share kernels of one nest only.
+        # Recipes make no tiles of a kernel with matched variables, and the staged recipe
+        # parallelizes only kernels of a single nest: fused, it would run on one thread.
         return False
     return not all(graph.is_constant(name) for name in node.outputs)
 

@@ -76,11 +76,11 @@ class OperatorGraph:
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.sections: dict[str, Section] = {}
-        """What the nodes run whose kernels have a `callee`, by that name."""
+        """The foreign section that a node with a `callee` runs, by that callee."""
         self.objects_in: tuple[ObjectSpec, ...] = ()
-        """What a run is given for sections only, which no kernel could take."""
+        """Inputs of the model that are no tensors; only foreign sections read them."""
         self.objects_out: tuple[ObjectSpec, ...] = ()
-        """Outputs of the model that a section gives and no kernel could."""
+        """Outputs of the model that are no tensors; only foreign sections make them."""
         self._values: dict[str, Value] = {}
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
@@ -88,7 +88,7 @@ class OperatorGraph:
         self._producers: dict[str, str] = {}
         """The node that writes a value, by the value's name."""
         self._uses: dict[str, dict[tuple[str, int], None]] = {}
-        """(node, input position) of each use of a value."""
+        """The uses of each value, as (node, input position); a dict, since sets have no order."""
         self._constants: frozenset[str] | None = None
         self._sorted: tuple[Node, ...] | None = None
 
@@ -169,7 +169,7 @@ class OperatorGraph:
                 readers.setdefault(value, []).append(node.name)
         made = {value for node in self._nodes.values() for value in node.outputs}
         missing = {node.name: len(made & set(node.inputs)) for node in self._nodes.values()}
-        # Nodes that were put in one place are as old as each other: in the order they were added.
+        # Nodes that replaced one node share its position: among them, the order of adding decides.
         rank = {name: (self._order[name], added) for added, name in enumerate(self._nodes)}
         ready = [(rank[name], name) for name, count in missing.items() if not count]
         heapify(ready)
@@ -314,9 +314,8 @@ class OperatorGraph:
         for schedule in schedules:
             if schedule.definition != node.func:
                 raise ScheduleError(
-                    f"what is offered to {name} is a schedule of {schedule.definition.name}, and "
-                    f"the node's kernel is another one: begin with Schedule.of(graph.node({name!r})"
-                    ".func)"
+                    f"the schedule offered to {name} is one of {schedule.definition.name}, which is "
+                    f"not the node's kernel; begin with Schedule.of(graph.node({name!r}).func)"
                 )
             if schedule.func.params != node.func.params:
                 raise ScheduleError(
@@ -407,7 +406,9 @@ def _check_kernels(node: Node) -> None:
     require_sound(node.func)
     for kernel in node.offered:
         if kernel.params != node.func.params:
-            raise VerifyError(f"node {node.name}: what was offered to it is for another kernel")
+            raise VerifyError(
+                f"node {node.name}: an offered kernel has other parameters than {node.func.name}"
+            )
         require_sound(kernel)
 
 

@@ -118,14 +118,14 @@ def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Assume
         if not facts or not is_predicate(stmt.unless):
             raise VerifyError(
                 f"node {node.name}: `{stmt_text(stmt)}` cannot be checked when the model runs; "
-                "assume that an element ==, <= or >= a number, under a condition on indices"
+                "assume that an element is ==, <= or >= a number, under a condition on indices"
             )
         for load, fact in facts:
             value = bound[load.buffer.name]
             if value not in graph.inputs and not _states_finite(stmt):
                 raise VerifyError(
                     f"node {node.name}: `{stmt_text(stmt)}` is about {value}, which is computed in "
-                    "the graph; only inputs of the graph can be assumed anything about"
+                    "the graph; assumptions can be made about graph inputs only"
                 )
             if value in graph.inputs:
                 yield _assumed(value, load.buffer, fact, _elements(func, stmt, load))
