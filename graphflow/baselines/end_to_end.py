@@ -54,7 +54,7 @@ def plan_key(decisions: Iterable[str], family: str | None) -> str:
     return text_digest("\n".join(("plan", family or "", *decisions)))
 
 
-def whole_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
+def end_to_end_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
     """The timing-table keys of a plan's end-to-end time, and of the baseline of each family beside
     it.
     """
@@ -63,7 +63,7 @@ def whole_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
     return plan_key(decided, None), {f: plan_key(decided, f.name) for f in compared}
 
 
-def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
+def baseline_plan(found: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
     """The cheapest plan of `graph` with `family` wherever possible; None where there is no such
     plan.
 
@@ -77,13 +77,13 @@ def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | N
     return replace(planned, pinned={})
 
 
-def rivals(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
+def baseline_plans(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
     """The baseline plans to time beside `found`: of each family, if it decides unlike all before
     it.
     """
     known = {tuple(_decisions(found))}
     for family in compared_families(found.cost.target):
-        planned = rival(found, graph, family)
+        planned = baseline_plan(found, graph, family)
         if planned is not None and (decided := tuple(_decisions(planned))) not in known:
             known.add(decided)
             yield family, planned
@@ -97,13 +97,13 @@ def fastest(found: Planning, graph: OperatorGraph) -> Planning:
     known = found.cost.timings.known
     if not known:
         return found
-    own, others = whole_keys(found)
+    own, others = end_to_end_keys(found)
     timed = known.get(own)
     if timed is None:
         return found
     family = min(others, key=lambda f: known.get(others[f], timed))
     seconds = known.get(others[family], timed)
-    taken = rival(found, graph, family) if clearly_less(seconds, timed) else None
+    taken = baseline_plan(found, graph, family) if clearly_less(seconds, timed) else None
     if taken is None:
         return found
     return replace(taken, end_to_end=EndToEndTime(family.name, seconds, timed, found.seconds))

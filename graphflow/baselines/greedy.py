@@ -46,7 +46,7 @@ class _Decided:
         self._graph, self._cost = graph, cost
         self._options = candidates.of_node
         self._chosen: Chosen = {}
-        self._given: dict[str, tuple[EdgeType, OutputAliasing | None]] = {
+        self._productions: dict[str, tuple[EdgeType, OutputAliasing | None]] = {
             value: (candidates.edge_types[value][0], None) for value in graph.inputs
         }
         self._requirements: dict[str, list[OperandRequirement]] = {
@@ -59,7 +59,7 @@ class _Decided:
         """
         free = [c for c in self._options[node] if self.above(c) < inf]
         taken = self._chosen[node] = min(free, key=key)
-        self._given |= {
+        self._productions |= {
             value: (edge_type, taken.output_aliasing) for value, edge_type in taken.gives
         }
         for requirement in taken.requirements:
@@ -80,9 +80,9 @@ class _Decided:
             more = [
                 requirement for requirement in candidate.requirements if requirement.value == value
             ]
-            given = self._given.get(value)
-            total += self._copying(value, given, [*known, *more])
-            total -= self._copying(value, given, known)
+            production = self._productions.get(value)
+            total += self._copying(value, production, [*known, *more])
+            total -= self._copying(value, production, known)
         return total
 
     def below(self, candidate: Candidate) -> float:
@@ -97,18 +97,18 @@ class _Decided:
     def _copying(
         self,
         value: str,
-        given: tuple[EdgeType, OutputAliasing | None] | None,
+        production: tuple[EdgeType, OutputAliasing | None] | None,
         requirements: Sequence[OperandRequirement],
     ) -> float:
         """The seconds of the conversions for requirements that the production does not satisfy.
 
-        0.0 while the production (`given`) is not decided; infinite where the requirements clash.
+        0.0 while the production is not decided (None); infinite where the requirements clash.
         """
         if clashing(requirements):
             return inf
-        if given is None:
+        if production is None:
             return 0.0
-        (edge_type, output_aliasing), tensor = given, self._graph.values[value]
+        (edge_type, output_aliasing), tensor = production, self._graph.values[value]
         made: list[Copy] = []
         for requirement in requirements:
             served = directly(edge_type, output_aliasing, requirement, value in self._graph.outputs)
@@ -118,7 +118,7 @@ class _Decided:
                 copy for copy in copies_for(tensor, requirement) if copy.kind == CopyKind.CONVERT
             ]
             if not wanted:
-                return inf  # it would lie inside a tensor that has another layout
+                return inf  # the reader's output would be inside a value with another layout
             (prices,) = copy_prices(tensor, wanted, [edge_type], self._cost)
             made += (copy.at(price) for copy, price in zip(wanted, prices, strict=True))
         return sum(copy.seconds for copy in made)
@@ -193,10 +193,10 @@ def greedy_pins(graph: OperatorGraph, chosen: Mapping[str, Candidate]) -> dict[s
     for candidate in chosen.values():
         for requirement in candidate.requirements:
             requirements.setdefault(requirement.value, []).append(requirement.layout)
-    given = {value: edge_type.layout for c in chosen.values() for value, edge_type in c.gives}
+    production = {value: edge_type.layout for c in chosen.values() for value, edge_type in c.gives}
     return {
         value: layout
-        for value, layout in given.items()
+        for value, layout in production.items()
         if value not in graph.outputs
         and all(memory_key(n) == memory_key(layout) for n in requirements.get(value, []))
     }

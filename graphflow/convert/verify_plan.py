@@ -53,12 +53,12 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
         if node.name not in plan.choices:
             _require_constant(graph, node)
             continue
-        _states_what_holds(graph, plan, node, known)
-        given = _inputs(graph, plan, node, facts)
+        _check_assumed_contents(graph, plan, node, known)
+        input_facts = _inputs(graph, plan, node, facts)
         for value in node.outputs:
-            facts[value] = _outputs(plan, node, value, given)
-            _compare(node, value, facts[value], plan.edges[value].edge_type)
-            _same_layout(plan, node, value)
+            facts[value] = _outputs(plan, node, value, input_facts)
+            _check_facts(node, value, facts[value], plan.edges[value].edge_type)
+            _check_layout(plan, node, value)
             facts[value] = _filled(plan, value, facts[value])
     _outputs_are_row_major(graph, plan)
     placed_inside(graph, plan)
@@ -71,7 +71,7 @@ def _require_constant(graph: OperatorGraph, node: Node) -> None:
         )
 
 
-def _states_what_holds(
+def _check_assumed_contents(
     graph: OperatorGraph, plan: LayoutPlan, node: Node, known: Mapping[str, Fact]
 ) -> None:
     """Check that a forward pass proves what a variant assumes about the contents of its inputs."""
@@ -91,7 +91,7 @@ def _states_what_holds(
                 )
 
 
-def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
+def _check_layout(plan: LayoutPlan, node: Node, value: str) -> None:
     """Check that the edge type of a value and the variant of its producer are the same memory."""
     buffer = node.func.outputs[node.outputs.index(value)]
     written = plan.choices[node.name].variant.layouts[buffer.name]
@@ -119,11 +119,11 @@ def _outputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:
     for value in graph.outputs:
         if graph.is_constant(value):
             continue
-        given = plan.source("", -1, value).layout
-        if memory_key(given) != memory_key(row_major(graph.values[value].shape)):
+        source = plan.source("", -1, value).layout
+        if memory_key(source) != memory_key(row_major(graph.values[value].shape)):
             raise VerifyError(
                 f"the graph output {value} must be row-major, and the plan gives it "
-                f"{given.describe()}"
+                f"{source.describe()}"
             )
 
 
@@ -185,7 +185,7 @@ def _actual(
 
 
 def _outputs(
-    plan: LayoutPlan, node: Node, value: str, given: Mapping[tuple[str, str], Fact]
+    plan: LayoutPlan, node: Node, value: str, input_facts: Mapping[tuple[str, str], Fact]
 ) -> dict[str, Fact]:
     choice = plan.choices[node.name]
     output = node.func.outputs[node.outputs.index(value)]
@@ -197,11 +197,11 @@ def _outputs(
         return dict.fromkeys(regions, fact_of(choice.pad_value, output.dtype))
     if choice.variant.padding is not Padding.EVALUATED:
         return dict.fromkeys(regions, Undefined())
-    left = left_facts(node.func, choice.variant, given)
+    left = left_facts(node.func, choice.variant, input_facts)
     return {region: left.get((output.name, region), Undefined()) for region in regions}
 
 
-def _compare(node: Node, value: str, facts: Mapping[str, Fact], edge_type: EdgeType) -> None:
+def _check_facts(node: Node, value: str, facts: Mapping[str, Fact], edge_type: EdgeType) -> None:
     for region, claimed in edge_type.facts:
         actual = facts.get(region, Undefined())
         if isinstance(claimed, Constant) and actual != claimed:

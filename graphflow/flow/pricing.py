@@ -58,7 +58,7 @@ class VariantPrices:
             return known
         plain = None if pad is None else self._known(variant, None)
         if plain is not None:
-            # It does the same work and writes padding too: no optimism, so not divided.
+            # Not divided by `Timings.optimism`: it does the measured work and writes padding too.
             return Price(self._cost.with_padding(plain.seconds))
         return self._cost.estimated(self._estimate(variant, pad), self._scale)
 

@@ -263,8 +263,8 @@ def _as_pinned(
     if not pinned or node.only_offered or any(respects(node, variant, pins) for variant in options):
         return ()
     alike = {layout.logical_shape: memory_key(layout) for _, layout in pinned}
-    at_odds = any(memory_key(layout) != alike[layout.logical_shape] for _, layout in pinned)
-    if at_odds and not any(isinstance(variant.recipe, Staged) for variant in options):
+    differ = any(memory_key(layout) != alike[layout.logical_shape] for _, layout in pinned)
+    if differ and not any(isinstance(variant.recipe, Staged) for variant in options):
         return ()
     exact = placed_variant(node.func, pinned, target)
     return () if exact is None else (exact,)

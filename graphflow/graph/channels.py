@@ -163,9 +163,9 @@ def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int
     for k, (place, origin) in enumerate(zip(move.place, move.origin, strict=True)):
         if k == CHANNELS:
             continue
-        whole = isinstance(place, Var) and place is origin
+        kept = isinstance(place, Var) and place is origin
         extent = move.extents[place] if isinstance(place, Var) else 0
-        if not whole or not extent == shape[k] == move.source.shape[k]:
+        if not kept or not extent == shape[k] == move.source.shape[k]:
             return None
     used = variables(move.place[CHANNELS]) | variables(move.origin[CHANNELS])
     if len(used) != 1 or len(terms_of(move.place[CHANNELS])[0]) != 1:

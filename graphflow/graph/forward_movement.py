@@ -117,8 +117,8 @@ def _inputs(
         if isinstance(what, int):
             found.append(sources[what])
         else:
-            whole = bound[what.name if isinstance(what, Weight) else what]
-            found.append(_part(out, whole, what) if isinstance(what, Weight) else whole)
+            operand = bound[what.name if isinstance(what, Weight) else what]
+            found.append(_part(out, operand, what) if isinstance(what, Weight) else operand)
     return tuple(found)
 
 
@@ -126,14 +126,14 @@ def _part(out: OperatorGraph, value: str, wanted: Weight) -> str:
     """The value of a part of a constant, added if new; the constant itself where the part is all of
     it.
     """
-    whole, part = out.values[value], wanted.segment
-    ranges = [range(extent) for extent in whole.shape]
+    constant, part = out.values[value], wanted.segment
+    ranges = [range(extent) for extent in constant.shape]
     ranges[wanted.axis] = range(part.at, part.at + part.stride * part.count, part.stride)
-    if ranges[wanted.axis] == range(whole.shape[wanted.axis]):
+    if ranges[wanted.axis] == range(constant.shape[wanted.axis]):
         return value
     name = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
     if name not in out.values:
-        func = take_slice(whole.shape, ranges, whole.dtype)
+        func = take_slice(constant.shape, ranges, constant.dtype)
         out.add(Node(name, "Slice", func, (value,), (name,)))
     return name
 

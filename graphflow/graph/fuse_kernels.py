@@ -81,10 +81,10 @@ class KernelFuser:
     def __init__(self) -> None:
         self._kernels: dict[PrimFunc, int] = {}
         self._numbers: dict[int, tuple[PrimFunc, int]] = {}
-        self._joined: dict[object, tuple[FusedKernel, tuple[str, ...]]] = {}
+        self._fused: dict[object, tuple[FusedKernel, tuple[str, ...]]] = {}
 
-    def join(self, name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
-        """The kernel that the function of the same name returns for these arguments."""
+    def fuse(self, name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
+        """The kernel that `fuse_kernels` returns for these arguments."""
         wanted = tuple(outputs)
         values: dict[str, int] = {}
         bound = tuple(
@@ -93,15 +93,15 @@ class KernelFuser:
         )
         kernels = tuple(self._number(call.func) for call in calls)
         key = name, kernels, bound, tuple(values[v] for v in wanted)
-        if key not in self._joined:
-            self._joined[key] = join(name, calls, wanted), tuple(values)
-        joined, known = self._joined[key]
+        if key not in self._fused:
+            self._fused[key] = fuse_kernels(name, calls, wanted), tuple(values)
+        fused, known = self._fused[key]
         here = dict(zip(known, values, strict=True))
         return FusedKernel(
-            joined.func,
-            tuple(here[v] for v in joined.inputs),
+            fused.func,
+            tuple(here[v] for v in fused.inputs),
             wanted,
-            tuple((here[v], buffer) for v, buffer in joined.inner),
+            tuple((here[v], buffer) for v, buffer in fused.inner),
         )
 
     def _number(self, func: PrimFunc) -> int:
@@ -114,7 +114,7 @@ class KernelFuser:
         return found[1]
 
 
-def join(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
+def fuse_kernels(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
     """One kernel, called `name`, that runs `calls` in order and writes only `outputs`.
 
     A value that several parameters share becomes one parameter.  Each value in `outputs` must be

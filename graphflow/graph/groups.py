@@ -38,7 +38,7 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
     starts first takes it.
     """
     out = graph.copy()
-    joiner = KernelFuser()
+    fuser = KernelFuser()
     taken: set[str] = set()
     for node in graph.topological():
         if node.name in taken:
@@ -46,7 +46,7 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
         chain = _chain(graph, node, taken)
         taken.update(member.name for member in chain)
         if len(chain) > 1:
-            _merge(out, chain, joiner)
+            _merge(out, chain, fuser)
     out.validate()
     return out
 
@@ -92,22 +92,22 @@ def _tail(graph: OperatorGraph, last: Node) -> Node | None:
     return None
 
 
-def _merge(graph: OperatorGraph, chain: list[Node], joiner: KernelFuser) -> None:
+def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:
     """Replace the chain by one node, at the position of its last member."""
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     title = "_".join(node.func.name for node in chain)
-    joined = joiner.join(title, calls, chain[-1].outputs)
-    fused = Node(
+    fused = fuser.fuse(title, calls, chain[-1].outputs)
+    node = Node(
         chain[0].name,
         "+".join(node.op for node in chain),
-        joined.func,
-        joined.inputs,
-        joined.outputs,
+        fused.func,
+        fused.inputs,
+        fused.outputs,
         tuple(origin for node in chain for origin in node.origins),
-        joined.inner,
+        fused.inner,
     )
     for node in chain[:-1]:
         graph.remove(node.name)
-    graph.replace(chain[-1].name, fused)
-    for value, _ in joined.inner:
+    graph.replace(chain[-1].name, node)
+    for value, _ in fused.inner:
         graph.remove_value(value)

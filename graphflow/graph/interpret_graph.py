@@ -25,11 +25,11 @@ def interpret_graph(
     if missing:
         raise InvalidModel(f"no array is given for the graph inputs {', '.join(missing)}")
     for node in graph.topological():
-        given = {
+        operands = {
             buffer.name: memory[name]
             for buffer, name in zip(node.func.inputs, node.inputs, strict=True)
         }
-        results = interpret(node.func, given)
+        results = interpret(node.func, operands)
         for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
             memory[name] = results[buffer.name]
     return {name: memory[name] for name in (graph.outputs if values is None else values)}

@@ -314,8 +314,8 @@ class OperatorGraph:
         for schedule in schedules:
             if schedule.definition != node.func:
                 raise ScheduleError(
-                    f"the schedule offered to {name} is one of {schedule.definition.name}, which is "
-                    f"not the node's kernel; begin with Schedule.of(graph.node({name!r}).func)"
+                    f"the schedule offered to {name} is one of {schedule.definition.name}, and the "
+                    f"node has another kernel; begin with Schedule.of(graph.node({name!r}).func)"
                 )
             if schedule.func.params != node.func.params:
                 raise ScheduleError(

@@ -68,7 +68,7 @@ def _crosses(call: PhysicalCall) -> bool:
     if call.prepare or len(inputs) != 1 or len(outputs) != 1:
         return False
     source, target = (call.placements[b.name].layout for b in (inputs[0], outputs[0]))
-    same = source.logical_shape == target.logical_shape  # not a fill from a scalar
+    same = source.logical_shape == target.logical_shape  # else it is a fill from a scalar
     return same and crosses(source, target, inputs[0].dtype)
 
 
@@ -138,7 +138,7 @@ def lower_kernels(
             continue
         symbol = symbols.setdefault(kernel_key(call), f"k{len(symbols)}")
         task = tasks.setdefault(symbol, kernel_task(call, target, symbol))
-        if task.claimed is None:  # it is enough that one of its calls is relied on
+        if task.claimed is None:  # shared kernels: one call whose padding is relied on is enough
             tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)
     made = make(tasks)

@@ -79,7 +79,7 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
     arena = {n: size for n, size in sizes.items() if kinds[n] == "arena"}
     constant = {n: size for n, size in sizes.items() if kinds[n] == "constant"}
     arena_offsets, arena_bytes = plan_arena(arena, touched)
-    # What runs touch comes first, so that the rest can be dropped once it has been used.
+    # The constants that runs read come first, so that after `prepare` the others can be freed.
     used = {
         n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
     }

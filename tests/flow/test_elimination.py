@@ -24,7 +24,7 @@ from graphflow.flow.planner import plan_layouts
 from graphflow.flow.prices import NEVER, Prices
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
-from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, join
+from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
 from graphflow.kernels import definitions as d
 from graphflow.models import ModelBuilder
@@ -334,17 +334,17 @@ def test_groups_have_a_limit() -> None:
 
 def test_a_group_joined_before_has_the_names_of_this_one() -> None:
     relu, exp = elementwise()
-    joiner = KernelFuser()
+    fuser = KernelFuser()
     for a, b, c in (("x", "y", "z"), ("p", "q", "r")):
         calls = [BoundKernel(relu, (a,), (b,)), BoundKernel(exp, (b,), (c,))]
-        made = joiner.join("both", calls, (c,))
-        assert made == join("both", calls, (c,))
+        made = fuser.fuse("both", calls, (c,))
+        assert made == fuse_kernels("both", calls, (c,))
         assert (made.inputs, made.outputs) == ((a,), (c,))
     first, add = BoundKernel(relu, ("x",), ("y",)), d.binary("add", (1, 8), (1, 8))
     crossed = [first, BoundKernel(add, ("y", "x"), ("z",))]
     straight = [first, BoundKernel(add, ("y", "y"), ("z",))]
-    assert joiner.join("both", crossed, ("z",)) == join("both", crossed, ("z",))
-    assert joiner.join("both", straight, ("z",)) == join("both", straight, ("z",))
+    assert fuser.fuse("both", crossed, ("z",)) == fuse_kernels("both", crossed, ("z",))
+    assert fuser.fuse("both", straight, ("z",)) == fuse_kernels("both", straight, ("z",))
 
 
 def test_plans_of_repeated_blocks_repeat() -> None:
