@@ -97,7 +97,7 @@ def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     title = "_".join(node.func.name for node in chain)
     fused = fuser.fuse(title, calls, chain[-1].outputs)
-    node = Node(
+    group = Node(
         chain[0].name,
         "+".join(node.op for node in chain),
         fused.func,
@@ -108,6 +108,6 @@ def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:
     )
     for node in chain[:-1]:
         graph.remove(node.name)
-    graph.replace(chain[-1].name, node)
+    graph.replace(chain[-1].name, group)
     for value, _ in fused.inner:
         graph.remove_value(value)
