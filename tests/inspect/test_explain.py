@@ -90,7 +90,7 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
     problem = Problem(
         graph, candidates, CostModel(SHORT, 1), table_limit=int(rng.choice([60, 1 << 15]))
     )
-    if problem.rests:
+    if problem.residuals:
         return
     found = problem.extras()
     assert set(found) == set(candidates.of_node)
