@@ -1,5 +1,4 @@
-"""Flow: plans which variant each node takes, which edge type each value has, and which copies to
-make.
+"""Flow: plans the variant of each node, the edge type of each value, and the copies to make.
 
 In: an operator graph of fusion groups, a cost model, and the user's pins and assumptions.  Out: a
 frozen `LayoutPlan`, the cheapest one that the search finds.  Facts about padding are propagated

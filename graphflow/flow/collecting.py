@@ -1,4 +1,4 @@
-"""Planning without passes of Python's cyclic garbage collector.
+"""Defer Python's cyclic garbage collector while plans are made.
 
 In: a stretch of planning, as a context manager.  The objects of a plan (candidates, terms,
 expressions) live until the plan is made, and hardly any is in a cycle (3,600 of 70,000 for

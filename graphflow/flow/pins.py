@@ -145,7 +145,7 @@ def _edge_type_text(graph: OperatorGraph, name: str, plan: Solution) -> str:
             for requirement in candidate.requirements
             if requirement.value == name
         }
-        return f"{name} is read as {' and '.join(read) or 'its nodes like it'}"
+        return f"{name} is read as {' and '.join(read) or 'its readers require'}"
     return f"{name} is {dict(plan.candidates[maker.name].gives)[name].describe()}"
 
 

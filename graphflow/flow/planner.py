@@ -30,8 +30,8 @@ from graphflow.layout import Fact, Layout
 class Planning:
     """The cheapest solution for a graph, with all that is needed to write it as a `LayoutPlan`.
 
-    `pinned` are the user's layouts by value, `assumptions` the user's statements about inputs as
-    given and `assumed` the same parsed, `facts` the facts about the contents of each value.
+    `pinned` are the user's layouts by value, `assumptions` the user's statements about inputs and
+    `assumed` the same statements parsed, `facts` the facts about the contents of each value.
     `end_to_end` is set where timing whole programs chose this plan over the one with the least sum
     of prices.
     """

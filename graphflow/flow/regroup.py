@@ -1,4 +1,4 @@
-"""Decide whether data movement stays, or readers take the elements from where they were computed.
+"""Decide whether data movement is executed, or its readers read the tensors that it moves.
 
 In: a graph of fusion groups and a cost model.  Out: the cheapest plan, of this graph or of an
 equivalent one in which reductions read their operands in segments (`read_through`).  Reading in

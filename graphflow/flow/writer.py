@@ -1,4 +1,4 @@
-"""Write a solution down as a plan, with reasons.
+"""Write a solution of the solver down as a `LayoutPlan`, with the reason for each decision.
 
 In: the graph, its candidates, the best and the next best solution, and what the other candidates
 would cost.  Out: a frozen `LayoutPlan`.  What always holds: everything is in the order of the

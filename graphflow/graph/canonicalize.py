@@ -149,7 +149,7 @@ def remove_dead(graph: OperatorGraph) -> int:
         graph.remove(node.name)
         changes += 1
     for name in tuple(graph.values):
-        # A live node may have an output that nobody reads; the kernel still writes it.
+        # A live node may have an output that no node reads; its kernel still writes it.
         if name in live or name in graph.inputs or graph.producer(name) is not None:
             continue
         graph.remove_value(name)

@@ -1,5 +1,5 @@
-"""Forward movement into reductions: a reduction over the channels of a moved tensor reads its
-sources.
+"""Forward movement: reductions over the channels of a moved tensor read the tensors it was moved
+from.
 
 In: a graph of fusion groups, and the values whose movement is to be avoided.  Out: an equivalent
 graph, or None where nothing changes.  Such a reduction becomes a sum of reductions over segments of
@@ -64,9 +64,9 @@ def _region(graph: OperatorGraph, moved: Set[str]) -> set[str]:
     movers = [{*n.inputs, *n.outputs} for n in graph.nodes if _moves(graph, n)]
     growing = True
     while growing:
-        joined = [touched for touched in movers if touched & region and not touched <= region]
-        region.update(*joined)
-        growing = bool(joined)
+        reached = [touched for touched in movers if touched & region and not touched <= region]
+        region.update(*reached)
+        growing = bool(reached)
     return region
 
 

@@ -385,10 +385,12 @@ class OperatorGraph:
 
     def _check_source(self, name: str) -> None:
         made = name in self._producers
-        given = name in self.inputs or name in self.initializers
-        if made and given:
-            raise VerifyError(f"value {name} is produced by a node and also given from outside")
-        if not made and not given:
+        external = name in self.inputs or name in self.initializers
+        if made and external:
+            raise VerifyError(
+                f"value {name} is produced by a node and is an input or initializer too"
+            )
+        if not made and not external:
             raise VerifyError(f"value {name} has no producer and is no input or initializer")
 
 

@@ -1,4 +1,4 @@
-"""Explain the decisions about one tensor in words.
+"""Explain the decisions about one tensor in words, as `graphflow explain` prints them.
 
 In: a `Compiled` model and a tensor's name.  Out: text: the decision and its reason, the producer,
 the alternatives, the readers, then what was converted, cancelled and refused around the tensor.

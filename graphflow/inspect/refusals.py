@@ -1,5 +1,4 @@
-"""Refusals: variants that a node does not have, and steps that the recipe of a chosen variant left
-out.
+"""Collect refusals: variants that a node does not have, and steps that a chosen variant lacks.
 
 In: a `Compiled` model.  Out: a `RefusedStep` for each variant and reason, with the nodes that it
 concerns.  What always holds: the reason names the schedule step that refused, if one did, and was

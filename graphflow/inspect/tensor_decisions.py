@@ -250,7 +250,7 @@ def _value_before(imported: OperatorGraph, name: str) -> Value:
     equals.
     """
     resolved = imported.resolved(name)
-    if resolved is None:  # an optional output that nobody reads, say
+    if resolved is None:  # for example an optional output without readers
         return Value(name, "unknown", ())
     value = imported.values[resolved]
     return Value(name, value.dtype, value.shape)

@@ -1,4 +1,4 @@
-"""From calls to the step tables of a native program.
+"""Turn physical calls into the step tables of a native program.
 
 In: a physical graph and its lowered kernels.  Out: `Lowered`; and with the object code of the
 kernels, a `ProgramSpec`.

@@ -128,7 +128,7 @@ def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> Ope
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
     if missing:
         raise InvalidModel(
-            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for given ones",
+            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
     return fuse(canonicalize(import_model(proto, shapes, values)))
