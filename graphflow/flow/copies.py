@@ -26,9 +26,10 @@ from graphflow.tir import DTYPES
 class Copy:
     """A possible copy of `value` to the edge type `target`.
 
-    `bytes` is what it writes.  A copy with `window` is made inside the output of the reader that
-    required that; others may read it there, but it cannot be a graph output.  `seconds` and
-    `measured` are set by `at`, once it is known what the copy is made from.
+    `bytes` is what a conversion reads and writes together, or what a fill writes.  A copy with
+    `window` is made inside the output of the reader that required that; others may read it there,
+    but it cannot be a graph output.  `seconds` and `measured` are set by `at`, once it is known
+    what the copy is made from.
     """
 
     value: str

@@ -102,9 +102,9 @@ class CopyKind(StrEnum):
 class Conversion:
     """A copy of `value` from the edge type `source` to `target`, made once for all `consumers`.
 
-    A consumer is a node and its input position, ("", -1) for the caller.  `bytes` are what it
-    writes (for kind MOVE: reads and writes).  `because` names the production and the requirements
-    that disagree.  `seconds` are `measured`, or else estimated.
+    A consumer is a node and its input position, ("", -1) for the caller.  `bytes` are read and
+    written together; a fill only writes.  `because` names the production and the requirements that
+    disagree.  `seconds` are `measured`, or else estimated.
     """
 
     value: str

@@ -1,5 +1,4 @@
-"""Forward movement: reductions over the channels of a moved tensor read the tensors it was moved
-from.
+"""Let reductions over the channels of a moved tensor read the tensors that it was moved from.
 
 In: a graph of fusion groups, and the values whose movement is to be avoided.  Out: an equivalent
 graph, or None where nothing changes.  Such a reduction becomes a sum of reductions over segments of
