@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum, inf, prod
 
+import networkx as nx
 import numpy as np
 
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
-from graphflow.flow.connected import connected
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
 from graphflow.flow.incumbent import greedy
@@ -179,8 +179,14 @@ class Problem:
             return reduced
         # The integer program is faster with a term's own rows than with messages over several
         # nodes, or states: where it is needed, only branches are eliminated.
-        scopes = (*(b.full_scope for b in reduced.buckets), *(f.scope for f in reduced.remaining))
-        parts = [part for part in connected(left, scopes) if not left.isdisjoint(part)]
+        links = nx.Graph()
+        links.add_nodes_from(left)
+        for scope in (
+            *(b.full_scope for b in reduced.buckets),
+            *(f.scope for f in reduced.remaining),
+        ):
+            nx.add_path(links, scope)
+        parts = [part for part in nx.connected_components(links) if not left.isdisjoint(part)]
         return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})
 
     def _eliminated(self, limit: int, hard: Set[int]) -> Reduced:
@@ -203,14 +209,14 @@ class Problem:
 
     def _residuals(self) -> list[ResidualIlp]:
         """One integer program for each connected part that elimination left."""
-        variables = ((0, variable) for variable in self.reduced.left())
-        scopes = (
-            ((1, number), *((0, variable) for variable in factor.scope))
-            for number, factor in enumerate(self.reduced.remaining)
-            if factor.scope or not factor.tabled
-        )
+        links = nx.Graph()
+        links.add_nodes_from((0, variable) for variable in self.reduced.left())
+        for number, factor in enumerate(self.reduced.remaining):
+            if factor.scope or not factor.tabled:
+                links.add_node((1, number))
+                links.add_edges_from(((0, variable), (1, number)) for variable in factor.scope)
         found = []
-        for part in sorted(sorted(part) for part in connected(variables, scopes)):
+        for part in sorted(sorted(part) for part in nx.connected_components(links)):
             factors = [self.reduced.remaining[number] for kind, number in part if kind]
             found.append(
                 ResidualIlp(
