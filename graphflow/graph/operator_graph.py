@@ -3,8 +3,8 @@
 In: values, nodes, initializers.  Out: producers, consumers, and a deterministic topological order.
 What always holds between edits: each value has at most one producer, a node's inputs and outputs
 are in the order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.
-`validate` checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges and is
-not visible outside this module.  The topological order is cached until the next edit; nothing
+`validate` checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges, and
+is not visible outside this module.  The topological order is cached until the next edit; nothing
 recurses, since networks are deep.
 """
 
@@ -375,10 +375,12 @@ class OperatorGraph:
 
     def _check_source(self, name: str) -> None:
         made = self._graph.in_degree(("value", name)) > 0
-        given = name in self.inputs or name in self.initializers
-        if made and given:
-            raise VerifyError(f"value {name} is produced by a node and also given from outside")
-        if not made and not given:
+        external = name in self.inputs or name in self.initializers
+        if made and external:
+            raise VerifyError(
+                f"value {name} is produced by a node and is an input or initializer too"
+            )
+        if not made and not external:
             raise VerifyError(f"value {name} has no producer and is no input or initializer")
 
 
