@@ -1,21 +1,27 @@
-"""Baseline plans: one family of layouts everywhere, greedy motion; and end-to-end times of plans.
+"""Baseline plans to compare the cheapest plan with, and end-to-end times of plans.
 
-`plan_groups` takes the plan that is the cheapest by the prices of its parts, unless a baseline was
-timed to run faster.
+Baselines have one family of layouts everywhere (`uniform`), or move conversions greedily
+(`greedy`).  `plan_groups` returns the plan with the least sum of prices, unless a baseline plan was
+timed to run faster end to end.
 """
 
-from graphflow.baselines.end_to_end import compared_families, plan_groups, rivals, whole_keys
+from graphflow.baselines.end_to_end import (
+    baseline_plans,
+    compared_families,
+    end_to_end_keys,
+    plan_groups,
+)
 from graphflow.baselines.greedy import PLANNERS, greedy_pins, plan_seconds
 from graphflow.baselines.uniform import inner_values, uniform_pins
 
 __all__ = [
     "PLANNERS",
+    "baseline_plans",
     "compared_families",
+    "end_to_end_keys",
     "greedy_pins",
     "inner_values",
     "plan_groups",
     "plan_seconds",
-    "rivals",
     "uniform_pins",
-    "whole_keys",
 ]

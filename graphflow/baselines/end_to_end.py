@@ -1,11 +1,11 @@
-"""Plans that were timed as whole programs, for their parts do not say everything.
+"""Choose between whole plans by measured end-to-end times.
 
-In: the plan that takes least by the prices of its parts.  Out: the plan to take.  Parts are timed
-one by one, and many plans take about as long by them: the one that seems cheapest is one whose
-parts were lucky.  So whoever fills the timing table also times that plan as a program, beside those
-with one family of layouts wherever it can be had, and the fastest is taken.  What always holds:
-such times count only for the comparison that they were made in, that is, as long as the same plan
-is the cheapest by its parts.
+In: the plan with the least sum of prices.  Out: that plan, or a baseline plan with one family of
+layouts that was timed to be faster.  Prices are measured kernel by kernel, and many plans have
+about the same sum; the one with the least sum is likely one whose measurements erred low.  So the
+tuner also times the whole program of that plan and of the baseline plans, and files the times under
+keys made here.  What always holds: an end-to-end time counts only for the comparison that it was
+measured in, that is, as long as the same plan has the least sum of prices.
 """
 
 from __future__ import annotations
@@ -36,32 +36,38 @@ IMAGE_RANK = 4
 
 
 def compared_families(target: Target) -> tuple[Family, ...]:
-    """The families of layouts that whole plans are compared in, with the lanes of float32.
+    """The families of layouts of the baseline plans, with the number of lanes of float32.
 
-    A tensor of another type has the same construction with its own lanes; see `uniform_pins`.
+    Tensors of other element types get the same construction with their own lanes; see
+    `uniform_pins`.
     """
     return families(IMAGE_RANK, target.computed_lanes("float32"))
 
 
 def plan_key(decisions: Iterable[str], family: str | None) -> str:
-    """A plan as a whole, by all that it decides (None), or one with a family of layouts beside it.
+    """The timing-table key of a plan with these decisions, or of the baseline of `family` beside
+    it.
 
-    What is timed together is filed together: the latter counts for this comparison only.
+    The key of a baseline contains the decisions of the plan that it is compared with, so that its
+    time counts in this comparison only.
     """
     return text_digest("\n".join(("plan", family or "", *decisions)))
 
 
-def whole_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
-    """The keys under which a plan is timed as a whole, and its rivals in the same comparison."""
+def end_to_end_keys(found: Planning) -> tuple[str, Mapping[Family, str]]:
+    """The timing-table keys of a plan's end-to-end time, and of the baseline of each family beside
+    it.
+    """
     decided = tuple(_decisions(found))
     compared = compared_families(found.cost.target)
     return plan_key(decided, None), {f: plan_key(decided, f.name) for f in compared}
 
 
-def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
-    """The plan of `graph` with a family wherever it can be had; None where that leaves no plan.
+def baseline_plan(found: Planning, graph: OperatorGraph, family: Family) -> Planning | None:
+    """The cheapest plan of `graph` with `family` wherever possible; None where there is no such
+    plan.
 
-    It is a plan like others: nobody asked for these layouts.
+    It reports no pins, since the user asked for none.
     """
     pins = uniform_pins(graph, found.cost.target, family)
     try:
@@ -71,31 +77,36 @@ def rival(found: Planning, graph: OperatorGraph, family: Family) -> Planning | N
     return replace(planned, pinned={})
 
 
-def rivals(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
-    """The plans to time beside `found`: of each family, if it decides otherwise than all before."""
+def baseline_plans(found: Planning, graph: OperatorGraph) -> Iterator[tuple[Family, Planning]]:
+    """The baseline plans to time beside `found`: of each family, if it decides unlike all before
+    it.
+    """
     known = {tuple(_decisions(found))}
     for family in compared_families(found.cost.target):
-        planned = rival(found, graph, family)
+        planned = baseline_plan(found, graph, family)
         if planned is not None and (decided := tuple(_decisions(planned))) not in known:
             known.add(decided)
             yield family, planned
 
 
 def fastest(found: Planning, graph: OperatorGraph) -> Planning:
-    """`found`, or its rival that was timed to be faster."""
+    """`found`, or the baseline plan that was timed to be clearly faster end to end.
+
+    `found` where the timings have no comparison of it.
+    """
     known = found.cost.timings.known
     if not known:
         return found
-    own, others = whole_keys(found)
+    own, others = end_to_end_keys(found)
     timed = known.get(own)
     if timed is None:
         return found
     family = min(others, key=lambda f: known.get(others[f], timed))
     seconds = known.get(others[family], timed)
-    taken = rival(found, graph, family) if clearly_less(seconds, timed) else None
+    taken = baseline_plan(found, graph, family) if clearly_less(seconds, timed) else None
     if taken is None:
         return found
-    return replace(taken, whole=EndToEndTime(family.name, seconds, timed, found.seconds))
+    return replace(taken, end_to_end=EndToEndTime(family.name, seconds, timed, found.seconds))
 
 
 def plan_groups(
@@ -106,9 +117,11 @@ def plan_groups(
     timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
 ) -> tuple[OperatorGraph, LayoutPlan]:
-    """The cheapest plan found, and the graph it is a plan of; errors as of `plan_layouts`.
+    """The best plan known, and the graph that it is a plan of; arguments and errors as of
+    `plan_layouts`.
 
-    A graph of which tensors are pinned stays as it is: a pin says that the tensor is wanted.
+    With pins, movement is not forwarded and end-to-end times are ignored: a pin says that its
+    tensor is wanted as it is.
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)
@@ -120,7 +133,7 @@ def plan_groups(
 
 
 def _decisions(found: Planning) -> Iterator[str]:
-    """All that tells a program from another one of the same model."""
+    """All decisions that distinguish one program of a model from another, in a stable order."""
     number = {value: k for k, value in enumerate(found.graph.values)}
     best = found.problem.best
     for node in found.graph.nodes:

@@ -1,13 +1,13 @@
-"""Greedy plans: what local motion of conversions makes of a graph, to compare whole plans with.
+"""Greedy baseline plans: conversions that are placed or moved locally, one node at a time.
 
-In: a grouped graph and its candidates.  Out: a candidate for each node, and pins for
-`compile(layouts=…)` that hold every tensor where no conversion lies.  What always holds: a node is
-decided once, by what was decided before it.  Which copies are made for the variants that were taken
-is left to the solver, so that plans are greedy in their layouts alone.
+In: a graph of fusion groups and its candidates.  Out: a candidate for each node; and pins for
+`compile(layouts=…)` that fix the layout of every tensor that is not converted.  What always holds:
+each node is decided once, from what was decided before it.  The copies between the decided
+candidates are left to the solver, so plans are greedy in their layouts alone.
 
-`forward` takes what is cheapest given the inputs, their conversions included.  `sinking` and
-`hoisting` give each node that multiplies and adds its own cheapest variant, and let the conversions
-between these move through all other nodes: down, until something wants another layout, or up.
+`forward` takes the candidate that is cheapest including the conversions of its inputs.  `sinking`
+and `hoisting` give each node with multiply-adds its own cheapest variant and let conversions move
+through all other nodes, down or up, until a node requires another layout.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Chosen: TypeAlias = "dict[str, Candidate]"
 
 
 class _Decided:
-    """The candidates that were taken, and what copies cost between them."""
+    """The candidates taken so far, and the prices of the copies between them."""
 
     def __init__(self, graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> None:
         self._graph, self._cost = graph, cost
         self._options = candidates.of_node
         self._chosen: Chosen = {}
-        self._given: dict[str, tuple[EdgeType, OutputAliasing | None]] = {
+        self._productions: dict[str, tuple[EdgeType, OutputAliasing | None]] = {
             value: (candidates.edge_types[value][0], None) for value in graph.inputs
         }
         self._requirements: dict[str, list[OperandRequirement]] = {
@@ -54,34 +54,39 @@ class _Decided:
         }
 
     def take(self, node: str, key: Callable[[Candidate], tuple[float, ...]]) -> None:
-        """Take the candidate with the least key, of those that exclude nobody's decision."""
+        """Take the candidate with the least key among those that earlier decisions do not
+        exclude.
+        """
         free = [c for c in self._options[node] if self.above(c) < inf]
         taken = self._chosen[node] = min(free, key=key)
-        self._given |= {
+        self._productions |= {
             value: (edge_type, taken.output_aliasing) for value, edge_type in taken.gives
         }
         for requirement in taken.requirements:
             self._requirements.setdefault(requirement.value, []).append(requirement)
 
     def chosen(self) -> Chosen:
-        """What was taken, in the order of the graph."""
+        """The candidates taken, in the order of the graph."""
         return {node: self._chosen[node] for node in self._options}
 
     def above(self, candidate: Candidate) -> float:
-        """How much more the copies of its inputs cost if it reads them too."""
+        """By how many seconds the copies of its inputs grow if `candidate` reads them too.
+
+        Infinite where its requirements exclude those of a reader that was decided.
+        """
         total = 0.0
         for value in dict.fromkeys(requirement.value for requirement in candidate.requirements):
             known = self._requirements.get(value, [])
             more = [
                 requirement for requirement in candidate.requirements if requirement.value == value
             ]
-            given = self._given.get(value)
-            total += self._copying(value, given, [*known, *more])
-            total -= self._copying(value, given, known)
+            production = self._productions.get(value)
+            total += self._copying(value, production, [*known, *more])
+            total -= self._copying(value, production, known)
         return total
 
     def below(self, candidate: Candidate) -> float:
-        """What the copies of its outputs cost for the readers that are decided."""
+        """The seconds of the copies of its outputs that the decided readers need."""
         return sum(
             self._copying(
                 value, (edge_type, candidate.output_aliasing), self._requirements.get(value, [])
@@ -92,15 +97,18 @@ class _Decided:
     def _copying(
         self,
         value: str,
-        given: tuple[EdgeType, OutputAliasing | None] | None,
+        production: tuple[EdgeType, OutputAliasing | None] | None,
         requirements: Sequence[OperandRequirement],
     ) -> float:
-        """Seconds of a conversion for each need that is not served; nothing where none is known."""
+        """The seconds of the conversions for requirements that the production does not satisfy.
+
+        0.0 while the production is not decided (None); infinite where the requirements clash.
+        """
         if clashing(requirements):
             return inf
-        if given is None:
+        if production is None:
             return 0.0
-        (edge_type, output_aliasing), tensor = given, self._graph.values[value]
+        (edge_type, output_aliasing), tensor = production, self._graph.values[value]
         made: list[Copy] = []
         for requirement in requirements:
             served = directly(edge_type, output_aliasing, requirement, value in self._graph.outputs)
@@ -110,14 +118,16 @@ class _Decided:
                 copy for copy in copies_for(tensor, requirement) if copy.kind == CopyKind.CONVERT
             ]
             if not wanted:
-                return inf  # it would lie inside a tensor that has another layout
+                return inf  # the reader's output would be inside a value with another layout
             (prices,) = copy_prices(tensor, wanted, [edge_type], self._cost)
             made += (copy.at(price) for copy, price in zip(wanted, prices, strict=True))
         return sum(copy.seconds for copy in made)
 
 
 def forward(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
-    """From the inputs on, each node as it is cheapest together with the conversions it asks for."""
+    """From the inputs on, each node takes its cheapest candidate, conversions of its inputs
+    included.
+    """
     decided = _Decided(graph, candidates, cost)
     for node in candidates.of_node:
         decided.take(node, lambda c: (c.seconds + decided.above(c), c.seconds))
@@ -125,7 +135,9 @@ def forward(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Ch
 
 
 def sinking(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
-    """Conversions pushed down: other nodes keep the layouts in which their inputs come."""
+    """Conversions move down: nodes without multiply-adds keep the layouts that their inputs
+    have.
+    """
     decided = _Decided(graph, candidates, cost)
     anchors = _anchors(candidates)
     for node in candidates.of_node:
@@ -137,7 +149,9 @@ def sinking(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Ch
 
 
 def hoisting(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> Chosen:
-    """Conversions pulled up: other nodes give the layouts that their readers want."""
+    """Conversions move up: nodes without multiply-adds produce the layouts that their readers
+    require.
+    """
     decided = _Decided(graph, candidates, cost)
     anchors = _anchors(candidates)
     for node in anchors:
@@ -154,7 +168,7 @@ PLANNERS: dict[str, Planner] = {"forward": forward, "sinking": sinking, "hoistin
 
 
 def _anchors(candidates: Candidates) -> tuple[str, ...]:
-    """The nodes that multiply and add, in the order of the graph."""
+    """The nodes with multiply-adds, in the order of the graph."""
     options = candidates.of_node.items()
     return tuple(n for n, found in options if any(c.variant.work.flops for c in found))
 
@@ -162,25 +176,27 @@ def _anchors(candidates: Candidates) -> tuple[str, ...]:
 def plan_seconds(
     graph: OperatorGraph, candidates: Candidates, chosen: Chosen, cost: CostModel
 ) -> float:
-    """The price of the plan that takes these candidates, with the cheapest copies between them."""
+    """The price of the plan with these candidates and the cheapest copies between them, in
+    seconds.
+    """
     alone = Candidates({node: (c,) for node, c in chosen.items()}, candidates.edge_types)
     return Problem(graph, alone, cost).best.seconds
 
 
 def greedy_pins(graph: OperatorGraph, chosen: Mapping[str, Candidate]) -> dict[str, Layout]:
-    """The layout of each inner value that all its readers take as it is given.
+    """The layout of each inner value whose readers all take it without a conversion.
 
-    A pin holds for a value and all its readers, so what is converted cannot be pinned: the solver
-    may find something better there than the greedy plan had, and never anything worse.
+    A pin holds for a value and all its readers, so a converted value cannot be pinned: there the
+    solver may find something better than the greedy plan had, and never anything worse.
     """
     requirements: dict[str, list[Layout]] = {}
     for candidate in chosen.values():
         for requirement in candidate.requirements:
             requirements.setdefault(requirement.value, []).append(requirement.layout)
-    given = {value: edge_type.layout for c in chosen.values() for value, edge_type in c.gives}
+    production = {value: edge_type.layout for c in chosen.values() for value, edge_type in c.gives}
     return {
         value: layout
-        for value, layout in given.items()
+        for value, layout in production.items()
         if value not in graph.outputs
         and all(memory_key(n) == memory_key(layout) for n in requirements.get(value, []))
     }

@@ -1,9 +1,11 @@
-"""Uniform plans: every tensor in one family of layouts, as libraries with a fixed layout run.
+"""Uniform baseline plans: every tensor in one family of layouts, as in libraries with a fixed
+layout.
 
-In: a fused graph, a target, a family.  Out: pins for `compile(layouts=…)` that together leave every
-node a variant, found from the variants alone: nothing is compiled to find out.  What always holds:
-only values that one kernel writes and others read are pinned; inputs and outputs of the graph are
-row-major whatever the plan."""
+In: a graph of fusion groups, a target, a family.  Out: pins for `compile(layouts=…)` under which
+every node still has a variant; they are found from the variants alone, without planning.  What
+always holds: only values that kernels both write and read are pinned; inputs and outputs of the
+graph are row-major under every plan.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from graphflow.layout import Family, Layout
 
 
 def inner_values(graph: OperatorGraph, rank: int) -> tuple[str, ...]:
-    """The values of this rank that a run computes and that are no outputs, in topological order."""
+    """The values of this rank that a run computes and that are not outputs, in topological
+    order.
+    """
     return tuple(
         value
         for node in graph.nodes
@@ -32,9 +36,10 @@ def inner_values(graph: OperatorGraph, rank: int) -> tuple[str, ...]:
 def uniform_pins(graph: OperatorGraph, target: Target, family: Family) -> dict[str, Layout]:
     """A layout of `family` for each inner value that its producer and its readers can have in it.
 
-    Blocks have as many channels as a vector computes elements of the value's type.  A variant has
-    to meet all pins around its node at once.  Where none does, the node keeps the pins of the
-    variant that meets the most elements of them; giving a pin up only helps its other nodes."""
+    Blocks have as many channels as a vector has lanes for the value's element type.  A variant must
+    meet all pins around its node at once.  Where none does, the pins that the best variant (by
+    elements) misses are given up; that only makes it easier for the other nodes.
+    """
     variants = variants_of(graph, target).of_node
     placed = {
         v: family.with_lanes(target.computed_lanes(graph.values[v].dtype)).instantiate(
@@ -51,7 +56,9 @@ def uniform_pins(graph: OperatorGraph, target: Target, family: Family) -> dict[s
 
 
 def _unmet(node: Node, variants: Sequence[KernelVariant], pins: Mapping[str, Layout]) -> list[str]:
-    """The pins around `node` not met by the variant that leaves the fewest elements unmet."""
+    """The pins around `node` that its best variant misses: the one that misses the fewest
+    elements.
+    """
     bound = [
         (buffer.name, value)
         for buffer, value in (

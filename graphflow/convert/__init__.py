@@ -1,4 +1,8 @@
-"""Convert: edits the graph as the plan says, and checks the plan by a fresh forward pass."""
+"""Convert: builds the physical graph that a layout plan describes.
+
+In: the operator graph and its `LayoutPlan`.  Out: a `PhysicalGraph`.  What always holds: the plan
+is first verified by a fresh forward pass over the facts, and nothing is decided here.
+"""
 
 from graphflow.convert.apply import apply_plan
 from graphflow.convert.poison import poison_padding

@@ -1,8 +1,9 @@
-"""Applying a plan: storages for values, windows for views, calls for variants and conversions.
+"""Apply a plan: storages for values, placements inside storages for views, calls for the rest.
 
-In: the grouped graph and its plan.  Out: a `PhysicalGraph`.  Nothing is decided here: variants,
-layouts and conversions are the plan's.  Each pair of crop and pad that the plan cancels is checked
-again before it is left out (`verify_plan`).
+In: the graph of fusion groups and its plan.  Out: a `PhysicalGraph` whose calls run the chosen
+variants, the conversions and the packing of constants.  What always holds: variants, layouts and
+conversions are those of the plan, which `verify_plan` checks first, each cancelled pair of crop and
+pad included.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from graphflow.tir import Literal
 
 
 def apply_plan(graph: OperatorGraph, plan: LayoutPlan) -> PhysicalGraph:
-    """The physical graph of a plan, verified.  VerifyError where the plan contradicts itself."""
+    """The physical graph of a verified plan.  Raises VerifyError where the plan contradicts
+    itself.
+    """
     verify_plan(graph, plan)
     return _Builder(graph, plan).build()
 
 
 class _Builder:
-    """Storages and calls while they are collected."""
+    """The storages, placements and calls of one physical graph while they are collected."""
 
     def __init__(self, graph: OperatorGraph, plan: LayoutPlan) -> None:
         self.graph, self.plan = graph, plan
@@ -44,7 +47,7 @@ class _Builder:
         self.inside = placed_inside(graph, plan)
 
     def build(self) -> PhysicalGraph:
-        """Places everything, then writes the calls in the order of the graph."""
+        """Place every value and copy, then write the calls in the order of the graph."""
         for name in self.graph.inputs:
             self._storage(name, "input", self._dtype(name), self.graph.values[name].size)
             self.values[name] = Placement(name, self.plan.edges[name].edge_type.layout)
@@ -76,13 +79,19 @@ class _Builder:
         self.storages[name] = StorageSpec(name, kind, dtype, elements)
 
     def _own(self, name: str, value: str, layout: Layout, kind: str = "arena") -> Placement:
-        """A storage of its own for `value`; the name is that of the value, or of a copy of it."""
+        """A new storage with this `name` that holds `value` in `layout`, and the placement
+        in it.
+        """
         elements = layout.buffer(name, self._dtype(value)).size
         self._storage(name, kind, self._dtype(value), elements)
         return Placement(name, layout)
 
     def _place_outputs(self) -> None:
-        """Storages of the outputs; what lies in no other tensor is computed there at once."""
+        """Make a storage for each graph output.
+
+        An output that needs no conversion is computed in it directly.  Constants are copied at the
+        end.  Raises VerifyError for an output that is inside another tensor or is a graph input.
+        """
         for value in self.graph.outputs:
             layout = row_major(self.graph.values[value].shape)
             index = self.plan.conversion_for("", -1, value)
@@ -92,13 +101,13 @@ class _Builder:
             elif self.graph.is_constant(value):
                 self.output_copies.append((value, self._own(storage, value, layout, "output")))
             elif value in self.values or value in self.inside:
-                raise VerifyError(f"the graph output {value} lies in other memory than its own")
+                raise VerifyError(f"the graph output {value} is not in a storage of its own")
             else:
                 edge_type = self.plan.edges[value].edge_type
                 self.values[value] = self._own(storage, value, edge_type.layout, "output")
 
     def _place(self, value: str) -> None:
-        """Places a value, and first those that it lies in."""
+        """Place `value`, and first the tensors that contain it, from the outermost inward."""
         chain = [value]
         while chain[-1] not in self.values and chain[-1] in self.inside:
             chain.append(self.inside[chain[-1]].outer)
@@ -110,8 +119,10 @@ class _Builder:
             self.values[name] = inside.placed(self.values[inside.outer])
 
     def _place_copies(self) -> None:
-        """Copies that lie in a window of another tensor, those with a storage of their own, and
-        constants in windows, which are copied there."""
+        """Place the copies: those inside a view's output, then those with a storage of their own.
+
+        Constants that are inputs of a view are copied into its output.
+        """
         for name, choice in self.plan.choices.items():
             view, node = choice.variant.recipe, self.graph.node(name)
             if not isinstance(view, View) or view.outward:
@@ -133,7 +144,7 @@ class _Builder:
         source = self._constant(value, row_major(self.graph.values[value].shape))
         definition = conversion(source.layout, place.layout, self._dtype(value), None)
         placements = {"src": source, "dst": place}
-        because = f"a constant lies in a window of {node.name}"
+        because = f"a constant is an input of the view {node.name} and is copied into its output"
         return PhysicalCall(
             f"copy {value}", definition, placements, None, None, True, False, because
         )
@@ -173,7 +184,7 @@ class _Builder:
             return self._constant(value, layout)
         index = self.plan.conversion_for(node.name, position, value)
         place = self.values[value] if index is None else self.copies[index]
-        # The same memory may be read under another shape: [1, C, 1, 1] is [1, 1, 1, C].
+        # The same memory may be read under another shape: [1, C, 1, 1] and [1, 1, 1, C] are equal.
         if memory_key(place.layout) == memory_key(layout):
             return replace(place, layout=layout)
         return place
@@ -181,7 +192,7 @@ class _Builder:
     def _copy_out(self, value: str, target: Placement) -> None:
         source = self._constant(value, target.layout)
         definition = conversion(source.layout, target.layout, self._dtype(value), None)
-        because = "an output has memory of its own, and this one is a constant"
+        because = "a graph output has a storage of its own, and this one is a constant"
         placements = {"src": source, "dst": target}
         self.calls.append(
             PhysicalCall(f"copy {value}", definition, placements, None, None, True, False, because)
@@ -206,7 +217,7 @@ class _Builder:
             )
 
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:
-        """Only the padding is written, in place."""
+        """The calls that write a constant to each padding region of a value, in place."""
         self.copies[index] = source
         fill = made.target.constant
         assert fill is not None, "a fill writes a constant"
@@ -224,7 +235,9 @@ class _Builder:
     # Constants -----------------------------------------------------------------------------------
 
     def _constant(self, value: str, layout: Layout) -> Placement:
-        """A constant in a layout: made once per layout, and shared."""
+        """A constant in a layout; it is packed once for each memory key and shared by its
+        readers.
+        """
         key = (value, memory_key(layout))
         if key not in self.constants:
             self.constants[key] = self._made_constant(value, layout)

@@ -1,8 +1,9 @@
-"""Poison mode: padding that nobody may rely on is overwritten with a value given at run time.
+"""Poison mode: padding without a known fact is overwritten with a value given at run time.
 
-In: a physical graph and its plan.  Out: the same graph with a fill behind each producer that leaves
-anything in some region, and one more input, a scalar of each element type.  Outputs must not depend
-on that value; tests run with NaN and with −42 to see that nothing relies on what it may not.
+In: a physical graph and its plan.  Out: the same graph with a fill behind each call that leaves a
+padding region Undefined, and one more scalar input for each element type.  What always holds:
+outputs do not depend on the poison, or the plan is wrong; tests run with NaN and with −42 to check
+that.
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSp
 from graphflow.tir import Buffer
 
 POISON_INPUT = "graphflow.poison"
-"""Name of the extra input; its element type is appended where it is not float32."""
+"""The name of the extra input; other element types than float32 are appended to it."""
 
 
 def poison_input(dtype: str) -> str:
-    """The name of the scalar input that holds the poison of one element type."""
+    """The name of the scalar input that gives the poison of one element type."""
     return POISON_INPUT if dtype == "float32" else f"{POISON_INPUT}.{dtype}"
 
 
 def poison_padding(
     graph: OperatorGraph, plan: LayoutPlan, physical: PhysicalGraph
 ) -> PhysicalGraph:
-    """The poisoned graph; `poisons` are its extra inputs, `poisoned` counts elements a run."""
+    """The graph with poisoned padding.
+
+    Of the result, `poisons` are the extra inputs and `poisoned` is the number of elements that they
+    overwrite in a run.
+    """
     inputs: dict[str, Value] = {}
     calls: list[PhysicalCall] = []
     poisoned = 0
@@ -60,7 +65,10 @@ def poison_padding(
 def _written(
     graph: OperatorGraph, plan: LayoutPlan, call: PhysicalCall
 ) -> Iterator[tuple[Placement, EdgeType, str]]:
-    """The tensors that a call of the run writes, with their edge types; windows have no padding."""
+    """The tensors that a call of the run writes, with their edge types and element types.
+
+    A view makes no call; memory around a tensor inside another one is not its padding.
+    """
     if call.prepare:
         return
     if call.variant is not None:

@@ -1,8 +1,9 @@
-"""Checking a plan by a fresh forward pass: every fact that something relied on must come out again.
+"""Verify a plan by a fresh forward pass over the facts.
 
-In: the grouped graph and its plan.  Out: nothing, or a `VerifyError`.  Facts are computed here from
-the variants and the bodies alone; nothing that flow concluded is used, except which variants it
-chose."""
+In: the graph of fusion groups and its plan.  Out: nothing, or a `VerifyError`.  What always holds:
+facts are recomputed from the chosen variants and the bodies alone; of what flow concluded, only the
+choices are used.  So every fact that a reader relies on has to come out a second time.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +36,16 @@ from graphflow.layout import (
 
 
 def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
-    """Refuses a plan in which a reader gets another layout or weaker facts than it rests on.
+    """Raise VerifyError unless every reader gets the layout and the facts that it relies on.
 
-    Also one that leaves a node without a variant, gives a graph output in another layout than
-    row-major, or puts a value into two others.
+    Also raises for a node that must run and has no variant, a graph output that is not row-major, a
+    value that is inside two others, and an output named twice.
     """
     twice = [name for name in dict.fromkeys(graph.outputs) if graph.outputs.count(name) > 1]
     if twice:
         raise VerifyError(
-            f"{', '.join(twice)} is named twice among the graph's outputs; each output is memory "
-            "of its own, so name it once or give out a copy"
+            f"{', '.join(twice)} is named twice among the graph's outputs; each output has a "
+            "storage of its own, so name it once or return a copy"
         )
     facts: dict[str, dict[str, Fact]] = {name: {} for name in graph.inputs}
     known = contents(graph, plan.assumed)
@@ -52,12 +53,12 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
         if node.name not in plan.choices:
             _require_constant(graph, node)
             continue
-        _states_what_holds(graph, plan, node, known)
-        given = _inputs(graph, plan, node, facts)
+        _check_assumed_contents(graph, plan, node, known)
+        input_facts = _inputs(graph, plan, node, facts)
         for value in node.outputs:
-            facts[value] = _outputs(plan, node, value, given)
-            _compare(node, value, facts[value], plan.edges[value].edge_type)
-            _same_layout(plan, node, value)
+            facts[value] = _outputs(plan, node, value, input_facts)
+            _check_facts(node, value, facts[value], plan.edges[value].edge_type)
+            _check_layout(plan, node, value)
             facts[value] = _filled(plan, value, facts[value])
     _outputs_are_row_major(graph, plan)
     placed_inside(graph, plan)
@@ -70,10 +71,10 @@ def _require_constant(graph: OperatorGraph, node: Node) -> None:
         )
 
 
-def _states_what_holds(
+def _check_assumed_contents(
     graph: OperatorGraph, plan: LayoutPlan, node: Node, known: Mapping[str, Fact]
 ) -> None:
-    """What a variant states of the contents of its inputs comes out of a forward pass."""
+    """Check that a forward pass proves what a variant assumes about the contents of its inputs."""
     recipe = plan.choices[node.name].variant.recipe
     if not isinstance(recipe, Tiled | Scheduled):
         return
@@ -86,24 +87,27 @@ def _states_what_holds(
             if name not in proven:
                 raise VerifyError(
                     f"the variant of {node.name} ({node.op}) states that {name} is {what}, and a "
-                    "forward pass does not find that"
+                    "forward pass does not prove that"
                 )
 
 
-def _same_layout(plan: LayoutPlan, node: Node, value: str) -> None:
-    """The edge type of an edge and the variant of its producer name the same memory."""
+def _check_layout(plan: LayoutPlan, node: Node, value: str) -> None:
+    """Check that the edge type of a value and the variant of its producer are the same memory."""
     buffer = node.func.outputs[node.outputs.index(value)]
     written = plan.choices[node.name].variant.layouts[buffer.name]
     edge_type = plan.edges[value].edge_type.layout
     if memory_key(written) != memory_key(edge_type):
         raise VerifyError(
-            f"the plan says that {value} lies in {edge_type.describe()}; the variant of "
+            f"the plan says that {value} has the layout {edge_type.describe()}; the variant of "
             f"{node.name} ({node.op}) writes {written.describe()}"
         )
 
 
 def _filled(plan: LayoutPlan, value: str, facts: dict[str, Fact]) -> dict[str, Fact]:
-    """What is in the padding of a value after the fills, which write it in place."""
+    """The facts about a value's padding after the plan's fills, which write it in place.
+
+    A region on which a fill and the given fact differ becomes Undefined.
+    """
     for made in plan.conversions:
         if made.value == value and made.kind == CopyKind.FILL:
             target = dict(made.target.facts)
@@ -115,11 +119,11 @@ def _outputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:
     for value in graph.outputs:
         if graph.is_constant(value):
             continue
-        given = plan.source("", -1, value).layout
-        if memory_key(given) != memory_key(row_major(graph.values[value].shape)):
+        source = plan.source("", -1, value).layout
+        if memory_key(source) != memory_key(row_major(graph.values[value].shape)):
             raise VerifyError(
                 f"the graph output {value} must be row-major, and the plan gives it "
-                f"{given.describe()}"
+                f"{source.describe()}"
             )
 
 
@@ -131,7 +135,7 @@ def _inputs(
     for position, (buffer, value) in enumerate(zip(node.func.inputs, node.inputs, strict=True)):
         layout = variant.layouts[buffer.name]
         if graph.is_constant(value):
-            zero = fact_of(0, buffer.dtype)  # packing writes that
+            zero = fact_of(0, buffer.dtype)  # packing fills the padding of constants with zeros
             demanded = variant.demands.get(buffer.name, Unused())
             if not serves(zero, demanded):
                 raise VerifyError(
@@ -150,7 +154,8 @@ def _inputs(
         demand = variant.demands.get(buffer.name, Unused())
         regions = padding_regions(layout)
         if actual and not set(regions) <= set(actual):
-            # The same memory under other names of its padding: any of the facts may be meant.
+            # The same memory, with other names for its padding regions: which fact is meant is
+            # not known, so each region gets what all facts have in common.
             actual = dict.fromkeys(regions, reduce(join, actual.values()))
         for region in regions:
             fact = actual.get(region, Undefined())
@@ -166,7 +171,10 @@ def _inputs(
 def _actual(
     plan: LayoutPlan, node: Node, position: int, value: str, produced: Mapping[str, Fact]
 ) -> Mapping[str, Fact]:
-    """What a conversion wrote, or what the producer left; fills of one value write each other's."""
+    """The facts that a reader finds in the padding: a conversion's target, or the producer's.
+
+    Fills of one value write the same padding, so each one has to agree with the others.
+    """
     number = plan.conversion_for(node.name, position, value)
     if number is None:
         return produced
@@ -177,7 +185,7 @@ def _actual(
 
 
 def _outputs(
-    plan: LayoutPlan, node: Node, value: str, given: Mapping[tuple[str, str], Fact]
+    plan: LayoutPlan, node: Node, value: str, input_facts: Mapping[tuple[str, str], Fact]
 ) -> dict[str, Fact]:
     choice = plan.choices[node.name]
     output = node.func.outputs[node.outputs.index(value)]
@@ -189,11 +197,11 @@ def _outputs(
         return dict.fromkeys(regions, fact_of(choice.pad_value, output.dtype))
     if choice.variant.padding is not Padding.EVALUATED:
         return dict.fromkeys(regions, Undefined())
-    left = left_facts(node.func, choice.variant, given)
+    left = left_facts(node.func, choice.variant, input_facts)
     return {region: left.get((output.name, region), Undefined()) for region in regions}
 
 
-def _compare(node: Node, value: str, facts: Mapping[str, Fact], edge_type: EdgeType) -> None:
+def _check_facts(node: Node, value: str, facts: Mapping[str, Fact], edge_type: EdgeType) -> None:
     for region, claimed in edge_type.facts:
         actual = facts.get(region, Undefined())
         if isinstance(claimed, Constant) and actual != claimed:

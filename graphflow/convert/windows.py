@@ -1,8 +1,9 @@
-"""Which tensors lie inside others, and where.
+"""Find which tensors are inside others, and where.
 
-In: the grouped graph and its plan.  Out: for each value that has no storage of its own the tensor
-it lies in, and from that one's placement its own.  Each value lies in at most one other, and the
-others form a forest, since views follow the graph.
+In: the graph of fusion groups and its plan.  Out: for each value without a storage of its own the
+tensor that contains it, and from the placement of that tensor the value's own.  What always holds:
+each value is inside at most one other, and these relations form a forest, since views follow the
+graph.
 """
 
 from __future__ import annotations
@@ -20,33 +21,47 @@ from graphflow.physical import Placement
 
 @dataclass(frozen=True)
 class Inside:
-    """A tensor inside `outer`, as the view `node` has it; `part` and `whole` are their layouts."""
+    """The relation that a view `node` makes: a tensor with `inner_layout` is inside the tensor
+    `outer`.
+
+    `outer_layout` is the layout of `outer` as the view's variant has it.
+    """
 
     outer: str
     link: Link
-    part: Layout
-    whole: Layout
+    inner_layout: Layout
+    outer_layout: Layout
     node: str
 
     def placed(self, outer: Placement) -> Placement:
-        """The placement that follows from that of the other tensor."""
-        if prod(outer.layout.physical_shape) == prod(self.whole.physical_shape):
+        """The placement of the inner tensor that follows from the placement of the outer one.
+
+        Raises VerifyError where the outer tensor is itself a box in a larger one and the inner
+        tensor needs it contiguous.
+        """
+        if prod(outer.layout.physical_shape) == prod(self.outer_layout.physical_shape):
             if self.link.offset is not None:
                 begin = outer.offset + self.link.offset
-                return Placement(outer.storage, self.part, begin, not self.part.is_padded)
+                return Placement(
+                    outer.storage, self.inner_layout, begin, not self.inner_layout.is_padded
+                )
             assert self.link.window is not None, "a link has a window or an offset"
             return Placement(outer.storage, self.link.window, outer.offset, False)
         if self.link.window is None:
             raise VerifyError(
-                f"{self.node} reads the memory of {self.outer} under another shape, and that is "
-                f"no whole piece of {outer.storage}"
+                f"{self.node} reads the memory of {self.outer} under another shape, and "
+                f"{self.outer} is not contiguous in {outer.storage}"
             )
-        window = _moved(self.link.window, self.whole, outer.layout)
+        window = _moved(self.link.window, self.outer_layout, outer.layout)
         return Placement(outer.storage, window, outer.offset, False)
 
 
 def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
-    """For each value that lies inside another one, where; VerifyError where it would in two."""
+    """For each value that is inside another tensor, the relation.
+
+    Raises VerifyError where a value would be inside two tensors, or a view's input is copied for
+    it.
+    """
     found: dict[str, Inside] = {}
     for name, choice in plan.choices.items():
         view, node = choice.variant.recipe, graph.node(name)
@@ -62,40 +77,44 @@ def placed_inside(graph: OperatorGraph, plan: LayoutPlan) -> dict[str, Inside]:
             if inner in found or inner in graph.inputs:
                 other = found[inner].outer if inner in found else "the caller's memory"
                 raise VerifyError(
-                    f"{inner} cannot lie in a window of {node.outputs[0]} and in {other} too"
+                    f"{inner} cannot be inside {node.outputs[0]} and inside {other} too"
                 )
             found[inner] = inner_place(node, choice.variant, position)
     return found
 
 
 def inner_place(node: Node, variant: KernelVariant, position: int) -> Inside:
-    """Where an input of a view lies in its output, or its output in that input."""
+    """The relation of a view for its input `position`: the input inside the output, or the output
+    inside that input.
+    """
     view = variant.recipe
     assert isinstance(view, View)
-    given, made = node.func.inputs[position].name, node.func.outputs[0].name
-    link = next(link for link in view.links if link.input == given)
+    read, made = node.func.inputs[position].name, node.func.outputs[0].name
+    link = next(link for link in view.links if link.input == read)
     if view.outward:
-        layouts = variant.layouts[made], variant.layouts[given]
+        layouts = variant.layouts[made], variant.layouts[read]
         return Inside(node.inputs[position], link, *layouts, node.name)
-    return Inside(node.outputs[0], link, variant.layouts[given], variant.layouts[made], node.name)
+    return Inside(node.outputs[0], link, variant.layouts[read], variant.layouts[made], node.name)
 
 
-def _moved(window: Layout, whole: Layout, placed: Layout) -> Layout:
-    """`window`, a layout in the box of `whole`, in the box in which `whole` lies as `placed`.
+def _moved(window: Layout, outer: Layout, placed: Layout) -> Layout:
+    """`window`, a layout in the box of `outer`, rewritten for the box in which `outer` is as
+    `placed`.
 
-    Their axes need not correspond, since the same memory may be read under another shape: then
-    each place of one box is followed to the other through the index of its element.
+    If both place elements alike up to a shift, the window is shifted.  Else the axes need not
+    correspond, since the same memory may be read under another shape: then each place of one box is
+    mapped to the other through the index of its element.
     """
-    zero = (0,) * len(whole.logical_shape)
+    zero = (0,) * len(outer.logical_shape)
     here = [int(str(e)) for e in placed.physical_index(zero)]
-    there = [int(str(e)) for e in whole.physical_index(zero)]
+    there = [int(str(e)) for e in outer.physical_index(zero)]
     if len(here) == len(there):
         steps = [a - b for a, b in zip(here, there, strict=True)]
-        shifted = tuple(e + step for e, step in zip(whole.simplified, steps, strict=True))
+        shifted = tuple(e + step for e, step in zip(outer.simplified, steps, strict=True))
         if shifted == placed.simplified:
             return window.windowed(steps, placed.physical_shape)
-    p, q = whole.physical_axes, placed.physical_axes
-    forth = placed.physical_index(whole.logical_index(p))
-    back = whole.physical_index(placed.logical_index(q))
+    p, q = outer.physical_axes, placed.physical_axes
+    forth = placed.physical_index(outer.logical_index(p))
+    back = outer.physical_index(placed.logical_index(q))
     box_map = IndexMap(p, forth, (q, back))
     return Layout(window.index_map.then(box_map), window.logical_shape, placed.physical_shape)

@@ -1,4 +1,10 @@
-"""Flow: facts forward, demands backward, the cheapest plan; decides, and edits nothing."""
+"""Flow: plans the variant of each node, the edge type of each value, and the copies to make.
+
+In: an operator graph of fusion groups, a cost model, and the user's pins and assumptions.  Out: a
+frozen `LayoutPlan`, the cheapest one that the search finds.  Facts about padding are propagated
+forward and demands backward.  What always holds: flow decides and edits nothing; `convert` applies
+the plan.
+"""
 
 from graphflow.flow.candidates import (
     Candidate,

@@ -1,9 +1,10 @@
-"""Every variant of every node with the edge types it reads and gives, enumerated forward.
+"""Enumerate the candidates of every node: its variants with the edge types of their operands.
 
-In: the graph, the target, pins.  Out: `Candidates`: for each node its candidates, for each value
-the edge types that some candidate gives.  Edge types start at the graph's inputs and are followed
-through the variants, so only those that can occur are listed.  Facts come from evaluating bodies on
-the padding of the inputs; a constant that some reader demands can also be written by the producer.
+In: the graph, the cost model, the pins.  Out: `Candidates`: the candidates of each node, and for
+each value the edge types that some candidate produces.  Edge types start at the graph inputs
+(row-major) and are followed through the nodes in topological order, so only edge types that can
+occur are listed.  Facts about the padding of an output come from evaluating the body on the padding
+of its inputs; in addition the producer may write any constant that some variant demands.
 """
 
 from __future__ import annotations
@@ -48,19 +49,27 @@ from graphflow.layout import (
 )
 
 UNUSED = Unused()
-"""The demand of whoever has none."""
+"""The demand of a reader that accepts any padding."""
 
 
 class Unsatisfiable(LayoutConflict):
-    """It was shown that no plan meets the constraints."""
+    """It was proven that no plan meets the constraints.
+
+    Any other LayoutConflict of the solver means that none was found in time, which proves nothing.
+    """
 
 
 class InputAliasing(Enum):
-    """Where a reader needs a value to lie.
+    """Which memory a reader requires an operand to be in.
 
-    OWN: in a storage of its own, as the caller wants outputs.  WINDOW and WINDOW_PIECE: inside the
-    reader's own output, the latter in one piece.  HELD and HELD_PIECE: anywhere, but the reader's
-    output lies in it, for the latter in one piece.
+    - ANYWHERE: any storage.
+    - OWN_STORAGE: a storage that no other tensor shares; the caller requires this of graph outputs.
+    - INSIDE_OUTPUT: a box inside the reader's output (an input of a concat).
+    - INSIDE_OUTPUT_CONTIGUOUS: likewise, as one contiguous piece of it.
+    - HOLDS_OUTPUT: any storage; the reader's output is a box inside the operand (slice, split).
+    - HOLDS_OUTPUT_CONTIGUOUS: likewise, and the operand itself must be one contiguous piece.
+
+    The texts are what messages and reports show.
     """
 
     ANYWHERE = "anywhere"
@@ -71,21 +80,24 @@ class InputAliasing(Enum):
     HOLDS_OUTPUT_CONTIGUOUS = "held, one piece"
 
     @property
-    def window(self) -> bool:
-        """Whether the value lies inside its reader's output."""
+    def inside_output(self) -> bool:
+        """Whether the operand has to be inside its reader's output."""
         return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
 
     @property
-    def held(self) -> bool:
-        """Whether the reader's output lies inside the value."""
+    def holds_output(self) -> bool:
+        """Whether the reader's output is inside the operand."""
         return self in (InputAliasing.HOLDS_OUTPUT, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
 
 
 class OutputAliasing(Enum):
-    """How a candidate's output lies in memory.
+    """Which memory a candidate's output is in.
 
-    FREE: wherever its readers want it.  PIECE: likewise, but in one piece, because of what lies in
-    it.  INSIDE, INSIDE_PIECE: inside an input, the latter in one piece if that input does.
+    - FREE: a storage of its own, or inside the output of a view that reads it.
+    - CONTIGUOUS: likewise, in one contiguous piece: tensors are pieces of it, or it is what a
+      user's kernel writes, padding included.
+    - INSIDE_INPUT: a box inside an input.
+    - INSIDE_INPUT_CONTIGUOUS: inside an input; contiguous, as that input is.
     """
 
     FREE = "free"
@@ -96,9 +108,11 @@ class OutputAliasing(Enum):
 
 @dataclass(frozen=True)
 class OperandRequirement:
-    """What a candidate reads: input `position` holds `value`, in this layout, with this demand.
+    """What a candidate requires of input `position`: that `value` has this layout and meets this
+    demand.
 
-    `facts` are the facts that the candidate's own claims about its output rest on.
+    `facts` are the facts about the operand's padding that the facts in the candidate's own
+    productions were derived from; they have to hold too.
     """
 
     position: int
@@ -110,7 +124,7 @@ class OperandRequirement:
 
 
 def output_requirement(value: Value) -> OperandRequirement:
-    """What the caller needs of a graph output."""
+    """The requirement of the caller on a graph output: row-major, in a storage of its own."""
     return OperandRequirement(
         -1, value.name, row_major(value.shape), UNUSED, input_aliasing=InputAliasing.OWN_STORAGE
     )
@@ -118,7 +132,13 @@ def output_requirement(value: Value) -> OperandRequirement:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One variant of one node with everything decided but the rest of the graph."""
+    """One variant of one node together with the edge types of its operands.
+
+    `requirements` has an entry for each input that is not constant, `gives` an edge type for each
+    output value.  `pad_value` is the constant that the epilogue writes to the output's padding,
+    None if it writes none.  `seconds` is the price of one execution, `measured` or estimated.
+    `read` are the parameters whose contents (not only padding) the facts of the output follow from.
+    """
 
     node: str
     variant: KernelVariant
@@ -132,10 +152,8 @@ class Candidate:
 
     @property
     def rests_on(self) -> frozenset[str]:
-        """The inputs whose contents this rests on: for the variant, or for what it leaves as
-        padding.
-
-        The latter are the `read` ones.
+        """The parameters about whose contents the variant, or a fact of its output, assumes
+        something.
         """
         recipe = self.variant.recipe
         return self.read | (recipe.rests_on if isinstance(recipe, Tiled) else frozenset())
@@ -143,9 +161,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All candidates by node, and all edge types a value can be produced in.
+    """All candidates by node, and all edge types in which each value can be produced.
 
-    `refused` are by node the variants that steps of their recipes refused.
+    `refused` has, by node, the variants that a step of their recipe refused, with the reason.
     """
 
     of_node: Mapping[str, tuple[Candidate, ...]]
@@ -160,13 +178,13 @@ def enumerate_candidates(
     relaxed: Set[str] = frozenset(),
     facts: Mapping[str, Fact] | None = None,
 ) -> Candidates:
-    """All candidates, nodes in topological order; priced by `cost`.
+    """All candidates of all nodes that run, in topological order, priced by `cost`.
 
-    `facts` are those of the values' contents, by default what follows from the graph alone.
+    `pins` are the layouts that values must have; candidates of the nodes named in `relaxed` ignore
+    them.  `facts` are the facts about the contents of each value, by default those that follow from
+    the graph alone.  Of candidates with equal requirements and productions the cheapest is kept.
 
-    Those of `relaxed` nodes ignore the pins.
-
-    Unsatisfiable where pins leave a node without any.
+    Raises Unsatisfiable where the pins leave a node without a candidate.
     """
     facts = contents(graph) if facts is None else facts
     target = cost.target
@@ -188,7 +206,7 @@ def enumerate_candidates(
         prices = VariantPrices(node.func, options, wanted, cost)
         reads = _reads(graph, node)
         dtype = node.func.outputs[0].dtype
-        writable = tuple(filter(None, (_held(value, dtype) for value in wanted)))
+        writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
         for variant in options:
             if node.name not in relaxed and not respects(node, variant, pins):
                 continue
@@ -207,15 +225,17 @@ def enumerate_candidates(
             raise Unsatisfiable(f"{node.name} ({node.op}) has no variant with the pins around it")
         found[node.name] = tuple(candidates.values())
         for value in node.outputs:
-            given = [edge_type for c in found[node.name] for v, edge_type in c.gives if v == value]
+            produced = [
+                edge_type for c in found[node.name] for v, edge_type in c.gives if v == value
+            ]
             edge_types[value] = tuple(
-                {edge_type_key(edge_type): edge_type for edge_type in given}.values()
+                {edge_type_key(edge_type): edge_type for edge_type in produced}.values()
             )
     return Candidates(found, edge_types, refused)
 
 
 Read: TypeAlias = tuple[int, str, str]
-"""Of an input that is no constant: the position, the parameter, and the value."""
+"""An operand that is not constant: input position, parameter name, value name."""
 
 
 def _reads(graph: OperatorGraph, node: Node) -> tuple[Read, ...]:
@@ -233,7 +253,7 @@ def _of_variant(
 ) -> list[Candidate]:
     output, value = node.func.outputs[0], node.outputs[0]
     layout = variant.layouts[output.name]
-    # Of several outputs only the first one's padding is ever known, and none of it written.
+    # Facts are derived, and padding is written, for the first output alone.
     others = tuple(
         (name, edge_type_of(variant.layouts[buffer.name]))
         for buffer, name in zip(node.func.outputs[1:], node.outputs[1:], strict=True)
@@ -273,7 +293,7 @@ def _of_variant(
     if variant.padding is Padding.EVALUATED and any(
         isinstance(n.demand, Equal) for n in requirements
     ):
-        left = _evaluated(node, variant, {n.position: _least(n) for n in requirements})
+        left = _evaluated(node, variant, {n.position: _weakest(n) for n in requirements})
     found = [candidate(left, requirements, None)]
     if not regions or others or variant.padding is Padding.KEPT:
         return found
@@ -299,7 +319,7 @@ def _requirements(
     reads: tuple[Read, ...],
     input_aliasing: InputAliasing = InputAliasing.ANYWHERE,
 ) -> tuple[OperandRequirement, ...]:
-    """What a variant needs of each input that is no constant."""
+    """The requirements of a variant on each input that is not constant."""
     return tuple([
         OperandRequirement(
             k,
@@ -312,8 +332,8 @@ def _requirements(
     ])  # fmt: skip
 
 
-def _held(value: Number, dtype: str) -> Constant | None:
-    """The constant as a dtype has it; None where it has no such number."""
+def _constant_of(value: Number, dtype: str) -> Constant | None:
+    """`value` as a constant of this dtype; None where the dtype cannot represent it."""
     if dtype not in FLOATING:
         low, high = dtype_limits(dtype)
         if not low <= value <= high or value != int(value):
@@ -325,7 +345,7 @@ def _held(value: Number, dtype: str) -> Constant | None:
 
 
 def _view_aliasings(view: View) -> Iterator[tuple[InputAliasing, OutputAliasing]]:
-    """Where a view's inputs and output can lie: as boxes of the whole, or as pieces of it."""
+    """How a view's inputs and output may share memory: as boxes, and as contiguous pieces."""
     if all(link.window is not None for link in view.links):
         yield (
             (InputAliasing.HOLDS_OUTPUT, OutputAliasing.INSIDE_INPUT)
@@ -344,11 +364,14 @@ def _view_aliasings(view: View) -> Iterator[tuple[InputAliasing, OutputAliasing]
 def _known_inputs(
     requirements: Sequence[OperandRequirement], edge_types: Mapping[str, tuple[EdgeType, ...]]
 ) -> list[dict[int, EdgeType]]:
-    """Every combination of edge types in which the inputs may already be in the wanted layouts."""
+    """Every combination of edge types that the inputs can have in the required layouts.
+
+    An input with a demand of a constant has that constant, whatever its producer leaves.
+    """
     options: list[list[tuple[int, EdgeType]]] = []
     for requirement in requirements:
         if isinstance(requirement.demand, Equal):
-            options.append([(requirement.position, _least(requirement))])
+            options.append([(requirement.position, _weakest(requirement))])
             continue
         fitting = [
             edge_type
@@ -361,8 +384,8 @@ def _known_inputs(
     return [dict(chosen) for chosen in product(*options)]
 
 
-def _least(requirement: OperandRequirement) -> EdgeType:
-    """What is certain of an input: what is demanded of it."""
+def _weakest(requirement: OperandRequirement) -> EdgeType:
+    """The weakest edge type that satisfies a requirement: its padding holds what is demanded."""
     if isinstance(requirement.demand, Equal):
         literal = requirement.demand.literal
         return edge_type_of(requirement.layout, fact_of(literal.value, literal.dtype))
@@ -372,22 +395,28 @@ def _least(requirement: OperandRequirement) -> EdgeType:
 def _evaluated(
     node: Node, variant: KernelVariant, known: Mapping[int, EdgeType]
 ) -> dict[str, Fact]:
-    """What the body leaves in the padding of its output, for these facts of its inputs."""
+    """The facts about the output's padding that follow from these edge types of the inputs."""
     facts: dict[tuple[str, str], Fact] = {}
     for k, buffer in enumerate(node.func.inputs):
         layout = variant.layouts[buffer.name]
-        zero = fact_of(0, buffer.dtype)  # constants are packed with that
-        given = dict(known[k].facts) if k in known else None
+        zero = fact_of(0, buffer.dtype)  # packing fills the padding of constants with zeros
+        input_facts = dict(known[k].facts) if k in known else None
         for region in padding_regions(layout):
-            facts[buffer.name, region] = zero if given is None else given.get(region, Undefined())
+            facts[buffer.name, region] = (
+                zero if input_facts is None else input_facts.get(region, Undefined())
+            )
     output = node.func.outputs[0]
     result = left_facts(node.func, variant, facts)
     return {
-        region: _settled(result.get((output.name, region), Undefined()))
+        region: _constant_or_undefined(result.get((output.name, region), Undefined()))
         for region in padding_regions(variant.layouts[output.name])
     }
 
 
-def _settled(fact: Fact) -> Fact:
-    """Whatever was stored can be read back; only constants are worth an edge type of their own."""
+def _constant_or_undefined(fact: Fact) -> Fact:
+    """The fact if it is a constant, else Undefined.
+
+    Weaker facts (ranges) are dropped, since no demand asks for them and each would be an edge type
+    of its own.
+    """
     return fact if isinstance(fact, Constant) else Undefined()

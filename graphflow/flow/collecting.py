@@ -1,14 +1,14 @@
-"""Planning without passes of Python's cyclic garbage collector.
+"""Defer Python's cyclic garbage collector while plans are made.
 
-In: a stretch of planning, as a context.  A plan's candidates, terms and expressions are kept until
-the plan is made, and hardly any is in a cycle (3,600 of 70,000 objects for shufflenet_v2), so the
-passes take a tenth of planning's time and find nothing.  What always holds: the collector is off
-only while some thread plans; afterwards it is on if it was, with the thresholds and the frozen
-objects that it had.
+In: a stretch of planning, as a context manager.  The objects of a plan (candidates, terms,
+expressions) live until the plan is made, and hardly any is in a cycle (3,600 of 70,000 for
+shufflenet_v2), so passes of the collector take a tenth of planning's time and find nothing.  What
+always holds: the collector is off only while some thread plans; afterwards it is on if it was on
+before, with the same thresholds and frozen objects.
 
-What is alive at the end counts as old: the next full pass looks at it.  Without that, the first
-allocations afterwards start a pass over everything that planning made, and later a second and a
-third one: 0.26 s of 1.7 s of processor time for shufflenet_v2.
+At the end all live objects are moved to the oldest generation, which the next full pass visits.
+Otherwise the first allocations afterwards would start a pass over everything that planning made,
+and later a second and a third one: 0.26 s of 1.7 s of processor time for shufflenet_v2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from graphflow.processes.shared_scope import SharedScope
 
 
 def collection_deferred() -> AbstractContextManager[None]:
-    """Cyclic garbage made inside is collected afterwards, if the collector is on at all."""
+    """A context in which the cyclic collector is off; it is on again afterwards if it was
+    before.
+    """
     return _COLLECTOR_OFF.entered()
 
 
@@ -33,12 +35,12 @@ def _switch_off() -> Callable[[], None]:
 
 
 def _switch_on() -> None:
-    _call_all_old()
+    _move_to_oldest_generation()
     gc.enable()
 
 
-def _call_all_old() -> None:
-    """Objects of all generations join the oldest one, without a pass over them."""
+def _move_to_oldest_generation() -> None:
+    """Move all live objects to the oldest generation, without a pass over them."""
     if not gc.get_freeze_count():  # others may have frozen what they want to stay so
         gc.freeze()
         gc.unfreeze()

@@ -1,8 +1,8 @@
-"""Which pins cannot be met together, and at which nodes: no more than it takes.
+"""Explain which pins clash, and at which nodes, with minimal sets of both.
 
-In: a graph and pins that no plan meets.  Out: a `LayoutConflict` with sets of pins that clash, and
-no longer do if any one pin of a set goes; and for each a set of nodes, as small in the same sense,
-whose variants cannot take them.
+In: a graph and pins that no plan meets.  Out: a `LayoutConflict` with sets of pins that clash.
+Each set is minimal: without any one of its pins the rest no longer clash.  For each set the message
+names a set of nodes, minimal in the same sense, whose variants cannot take the pins together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphflow.graph import Node, OperatorGraph
 from graphflow.layout import Fact, Layout
 
 MOST_CLASHES = 4
-"""Sets of pins that are looked for; further ones are found when these are gone."""
+"""The most clashes that one error names; others show once these pins are dropped."""
 
 Item = TypeVar("Item")
 
@@ -30,7 +30,7 @@ def conflict(
     pins: Mapping[str, Layout],
     facts: Mapping[str, Fact],
 ) -> LayoutConflict:
-    """The error for pins that no plan meets; `facts` are those of the values' contents."""
+    """The error for pins that no plan meets; `facts` are those about the contents of each value."""
     return _Conflict(graph, cost, pins, facts).error()
 
 
@@ -49,7 +49,7 @@ class _Conflict:
         self.cost = replace(cost, timings=NO_TIMINGS)
 
     def error(self) -> LayoutConflict:
-        """What clashes, and what to do."""
+        """The error that names the clashes and says which pins to drop."""
         left, found = [*self.pins], list[tuple[str, ...]]()
         while len(found) < MOST_CLASHES and self._clash(left):
             found.append(tuple(minimal(left, self._clash)))
@@ -66,26 +66,29 @@ class _Conflict:
         )
 
     def _rule(self, clash: Sequence[str]) -> str:
-        """Which pins of a clash meet at which nodes, and the variants that these have without
-        pins."""
+        """The sentence about one clash: which pins meet at which nodes, and what variants these
+        have.
+        """
         pins = {name: self.pins[name] for name in clash}
         around = [node for node in self.graph.nodes if _touched(node, pins)]
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
         found = enumerate_candidates(self.graph, self.cost, pins, relaxed=every, facts=self.facts)
-        stated = [f"{node.name} ({node.op})" for node in nodes]
+        titles = [f"{node.name} ({node.op})" for node in nodes]
         variants = [_variants(found, node.name) for node in nodes]
         if len(nodes) == 1:
             pinned = _pinned(nodes[0], pins)
-            return f"{stated[0]} has no variant with {pinned}; its variants are: {variants[0]}"
+            return f"{titles[0]} has no variant with {pinned}; its variants are: {variants[0]}"
         together = " and ".join(
-            f"{name} with {_pinned(node, pins)}" for name, node in zip(stated, nodes, strict=True)
+            f"{name} with {_pinned(node, pins)}" for name, node in zip(titles, nodes, strict=True)
         )
-        offered = "; ".join(f"{name}: {some}" for name, some in zip(stated, variants, strict=True))
+        offered = "; ".join(f"{name}: {some}" for name, some in zip(titles, variants, strict=True))
         return f"no plan has {together}; their variants are: {offered}"
 
     def _clash(self, some: Sequence[str], relaxed: Set[str] = frozenset()) -> bool:
-        """Whether it can be shown that no plan meets these pins where nodes are not relaxed."""
+        """Whether it is proven that no plan meets these pins, if the `relaxed` nodes ignore
+        them.
+        """
         pins = {name: self.pins[name] for name in some}
         try:
             found = enumerate_candidates(
@@ -94,23 +97,23 @@ class _Conflict:
             Problem(self.graph, found, self.cost)
         except Unsatisfiable:
             return True
-        except LayoutConflict:  # none was found in time, which shows nothing
+        except LayoutConflict:  # none was found in time, which proves nothing
             return False
         return False
 
 
 def _variants(found: Candidates, node: str) -> str:
-    """The variants of a node, and those that were refused, with the reasons."""
+    """The variants of a node as text, and those that recipes refused, with the reasons."""
     names = dict.fromkeys(candidate.variant.name for candidate in found.of_node[node])
     refused = (f"{item.variant} is refused: {item.reason}" for item in found.refused.get(node, ()))
     return "; ".join((*names, *dict.fromkeys(refused)))
 
 
 def minimal(items: Sequence[Item], clash: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """Of items that clash, some that still do, while they do not if any one of them is left out.
+    """A minimal subset of `items` that still clashes, in their order; empty if even no items clash.
 
-    Nothing where even no items clash.  Halves are tried first, so that of many items few that clash
-    take few trials.  `clash` holds for more items if it holds for some.
+    `clash` must be monotone: if it holds for some items, it holds for more.  Bisects (QuickXplain,
+    Junker 2004): k clashing items of n take about k·log(n) calls of `clash`.
     """
     if clash([]):
         return []
@@ -123,7 +126,9 @@ def _needed(
     items: list[Item],
     clash: Callable[[Sequence[Item]], bool],
 ) -> list[Item]:
-    """Those of `items` that it takes to make `kept` clash; `changed`: this was not tried yet."""
+    """The fewest of `items` that make `kept` clash; `changed` says that `kept` alone was not
+    tried.
+    """
     if changed and clash(kept):
         return []
     if len(items) == 1:
@@ -136,7 +141,7 @@ def _needed(
 
 
 def _touched(node: Node, pins: Mapping[str, Layout]) -> list[tuple[str, str, str]]:
-    """The pinned values that a node reads or writes, as what, and the name of the buffer."""
+    """The pinned values that a node reads or writes: value, `input` or `output`, parameter name."""
     return [
         (value, kind, buffer.name)
         for kind, buffers, values in (

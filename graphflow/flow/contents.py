@@ -1,9 +1,10 @@
-"""What is known of the data itself: a fact about the logical region of every value.
+"""Facts about the contents of values: what is known of the elements in the logical region.
 
-In: a graph, and what its user assumes of the inputs.  Out: a fact for each value, found by looking
-at initializers and by evaluating bodies, when it is asked for: few variants rest on any.  What
-always holds: layouts, variants and padding play no part, so the facts are those of the graph,
-whatever the plan."""
+In: a graph, and what the user assumes about its inputs.  Out: a `Fact` for each value, from the
+elements of initializers and from evaluating bodies.  Facts are computed on first lookup, since few
+variants depend on any.  What always holds: layouts, variants and padding play no part, so the facts
+hold under every plan.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +32,20 @@ from graphflow.tir import PrimFunc
 
 
 def assumptions_about(
-    graph: OperatorGraph, given: Mapping[str, Assumption] | None
+    graph: OperatorGraph, assumptions: Mapping[str, Assumption] | None
 ) -> tuple[Assumed, ...]:
-    """What a user says of the inputs, in their order.
+    """The user's assumptions about graph inputs, parsed, in the order of the inputs.
 
-    InvalidModel where a name is no input, where nothing is as it is said, or a default is not.
+    Raises InvalidModel where a name is not an input, where no value meets an assumption, and where
+    the default of an input does not.
     """
-    said = dict(given or {})
+    said = dict(assumptions or {})
     for name in said:
         if name not in graph.inputs:
             known = ", ".join(graph.inputs) or "none"
             raise InvalidModel(
-                f"cannot assume anything of {name}: it is no input of the model, and only what the "
-                f"user gives can be assumed; the inputs are {known}"
+                f"cannot assume anything of {name}: it is no input of the model, and assumptions "
+                f"can be made about inputs only; the inputs are {known}"
             )
     found = []
     for name in graph.inputs:
@@ -56,19 +58,19 @@ def assumptions_about(
 
 
 def contents(graph: OperatorGraph, assumed: Sequence[Assumed] = ()) -> Mapping[str, Fact]:
-    """The fact of the logical region of every value; the graph must stay as it is."""
+    """The fact about the contents of every value, computed lazily; the graph must not be edited."""
     return _Contents(graph, {a.tensor: _assumed_fact(a) for a in assumed})
 
 
 class _Contents(Mapping[str, Fact]):
-    """Facts that are found when they are first looked up."""
+    """A mapping that computes the fact of a value, and those it depends on, on first lookup."""
 
     def __init__(self, graph: OperatorGraph, said: Mapping[str, Fact]) -> None:
         self._graph = graph
         self._found = {name: said.get(name, Undefined()) for name in graph.inputs}
 
     def __getitem__(self, value: str) -> Fact:
-        needed = [value]  # no recursion: networks are deep
+        needed = [value]  # a stack, since networks are too deep for recursion
         while needed:
             if needed[-1] in self._found:
                 needed.pop()
@@ -83,7 +85,9 @@ class _Contents(Mapping[str, Fact]):
         return len(self._graph.values)
 
     def _find(self, value: str) -> list[str]:
-        """Finds the fact of a value, or says of which others it has to be known before."""
+        """Record the fact of `value`, or return the inputs of its producer whose facts are
+        missing.
+        """
         node = self._graph.producer(value)
         if node is None:
             self._found[value] = fact_of_array(self._graph.initializers[value])
@@ -102,15 +106,17 @@ def _assumed_fact(assumed: Assumed) -> Fact:
 
 
 @lru_cache(maxsize=4096)
-def _left_by(func: PrimFunc, given: tuple[Fact, ...]) -> tuple[Fact, ...]:
-    """The facts of a kernel's outputs, for those of its inputs."""
-    facts = {(b.name, LOGICAL): fact for b, fact in zip(func.inputs, given, strict=True)}
+def _left_by(func: PrimFunc, input_facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    """The facts of a kernel's outputs that follow from those of its inputs."""
+    facts = {(b.name, LOGICAL): fact for b, fact in zip(func.inputs, input_facts, strict=True)}
     left = output_facts(func, {}, facts)
     return tuple(left.get((b.name, LOGICAL), Undefined()) for b in func.outputs)
 
 
 def fact_of_array(array: Array) -> Fact:
-    """The strongest fact that holds for every element."""
+    """The strongest fact that holds for every element; Undefined for empty arrays, NaN and
+    infinity.
+    """
     if array.size == 0:
         return Undefined()
     dtype = array.dtype.name
@@ -129,12 +135,14 @@ def fact_of_array(array: Array) -> Fact:
 
 
 def is_finite(fact: Fact) -> bool:
-    """Whether a fact excludes NaN and the infinities."""
+    """Whether a fact excludes NaN and both infinities."""
     return isinstance(fact, Range) or (isinstance(fact, Constant) and isfinite(fact.literal.value))
 
 
 def reciprocals_above(fact: Fact, array: Array | None) -> bool:
-    """Whether `1/x` is proven to be above −∞ for every element: none is −0.0, nor next to it."""
+    """Whether `1/x > −∞` is proven for every element: none is −0.0, or negative and so small that
+    1/x overflows.
+    """
     if array is not None and array.dtype.kind == "f":
         with np.errstate(all="ignore"):
             return bool((np.divide(1, array, dtype=array.dtype) > -np.inf).all())

@@ -1,8 +1,10 @@
-"""Copies of values: which ones a reader could want, whom they serve, and what they cost.
+"""Copies of values: which a reader can use, which requirements they satisfy, what they cost.
 
-A conversion gives another tensor; a fill writes constants to the padding of the value itself, so it
-starts from an edge type with the same layout.  What a conversion costs may depend on the layout
-that it starts from: so it is where it was measured."""
+In: the requirements on a value.  Out: `Copy`s and their prices.  A conversion writes another
+tensor, in another layout or storage.  A fill writes a constant to the padding of the value in
+place, so it starts from an edge type with the same layout.  A conversion can have a different price
+for each layout that it starts from, since prices may be measured.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ from graphflow.tir import DTYPES
 
 @dataclass(frozen=True)
 class Copy:
-    """A possible copy of `value`; a fill starts from an edge type with the same layout.
+    """A possible copy of `value` to the edge type `target`.
 
-    A copy in a `window` lies inside another tensor: anyone may read it there, but it is no output.
-    Its price is known when it is known of what it is made: see `copy_prices`.
+    `bytes` is what a conversion reads and writes together, or what a fill writes.  A copy with
+    `window` is made inside the output of the reader that required that; others may read it there,
+    but it cannot be a graph output.  `seconds` and `measured` are set by `at`, once it is known
+    what the copy is made from.
     """
 
     value: str
@@ -37,23 +41,24 @@ class Copy:
     measured: bool = False
 
     def at(self, price: Price) -> Copy:
-        """This copy, made of something that gives it this price."""
+        """This copy at the given price."""
         return replace(self, seconds=price.seconds, measured=price.measured)
 
     def serves(self, requirement: OperandRequirement) -> bool:
-        """Whether a reader may take this copy."""
+        """Whether the copy satisfies a requirement."""
         aliasing = requirement.input_aliasing
-        if aliasing.held or (
-            aliasing.window != self.window
-            and (aliasing.window or aliasing is InputAliasing.OWN_STORAGE)
+        if aliasing.holds_output or (
+            aliasing.inside_output != self.window
+            and (aliasing.inside_output or aliasing is InputAliasing.OWN_STORAGE)
         ):
             return False
         return edge_type_serves(self.target, requirement)
 
 
 def edge_type_serves(edge_type: EdgeType, requirement: OperandRequirement) -> bool:
-    """Whether `edge_type` is what a reader wants, and holds what the reader's own claims rest
-    on."""
+    """Whether `edge_type` has the required layout and padding, and the facts that the reader relies
+    on.
+    """
     if not accepts(edge_type, requirement.layout, requirement.demand):
         return False
     known = dict(edge_type.facts) if requirement.facts else {}
@@ -68,10 +73,10 @@ def directly(
     requirement: OperandRequirement,
     output: bool,
 ) -> bool:
-    """Whether a value serves a reader without a copy.
+    """Whether a value satisfies a requirement without a copy.
 
-    `output_aliasing` is None for a graph input, which lies nowhere else; a graph `output` has a
-    storage of its own.
+    `output_aliasing` is None for a graph input, whose memory is the caller's; `output` says that
+    the value is a graph output, which has a storage of its own.
     """
     match requirement.input_aliasing:
         case InputAliasing.OWN_STORAGE:
@@ -90,13 +95,13 @@ def directly(
 
 
 def clashing(requirements: Iterable[OperandRequirement]) -> bool:
-    """Whether readers of one value exclude each other.
+    """Whether requirements of readers of one value exclude each other.
 
-    It lies in at most one window, and in one piece of it if something that lies in the value needs
-    one piece.
+    A value is inside the output of at most one reader, and as a contiguous piece if another reader
+    needs the value contiguous.
     """
     aliasings = [requirement.input_aliasing for requirement in requirements]
-    windows = sum(aliasing.window for aliasing in aliasings)
+    windows = sum(aliasing.inside_output for aliasing in aliasings)
     return windows > 1 or (
         InputAliasing.INSIDE_OUTPUT in aliasings
         and InputAliasing.HOLDS_OUTPUT_CONTIGUOUS in aliasings
@@ -104,15 +109,19 @@ def clashing(requirements: Iterable[OperandRequirement]) -> bool:
 
 
 def relies_on_padding(requirement: OperandRequirement) -> bool:
-    """Whether a reader is not content with padding that holds anything."""
+    """Whether a requirement excludes padding with undefined contents."""
     return not edge_type_serves(edge_type_of(requirement.layout), requirement)
 
 
 def copies_for(tensor: Value, requirement: OperandRequirement) -> Iterator[Copy]:
-    """The copies that this reader alone would want: a conversion, and a fill if that can help."""
-    if requirement.input_aliasing.held:
+    """The copies that this requirement could ask for: a conversion, and a fill if that can satisfy
+    it.
+
+    Nothing where the reader's output is inside the value: then only the value itself will do.
+    """
+    if requirement.input_aliasing.holds_output:
         return
-    edge_type, window = _wanted_edge_type(requirement), requirement.input_aliasing.window
+    edge_type, window = _wanted_edge_type(requirement), requirement.input_aliasing.inside_output
     yield Copy(
         tensor.name,
         edge_type,
@@ -131,7 +140,7 @@ def copy_prices(
     sources: Sequence[EdgeType],
     cost: CostModel,
 ) -> tuple[tuple[Price, ...], ...]:
-    """For each edge type that a value is given in, the price of each copy if made of it."""
+    """For each edge type in `sources`, the price of each copy if made from it."""
     wanted = [(copy.target.layout, copy.target.constant) for copy in copies]
     layouts = [edge_type.layout for edge_type in sources]
     prices = CopyPrices(tensor.dtype, layouts, wanted, cost)

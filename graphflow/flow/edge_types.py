@@ -1,4 +1,8 @@
-"""Edge types: when two of them are the same memory, and what a reader accepts."""
+"""Comparing edge types: when two are the same memory, and whether a reader accepts one.
+
+In: layouts, facts and demands.  Out: edge types, keys, and proofs.  Layouts are compared by memory
+key: two index maps that put every element in the same place are equal.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from graphflow.layout import LOGICAL, Demand, Fact, Layout, Undefined, serves
 
 @lru_cache(maxsize=100_000)
 def padding_regions(layout: Layout) -> tuple[str, ...]:
-    """The names of the regions that are not logical."""
+    """The names of a layout's padding regions (all but the logical region)."""
     if not layout.is_padded:
         return ()
     return tuple(region.name for region in layout.regions() if region.name != LOGICAL)
@@ -20,26 +24,27 @@ def padding_regions(layout: Layout) -> tuple[str, ...]:
 
 @lru_cache(maxsize=100_000)
 def edge_type_of(layout: Layout, fact: Fact | None = None) -> EdgeType:
-    """The edge type whose padding regions all have `fact` (by default: anything)."""
+    """The edge type whose padding regions all have `fact` (by default Undefined)."""
     known = Undefined() if fact is None else fact
     return EdgeType(layout, tuple((name, known) for name in padding_regions(layout)))
 
 
 def accepts(edge_type: EdgeType, layout: Layout, demand: Demand) -> bool:
-    """Whether a reader that wants `layout` and has this demand may read `edge_type`."""
+    """Whether `edge_type` has this layout, and padding that meets the demand."""
     return memory_key(edge_type.layout) == memory_key(layout) and all(
         serves(fact, demand) for _, fact in edge_type.facts
     )
 
 
 def edge_type_key(edge_type: EdgeType) -> tuple[MemoryKey, tuple[tuple[str, Fact], ...]]:
-    """What tells edge types apart."""
+    """A key that is equal for edge types of the same memory and facts."""
     return memory_key(edge_type.layout), edge_type.facts
 
 
 def serving(edge_type: EdgeType, layout: Layout, demand: Demand) -> tuple[Proof, ...]:
-    """Why a reader that `accepts` an edge type may read it: places, then each region of the
-    padding."""
+    """The proofs that a reader may read an edge type that it `accepts`: the layout, then each
+    padding region.
+    """
     place = Proof(
         Verdict.PROVEN,
         f"{edge_type.layout.describe()} and {layout.describe()} place every element alike",

@@ -1,14 +1,16 @@
-"""Bucket elimination: exact reduction of a sum of small cost tables, one variable at a time.
+"""Bucket elimination: exact minimization of a sum of cost tables, one variable at a time.
 
 In: a price for each option of each variable, and factors, each a table over a few variables.  Out:
-buckets, and the factors and variables that are left.  A bucket minimizes over one variable all that
-depends on it, which leaves a message: a factor over its neighbours.  The variable whose message is
-the smallest goes first, the oldest among equals, so the order depends on the graph alone.  Networks
-have small tree width, and each elimination costs as much as its table; a variable whose table would
-be too large is left.
+a `Reduced`: the buckets of eliminated variables, and the factors that are left.  Eliminating a
+variable adds up all tables over it and minimizes over its options; the resulting table over its
+neighbours, the message, is a new factor, and the bucket keeps the best option for each choice of
+the neighbours.  The variable with the smallest table is eliminated first, of equal ones the lowest
+number, so the order depends on the graph alone.  Real networks have small tree width, so the tables
+stay small; a variable whose table would exceed the limit is left.
 
-A detour is an assignment that differs from a given one in at least one variable.  Its cheapest
-price is carried along in second messages: exactly one of a bucket's parts has to differ.
+A detour is an assignment that differs from the best one in at least one variable.  Its least price
+is propagated in a second set of messages, in which exactly one of the parts of a bucket differs.
+See Dechter, "Bucket elimination" (1999).
 """
 
 from __future__ import annotations
@@ -29,28 +31,36 @@ Scope = tuple[int, ...]
 
 @dataclass(eq=False)
 class Factor:
-    """Prices over the variables in `scope`, which ascends; `bucket` tells which one's message."""
+    """A table of prices over the variables in `scope`, ascending; an axis for each.
+
+    `bucket` is the number of the bucket whose message it is, None for a factor of the input.
+    """
 
     scope: Scope
     load: Callable[[], Table]
     tabled: bool = True
-    """Whether `load` may be called: some factors are known only as constraints."""
+    """Whether `load` may be called: terms with too many sets of copies have no table, only rows."""
     bucket: int | None = None
 
-    def over(self, whole: Scope) -> Table:
-        """The table with an axis for each variable of a larger scope."""
-        return spread(self.load(), self.scope, whole)
+    def over(self, full_scope: Scope) -> Table:
+        """The table with an axis for each variable of the larger scope `full_scope`."""
+        return spread(self.load(), self.scope, full_scope)
 
 
-def spread(table: Table, scope: Scope, whole: Scope) -> Table:
-    """`table` over `scope` with an axis of length one for each other variable of `whole`."""
+def spread(table: Table, scope: Scope, full_scope: Scope) -> Table:
+    """`table` over `scope`, with an axis of length one for each other variable of `full_scope`."""
     sizes = iter(table.shape)
-    return table.reshape([next(sizes) if v in scope else 1 for v in whole])
+    return table.reshape([next(sizes) if v in scope else 1 for v in full_scope])
 
 
 @dataclass(eq=False)
 class Bucket:
-    """One eliminated variable: what it was part of, and its best option by those of `scope`."""
+    """One eliminated variable, the factors that were over it (`parts`) and its neighbours
+    (`scope`).
+
+    `best` is the variable's cheapest option by the options of the neighbours, `message` the least
+    price.
+    """
 
     variable: int
     parts: list[Factor]
@@ -59,34 +69,42 @@ class Bucket:
     message: Factor
 
     @property
-    def whole(self) -> Scope:
-        """The variable and its neighbours."""
+    def full_scope(self) -> Scope:
+        """The variable and its neighbours, ascending."""
         return tuple(sorted((*self.scope, self.variable)))
 
 
 @dataclass(eq=False)
 class Reduced:
-    """What elimination gave; `rest` are the factors that are left, messages among them."""
+    """The result of elimination; `remaining` are the factors that are left, messages among them."""
 
     own: Sequence[Table]
     buckets: list[Bucket]
-    rest: list[Factor]
+    remaining: list[Factor]
 
     def roots(self) -> list[Factor]:
-        """The messages over nothing: the prices of parts that are solved."""
-        return [factor for factor in self.rest if not factor.scope]
+        """The messages over no variable: each is the least price of a connected part that is
+        solved.
+        """
+        return [factor for factor in self.remaining if not factor.scope]
 
     def left(self) -> set[int]:
         """The variables that were not eliminated."""
         return set(range(len(self.own))) - {bucket.variable for bucket in self.buckets}
 
     def complete(self, chosen: list[int]) -> None:
-        """Fills in the best options of eliminated variables, given those of the others."""
+        """Set the options of the eliminated variables in `chosen` to the best for those of the
+        others.
+        """
         for bucket in reversed(self.buckets):
             chosen[bucket.variable] = int(bucket.best[tuple(chosen[v] for v in bucket.scope)])
 
 
 class _Elimination:
+    """The state of an elimination: the factors that are left, and which of them each variable is
+    in.
+    """
+
     def __init__(
         self, own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int]
     ) -> None:
@@ -124,7 +142,9 @@ class _Elimination:
         return Reduced(self.own, self.buckets, list(self.factors.values()))
 
     def _size(self, variable: int) -> int:
-        """The entries of the table that eliminating a variable takes."""
+        """The entries of the table for eliminating `variable`; more than the limit where that may
+        not be.
+        """
         if self.blocked[variable]:
             return self.limit + 1
         around = self._around(variable)
@@ -133,6 +153,7 @@ class _Elimination:
         return prod(self.sizes[v] for v in around) * self.sizes[variable]
 
     def _around(self, variable: int) -> set[int]:
+        """The neighbours of a variable: all others with which it shares a factor."""
         return {v for f in self.touching[variable].values() for v in f.scope if v != variable}
 
     def _eliminate(self, variable: int) -> Scope:
@@ -142,12 +163,12 @@ class _Elimination:
             del self.factors[number]
             for v in factor.scope:
                 del self.touching[v][number]
-        whole = tuple(sorted((*scope, variable)))
-        total = np.zeros([self.sizes[v] for v in whole], np.int64)
-        total = plus(total, spread(self.own[variable], (variable,), whole))
+        full_scope = tuple(sorted((*scope, variable)))
+        total = np.zeros([self.sizes[v] for v in full_scope], np.int64)
+        total = plus(total, spread(self.own[variable], (variable,), full_scope))
         for factor in parts.values():
-            total = plus(total, factor.over(whole))
-        axis = whole.index(variable)
+            total = plus(total, factor.over(full_scope))
+        axis = full_scope.index(variable)
         least = total.min(axis)
         message = Factor(scope, lambda: least, bucket=len(self.buckets))
         best = total.argmin(axis)
@@ -159,27 +180,34 @@ class _Elimination:
 def eliminate(
     own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int] = frozenset()
 ) -> Reduced:
-    """Eliminates every variable whose table has at most `limit` entries.
+    """Eliminate every variable whose table has at most `limit` entries.
 
-    Those in `leaves` only where they have one neighbour at most.
+    Variables in `leaves` are eliminated only while they have at most one neighbour.  `own` has the
+    prices of each variable's options.
     """
     return _Elimination(own, factors, limit, leaves).run()
 
 
 @dataclass(eq=False)
 class Detours:
-    """The cheapest detours: `own` has a price where an option differs, `messages` are by bucket."""
+    """The least prices of detours: `own` where the variable itself differs, `messages` by bucket.
+
+    `own[v][k]` is the price of option k if that counts as different, else `NEVER`.
+    """
 
     reduced: Reduced
     own: Sequence[Table]
     messages: list[Table]
 
     def price(self, factor: Factor) -> Table | None:
-        """The cheapest detours behind a factor; None for one that is no message."""
+        """The least prices of detours behind a factor; None for a factor that is no message."""
         return None if factor.bucket is None else self.messages[factor.bucket]
 
     def complete(self, chosen: list[int], inside: int | None) -> None:
-        """Fills in eliminated variables; the detour is in this bucket (None: it is elsewhere)."""
+        """Set the options of eliminated variables in `chosen`, with the detour inside this bucket.
+
+        `inside` is None if the detour is in variables that were not eliminated.
+        """
         for number in reversed(range(len(self.reduced.buckets))):
             bucket = self.reduced.buckets[number]
             if number != inside:
@@ -187,7 +215,7 @@ class Detours:
                 chosen[bucket.variable] = int(bucket.best[at])
                 continue
             ways = _ways(self, bucket)
-            axis = bucket.whole.index(bucket.variable)
+            axis = bucket.full_scope.index(bucket.variable)
             at = tuple(chosen[v] for v in bucket.scope)
             prices = [np.moveaxis(way, axis, -1)[at] for _, way in ways]
             taken = min(range(len(ways)), key=lambda k: (int(prices[k].min()), k))
@@ -196,32 +224,34 @@ class Detours:
 
 
 def _shape(detours: Detours, bucket: Bucket) -> tuple[int, ...]:
-    return tuple(len(detours.own[v]) for v in bucket.whole)
+    return tuple(len(detours.own[v]) for v in bucket.full_scope)
 
 
 def _ways(detours: Detours, bucket: Bucket) -> list[tuple[int | None, Table]]:
-    """For each part of a bucket that can differ: the bucket it came from, prices if it does."""
+    """For each part of a bucket that can differ: the bucket it is the message of, and prices if it
+    does.
+    """
     own = ((bucket.variable,), detours.reduced.own[bucket.variable], detours.own[bucket.variable])
     parts = [(None, own)] + [
         (f.bucket, (f.scope, f.load(), detours.price(f))) for f in bucket.parts
     ]
-    nothing = np.zeros([1] * len(bucket.whole), np.int64)
-    tables = [spread(prices, scope, bucket.whole) for _, (scope, prices, _) in parts]
+    nothing = np.zeros([1] * len(bucket.full_scope), np.int64)
+    tables = [spread(prices, scope, bucket.full_scope) for _, (scope, prices, _) in parts]
     before = list(accumulate(tables, plus, initial=nothing))
     after = list(accumulate(reversed(tables), plus, initial=nothing))[::-1]
     return [
-        (origin, plus(spread(differing, scope, bucket.whole), plus(before[k], after[k + 1])))
+        (origin, plus(spread(differing, scope, bucket.full_scope), plus(before[k], after[k + 1])))
         for k, (origin, (scope, _, differing)) in enumerate(parts)
         if differing is not None
     ]
 
 
 def detours(reduced: Reduced, own: Sequence[Table]) -> Detours:
-    """The cheapest detours through what was eliminated, in the order it was eliminated."""
+    """The detours of what was eliminated, propagated in the order of elimination."""
     found = Detours(reduced, own, [])
     for bucket in reduced.buckets:
         least = np.full(_shape(found, bucket), NEVER, np.int64)
         for _, way in _ways(found, bucket):
             least = np.minimum(least, way)
-        found.messages.append(least.min(bucket.whole.index(bucket.variable)))
+        found.messages.append(least.min(bucket.full_scope.index(bucket.variable)))
     return found

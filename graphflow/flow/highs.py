@@ -1,8 +1,8 @@
-"""HiGHS, the solver of integer programs, and what it takes; imported when it is first needed.
+"""The interface to HiGHS, the integer programming solver in scipy, imported on first use.
 
-In: costs of columns between 0 and 1, and rows.  Out: the cheapest columns.  Importing scipy's
-optimizers takes half a second, as long as compiling a network whose kernels are cached, and most
-networks need no integer program.
+In: the costs of columns between 0 and 1, and rows.  Out: what `scipy.optimize.milp` returns.  The
+import is deferred because scipy's optimizers take half a second to import, as long as compiling a
+network whose kernels are cached, and most networks need no integer program.
 """
 
 from __future__ import annotations
@@ -26,19 +26,24 @@ def constraints(
     lower: Sequence[float],
     upper: Sequence[float],
 ) -> Rows:
-    """Rows with these `values` in these `columns`, each row from its start, and their bounds."""
+    """Rows in compressed form (row k is `starts[k]:starts[k + 1]` of `values` and `columns`),
+    bounded.
+    """
     matrix = import_module("scipy.sparse").csr_array((values, columns, starts), shape=shape)
     return import_module("scipy.optimize").LinearConstraint(matrix, lower, upper)
 
 
 def minimize(
-    costs: NDArray[np.float64], rows: Rows, whole: bool, seconds: float, gap: float
+    costs: NDArray[np.float64], rows: Rows, integral: bool, seconds: float, gap: float
 ) -> Any:
-    """What `scipy.optimize.milp` finds for columns between 0 and 1, `whole` or not."""
+    """The result of `scipy.optimize.milp` for columns between 0 and 1, integral if `integral`.
+
+    `seconds` limits the time, `gap` is the relative gap at which the solver may stop.
+    """
     optimize = import_module("scipy.optimize")
     return optimize.milp(
         costs,
-        integrality=np.full(len(costs), whole),
+        integrality=np.full(len(costs), integral),
         bounds=optimize.Bounds(0, 1),
         constraints=rows,
         options={"time_limit": seconds, "mip_rel_gap": gap},

@@ -1,4 +1,7 @@
-"""A plan at once, for when the integer program finds none in its time: node by node, in order."""
+"""A greedy assignment for an integer program that found none in its time.
+
+In: a `ResidualIlp`.  Out: an `IlpSolution`, decided node by node in the order of the graph.
+"""
 
 from __future__ import annotations
 
@@ -9,43 +12,49 @@ from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
 from graphflow.flow.terms import Term
 
 
-def greedy(rest: ResidualIlp) -> IlpSolution | None:
-    """An assignment in which each variable takes what is cheapest after those before it.
+def greedy(ilp: ResidualIlp) -> IlpSolution | None:
+    """An assignment in which each variable takes the cheapest option production those before it.
 
-    Readers that find no edge type that serves them pay for a conversion.  None where that runs into
-    a dead end: windows that exclude each other."""
+    A requirement that the production does not satisfy is paid for with a conversion.  None where
+    every option of some node is excluded by aliasings already decided.
+    """
     chosen: dict[int, int] = {}
-    for variable in rest.variables:
+    for variable in ilp.variables:
         prices: list[int] = []
-        for k, price in enumerate(rest.own[variable]):
+        for k, price in enumerate(ilp.own[variable]):
             chosen[variable] = k
-            prices.append(int(price) + _ahead(rest, chosen, variable))
+            prices.append(int(price) + _ahead(ilp, chosen, variable))
         if min(prices) >= NEVER:
             return None
         chosen[variable] = prices.index(min(prices))
     copies: dict[str, tuple[Copy, ...]] = {}
-    for term in rest.terms:
-        made = _copies(term, chosen, rest)
+    for term in ilp.terms:
+        made = _copies(term, chosen, ilp)
         if made is None:
             return None
         copies[term.value] = made
-    return rest.outcome(chosen, copies, rest.floor())
+    return ilp.outcome(chosen, copies, ilp.floor())
 
 
-def _ahead(rest: ResidualIlp, chosen: dict[int, int], variable: int) -> int:
-    """What the conversions around a variable cost for those who are decided."""
-    made = [_copies(term, chosen, rest) for term in rest.around[variable]]
+def _ahead(ilp: ResidualIlp, chosen: dict[int, int], variable: int) -> int:
+    """The price of the conversions around a variable, for the readers that are decided."""
+    made = [_copies(term, chosen, ilp) for term in ilp.around[variable]]
     if any(copies is None for copies in made):
         return NEVER
-    return sum(rest.prices.copy(c) for copies in made for c in copies or ())
+    return sum(ilp.prices.copy(c) for copies in made for c in copies or ())
 
 
-def _copies(term: Term, chosen: dict[int, int], rest: ResidualIlp) -> tuple[Copy, ...] | None:
-    """Conversions for all readers that are decided and not served; None if that is forbidden."""
+def _copies(term: Term, chosen: dict[int, int], ilp: ResidualIlp) -> tuple[Copy, ...] | None:
+    """The conversions for all decided readers that the production does not satisfy.
+
+    None if aliasings exclude each other, or no conversion satisfies a requirement.
+    """
     pattern = term.pattern
-    given = term.given(chosen)
+    production = term.production(chosen)
     requirements = list(pattern.output)
-    for reader, classes, wanted in zip(term.readers, term.reading, pattern.readers, strict=True):
+    for reader, classes, wanted in zip(
+        term.readers, term.reader_classes, pattern.readers, strict=True
+    ):
         if len(wanted) == 1:
             requirements += wanted[0]
         elif reader in chosen:
@@ -54,12 +63,16 @@ def _copies(term: Term, chosen: dict[int, int], rest: ResidualIlp) -> tuple[Copy
         return None
     made: dict[Copy, None] = {}
     for requirement in requirements:
-        if given in pattern.direct(requirement) or any(copy.serves(requirement) for copy in made):
+        if production in pattern.direct(requirement) or any(
+            copy.serves(requirement) for copy in made
+        ):
             continue
         serving = [
-            c for c in pattern.made(given) if c.kind == CopyKind.CONVERT and c.serves(requirement)
+            c
+            for c in pattern.made(production)
+            if c.kind == CopyKind.CONVERT and c.serves(requirement)
         ]
         if not serving:
             return None
-        made[min(serving, key=rest.prices.copy)] = None
+        made[min(serving, key=ilp.prices.copy)] = None
     return tuple(made)

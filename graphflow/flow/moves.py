@@ -1,6 +1,6 @@
-"""Why a node that only moves elements is executed, and is no view.
+"""Explain why a node that only moves elements is executed instead of being a view.
 
-In: the candidates and the solution.  Out: a record for each such node, like those of conversions.
+In: the candidates and the solution.  Out: a `Conversion` of kind MOVE for each such node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def executed_moves(
     solution: Solution,
     edge_types: Mapping[str, EdgeType],
 ) -> Iterator[Conversion]:
-    """A record of kind `move` for each executed node that stores nothing but what it loads."""
+    """A record of kind MOVE for each executed node whose kernel stores only what it loads."""
     for name, taken in solution.candidates.items():
         node = graph.node(name)
         if isinstance(taken.variant.recipe, View) or not moves_of(node.func):
@@ -54,7 +54,7 @@ def _because(
 ) -> str:
     what = f"{node.name} ({node.op})"
     if not views:
-        return f"no layout leaves every element that {what} moves where it is"
+        return f"under no layout does {what} leave every element where it is"
     hindered = {
         index: [
             requirement
@@ -66,12 +66,12 @@ def _because(
     nearest = min(hindered, key=lambda index: (len(hindered[index]), index))
     view = views[nearest]
     if not hindered[nearest]:
-        given = view.gives[0][1].describe()
+        offered = view.gives[0][1].describe()
         return (
-            f"a {view.variant.name} would give {given}; with {taken.gives[0][1].describe()} "
-            f"what reads {what} costs less, or may lie in another tensor"
+            f"a {view.variant.name} would give {offered}; with {taken.gives[0][1].describe()} "
+            f"the readers of {what} cost less, or it may be inside another tensor"
         )
-    requirement = hindered[nearest][0]
+    requirement = hindered[nearest][0]  # of the view with the fewest obstacles
     maker = graph.producer(requirement.value)
     origin = "the caller" if maker is None else f"{maker.name} ({maker.op})"
     return (
@@ -98,12 +98,12 @@ def _had(
 
 
 def _where(node: Node, requirement: OperandRequirement) -> str:
-    return f" inside {node.outputs[0]}" if requirement.input_aliasing.window else ""
+    return f" inside {node.outputs[0]}" if requirement.input_aliasing.inside_output else ""
 
 
 def _whereabouts(graph: OperatorGraph, solution: Solution, requirement: OperandRequirement) -> str:
-    """Where a value lies that cannot lie in a window."""
-    if not requirement.input_aliasing.window:
+    """Why a value cannot be inside the reader's output: where it already is."""
+    if not requirement.input_aliasing.inside_output:
         return ""
     if requirement.value in graph.inputs or requirement.value in graph.outputs:
         return ", in memory of the caller"
@@ -112,6 +112,6 @@ def _whereabouts(graph: OperatorGraph, solution: Solution, requirement: OperandR
         for user, position in graph.consumers(requirement.value)
         if user.name in solution.candidates
         for other in solution.candidates[user.name].requirements
-        if other.position == position and other.input_aliasing.window
+        if other.position == position and other.input_aliasing.inside_output
     ]
     return f", inside the output of {others[0]}" if others else ""

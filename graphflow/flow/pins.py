@@ -1,8 +1,9 @@
-"""Pins: layouts that a user asks for, and what they cost.
+"""Pins: layouts that a user asks for, and what each of them costs.
 
-In: values of a graph and layouts, or their names.  Out: layouts; and, once the plan with them is
-known, how much less the best plan of the same graph without each takes.  Each such plan is found
-anew, so of many pins only the cost of all together is computed.
+In: for some values of a graph a layout, its name or its description.  Out: the layouts; and, once
+the plan with them is known, by how many seconds the best plan without each pin is faster.  The cost
+of a pin takes a solution of its own, so beyond `MOST_PRICED` pins only the cost of all together is
+computed.
 """
 
 from __future__ import annotations
@@ -20,23 +21,29 @@ from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout, families
 
 MOST_PRICED = 8
-"""Pins that are still priced one by one."""
+"""The most pins that are priced one by one; each takes another solution of the graph."""
 
 NO_COST = 1e-9
-"""Differences between plans, relatively, that are left of rounding prices."""
+"""The relative difference of two plans that counts as rounding of prices, and not as a cost."""
 
 FREE = "no plan without it is faster"
 
 UNFINISHED = "not computed: the best plan without it would take the integer program"
 
 ALONE = "no plan meets the other pins without it"
-"""The pinned layouts of a user are offered to the nodes around, also to those of other pins."""
+"""Without a pin the others can become impossible: the pinned layouts of a user are offered to the
+nodes around them, also to those of other pins.
+"""
 
 
 def read_pins(
     graph: OperatorGraph, pins: Mapping[str, Layout | str], target: Target
 ) -> dict[str, Layout]:
-    """The layouts that are pinned; LayoutConflict for an unknown value, name or shape."""
+    """The pinned layout of each value.
+
+    Raises LayoutConflict for an unknown value, an unknown name of a layout, or a layout for another
+    shape.
+    """
     return {name: _read(graph, name, pin, target) for name, pin in pins.items()}
 
 
@@ -70,10 +77,10 @@ def price_pins(
     best: Solution,
     facts: Mapping[str, Fact] | None = None,
 ) -> tuple[tuple[Pinned, ...], float | None]:
-    """What each pin costs beside the others, and the seconds of the best plan without any.
+    """What each pin costs beside the others, and the seconds of the best plan without any pin.
 
-    `best` is the plan with all of them.  None where that would take the integer program, or where
-    there is no such plan.
+    `best` is the plan with all pins.  A price is None where finding it would take the integer
+    program, or where there is no plan without the pin.
     """
 
     def without(*dropped: str) -> Solution | str:
@@ -102,7 +109,7 @@ def price_pins(
 
 
 def _costs(best: Solution, other: Solution) -> bool:
-    """Whether the plan with the pins takes longer than another."""
+    """Whether the plan with the pins is slower than another by more than rounding."""
     return best.seconds - other.seconds > NO_COST * best.seconds
 
 
@@ -119,7 +126,7 @@ def _priced(
         for n, taken in best.candidates.items()
         if _variant(taken) != _variant(other.candidates[n])
     ]
-    because = f"without it {_given(graph, name, other)}"
+    because = f"without it {_edge_type_text(graph, name, other)}"
     copies = len(best.copies) - len(other.copies)
     if copies:
         because += f", with {abs(copies)} {'fewer' if copies > 0 else 'more'} copies in all"
@@ -128,8 +135,8 @@ def _priced(
     return Pinned(name, layout, cost, because)
 
 
-def _given(graph: OperatorGraph, name: str, plan: Solution) -> str:
-    """In which edge type a plan has a value."""
+def _edge_type_text(graph: OperatorGraph, name: str, plan: Solution) -> str:
+    """The edge type that a value has in a plan, in words."""
     maker = graph.producer(name)
     if maker is None or maker.name not in plan.candidates:
         read = {
@@ -138,7 +145,7 @@ def _given(graph: OperatorGraph, name: str, plan: Solution) -> str:
             for requirement in candidate.requirements
             if requirement.value == name
         }
-        return f"{name} is read as {' and '.join(read) or 'its nodes like it'}"
+        return f"{name} is read as {' and '.join(read) or 'its readers require'}"
     return f"{name} is {dict(plan.candidates[maker.name].gives)[name].describe()}"
 
 

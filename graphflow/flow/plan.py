@@ -1,4 +1,8 @@
-"""The layout plan: what flow decided, with reasons and proofs; frozen, later stages follow it."""
+"""The layout plan: all that flow decided, with reasons and proofs.
+
+Flow makes it, and later stages follow it.  What always holds: it is frozen, and everything in it is
+in the order of the graph.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +22,31 @@ from graphflow.tir import Literal
 
 @dataclass(frozen=True)
 class EdgeType:
-    """A layout, and what each of its padding regions holds (no regions: no padding)."""
+    """A layout, and for each of its padding regions a fact (none where there is no padding)."""
 
     layout: Layout
     facts: tuple[tuple[str, Fact], ...] = ()
 
     @property
     def constant(self) -> Literal | None:
-        """The constant that some padding region holds, if one does."""
+        """The constant that the padding holds (of the first region that holds one); None if no
+        region does.
+        """
         return next((fact.literal for _, fact in self.facts if isinstance(fact, Constant)), None)
 
     def describe(self) -> str:
-        """Layout and facts as text."""
+        """Layout and facts as text, such as `NCHW8c [pad(1) = 0.0 float32]`."""
         facts = ", ".join(f"{region} = {fact}" for region, fact in self.facts)
         return self.layout.describe() + (f" [{facts}]" if facts else "")
 
 
 @dataclass(frozen=True)
 class Other:
-    """What was not chosen: a variant, the edge type that it would give, the seconds it would take
-    alone.
+    """A candidate that was not taken: its variant, its edge type, and its price in `seconds`.
 
-    `extra` is by how many seconds the best plan that has it takes longer than the one that was
-    chosen: infinite where no plan has it, None where the integer program decided and this is not
-    known.  `seconds` are `measured`, or else estimated.
+    `extra` is by how many seconds the best plan with it exceeds the chosen plan: infinite where no
+    plan has it, None where the integer program decided and it is not known.  `seconds` are
+    `measured`, or else estimated.
     """
 
     variant: str
@@ -51,7 +56,7 @@ class Other:
     measured: bool = False
 
     def price(self) -> str:
-        """What the best plan with it costs, in words."""
+        """`extra` in words."""
         if self.extra is None:
             return "what a plan with it costs is not computed, as the integer program decided"
         if self.extra == inf:
@@ -61,12 +66,13 @@ class Other:
 
 @dataclass(frozen=True)
 class Choice:
-    """The variant chosen for one node.
+    """The candidate that the plan takes for one node.
 
-    `variant_name` is its name, with what the epilogue writes to padding; `pad_value` is that
-    constant, or None.  `because` says in words why this variant and not another; `others` are the
-    remaining variants, the cheapest by themselves first, `refused` those that a step of their
-    recipe refused.  The price is `measured`, or else estimated."""
+    `variant_name` is the name of the variant, with what its epilogue writes to padding; `pad_value`
+    is that constant, or None.  `because` says why this candidate was taken.  `others` are those
+    that were not, cheapest by themselves first, and `refused` the variants that a step of their
+    recipe refused.  `seconds` are `measured`, or else estimated.
+    """
 
     node: str
     variant: KernelVariant
@@ -94,9 +100,11 @@ class CopyKind(StrEnum):
 
 @dataclass(frozen=True)
 class Conversion:
-    """A copy of `value` into another edge type, made once for all `consumers`.
+    """A copy of `value` from the edge type `source` to `target`, made once for all `consumers`.
 
-    `because` names the two constraints that disagree.  The price is `measured`, or else estimated.
+    A consumer is a node and its input position, ("", -1) for the caller.  `bytes` are read and
+    written together; a fill only writes.  `because` names the production and the requirements that
+    disagree.  `seconds` are `measured`, or else estimated.
     """
 
     value: str
@@ -112,7 +120,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """A crop and a pad that met on an edge and went, with the proofs for it."""
+    """A crop and a pad that met at a reader of `value` and were removed, with the proofs for it."""
 
     value: str
     consumer: str
@@ -122,7 +130,9 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Refused:
-    """A pair that may not be cancelled, why, and what the plan does instead."""
+    """A crop and a pad that may not be cancelled: the reason, and the repair that the plan
+    makes.
+    """
 
     value: str
     consumer: str
@@ -132,9 +142,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class Relied:
-    """A node whose variant is right only because of a `fact` about the contents of `value`.
+    """A node whose variant is correct only because of a `fact` about the contents of `value`.
 
-    `tensors` are the inputs whose users' assumptions it follows from.
+    `tensors` are the graph inputs whose assumptions the fact follows from.
     """
 
     node: str
@@ -145,9 +155,9 @@ class Relied:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """What was decided for one value: the edge type its producer gives, and who decided it.
+    """The decision about one value: its edge type, and whose variant decided it.
 
-    `others` are the edge types that it could have had, those of the cheapest plans first.
+    `others` are the other edge types that its producer offers, those of the cheapest plans first.
     """
 
     value: str
@@ -159,10 +169,10 @@ class EdgePlan:
 
 @dataclass(frozen=True)
 class Pinned:
-    """A layout that the user asked for, and what it costs.
+    """A layout that the user asked for, and its cost.
 
-    `cost` is by how many seconds the best plan without this pin, and with all others, is faster;
-    None where that was not computed, and `because` says why.
+    `cost` is by how many seconds the best plan without this pin (and with all others) is faster;
+    None where it was not computed.  `because` gives the reason for either.
     """
 
     value: str
@@ -173,7 +183,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Difference:
-    """A node that has another variant in the next best plan."""
+    """A node that takes another variant (`instead`) in the next best plan."""
 
     node: str
     variant: str
@@ -182,10 +192,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class EndToEndTime:
-    """Why the plan is not the one whose parts take least.
+    """End-to-end times that made the plan another one than that with the least sum of prices.
 
-    Timed as programs, a plan with `family` wherever that can be had took `seconds`, and the one
-    whose parts take least, `parts` seconds, took `instead`.
+    Run as programs, the baseline plan with `family` wherever possible took `seconds`, and the plan
+    with the least sum of prices, `parts` seconds, took `instead`.
     """
 
     family: str
@@ -197,8 +207,8 @@ class EndToEndTime:
         """The reason in words."""
         less = 100 * (1 - self.seconds / self.instead)
         return (
-            f"{self.family} wherever it can be had: timed as a whole, that took {less:.1f} % less "
-            f"than the plan whose parts take least, {microseconds(self.parts)} together"
+            f"{self.family} wherever possible: timed end to end, that took {less:.1f} % less "
+            f"than the plan with the least sum of prices, {microseconds(self.parts)}"
         )
 
 
@@ -206,13 +216,19 @@ class EndToEndTime:
 class LayoutPlan:
     """All decisions for one graph.
 
-    `choices` by node, `edges` by value, `conversions` in a stable order, `moves` the nodes that
-    only move elements and are no views, `seconds` the estimated time of a run, `next_best` the same
-    for the best plan that differs in some variant, `differences` the nodes where it does, and `gap`
-    the relative optimality gap that the solver left (0.0: proven optimal).  `unpinned` is the time
-    of the best plan without pins, None where there are none or it was not computed.  `assumed` is
-    what the user says of the inputs, `relied` what of it the plan rests on.  `whole` says why it
-    is a plan with one family of layouts, where timing whole programs decided so.
+    - choices: the candidate that each node takes, by node.
+    - edges: the edge type of each value, by value.
+    - conversions: the copies to make, in a stable order.
+    - moves: executed nodes that only move elements.
+    - demands: the required layout and demand, by node and input position.
+    - cancelled, refused: crop/pad pairs that were removed, and those that may not be.
+    - seconds: the price of a run.
+    - next_best: the price of the best plan that differs in some variant; `differences` says where.
+    - gap: by what share a better plan may exist that the solver did not find (0.0: proven optimal).
+    - pinned, unpinned: the user's pins with their costs, and the price of the best plan without any
+      (None where there are no pins or it was not computed).
+    - assumed, relied: the user's assumptions, and the nodes that rely on them.
+    - end_to_end: set where end-to-end times chose this plan.
     """
 
     choices: Mapping[str, Choice]
@@ -230,7 +246,7 @@ class LayoutPlan:
     unpinned: float | None = None
     assumed: tuple[Assumed, ...] = ()
     relied: tuple[Relied, ...] = ()
-    whole: EndToEndTime | None = None
+    end_to_end: EndToEndTime | None = None
 
     @property
     def measured_prices(self) -> int:
@@ -249,15 +265,17 @@ class LayoutPlan:
         return (*(c.measured for c in chosen), *(made.measured for made in self.conversions))
 
     def conversion_for(self, node: str, position: int, value: str) -> int | None:
-        """The number of the conversion that input `position` of `node` reads; None: the value.
+        """The index of the conversion that input `position` of `node` reads; None if it reads the
+        value.
 
         The caller, who reads graph outputs, is node "" with position -1.
         """
         return self._by_reader.get((node, position, value))
 
     def source(self, node: str, position: int, value: str) -> EdgeType:
-        """The edge type in which input `position` of `node` is read: a conversion's, or the
-        value's."""
+        """The edge type that input `position` of `node` reads: that of a conversion, or the value's
+        own.
+        """
         number = self.conversion_for(node, position, value)
         return self.edges[value].edge_type if number is None else self.conversions[number].target
 

@@ -1,7 +1,8 @@
-"""From a graph to its layout plan: enumerate, solve, and say why.
+"""Make the layout plan of a graph: enumerate the candidates, solve, and record the reasons.
 
-In: the grouped graph, the target, the number of threads, pins.  Out: a frozen `LayoutPlan`.
-Nothing is edited here.
+In: a graph of fusion groups, a cost model (target, threads, timings), pins and assumptions.  Out: a
+`Planning`, which holds the cheapest solution and writes the frozen `LayoutPlan`.  What always
+holds: the graph is not edited.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from graphflow.layout import Fact, Layout
 
 @dataclass(frozen=True)
 class Planning:
-    """The cheapest plan of a graph, before it is said why."""
+    """The cheapest solution for a graph, with all that is needed to write it as a `LayoutPlan`.
+
+    `pinned` are the user's layouts by value, `assumptions` the user's statements about inputs and
+    `assumed` the same statements parsed, `facts` the facts about the contents of each value.
+    `end_to_end` is set where timing whole programs chose this plan over the one with the least sum
+    of prices.
+    """
 
     graph: OperatorGraph
     cost: CostModel
@@ -37,27 +44,30 @@ class Planning:
     facts: Mapping[str, Fact]
     candidates: Candidates
     problem: Problem
-    whole: EndToEndTime | None = None
+    end_to_end: EndToEndTime | None = None
 
     @property
     def seconds(self) -> float:
-        """What a run takes."""
+        """The price of a run: the sum over the chosen candidates and copies, in seconds."""
         return self.problem.best.seconds
 
     def moved(self) -> set[str]:
-        """The values that are copied or moved for some node."""
+        """The values that a copy, or a node that only moves elements, moves for some node."""
         return moved_values(self.graph, self.candidates, self.problem.best)
 
     def plan(self) -> LayoutPlan:
-        """All decisions with their reasons, and with what other ones would cost."""
+        """The plan: all decisions, their reasons, and what the alternatives would cost.
+
+        Pricing the pins solves the graph again without them; see `price_pins`.
+        """
         best = self.problem.best
         other = self.problem.differing(best.candidates.values())
         plan = write_plan(self.graph, self.candidates, best, other, self.problem.extras())
         if self.assumed:
             relied = reliances(self.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)
-        if self.whole is not None:
-            plan = replace(plan, whole=self.whole)
+        if self.end_to_end is not None:
+            plan = replace(plan, end_to_end=self.end_to_end)
         if not self.pinned:
             return plan
         prices, unpinned = price_pins(self.graph, self.cost, self.pinned, best, self.facts)
@@ -70,7 +80,9 @@ def find_plan(
     pins: Mapping[str, Layout | str] | None = None,
     assume: Mapping[str, Assumption] | None = None,
 ) -> Planning:
-    """The cheapest plan for `graph`; see `plan_layouts`."""
+    """The cheapest plan for `graph`, not yet written down; arguments and errors as of
+    `plan_layouts`.
+    """
     pinned = read_pins(graph, pins or {}, cost.target)
     assumed = assumptions_about(graph, assume)
     facts = contents(graph, assumed)
@@ -99,11 +111,14 @@ def plan_layouts(
     timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
 ) -> LayoutPlan:
-    """The cheapest plan for `graph`; `pins` names a layout, or its description, for some values.
+    """The cheapest plan for `graph`, as a frozen `LayoutPlan`.
 
-    Prices are estimated where `timings` has none.  `assume` is what the user says of inputs (see
-    `graphflow.base.assumed`), InvalidModel where that cannot be.
-    LayoutConflict where there is no plan; it names pins that clash, and the nodes between them.
+    `pins` gives some values a layout, or the name or description of one.  Prices are estimated
+    where `timings` has no measured one.  `assume` is what the user states about the contents of
+    graph inputs (see `graphflow.base.assumed`).
+
+    Raises InvalidModel where an assumption cannot hold, and LayoutConflict where no plan meets the
+    pins; the message names the pins that clash and the nodes between them.
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)

@@ -1,7 +1,8 @@
-"""Prices as integers: sums are exact in any order, and plans that take equally long have an order.
+"""Prices as integers: sums are exact in any order, and equally fast plans are ordered.
 
-A price is seconds, rounded to a unit far below any that matters, with a rank in its low bits: of
-plans that take equally long, the one with the fewer copies and the earlier variants is the cheaper.
+In: seconds.  Out: integers: seconds in a unit far below any difference that matters, shifted left,
+plus a rank in the low bits.  The rank of a copy is 1, that of a candidate its position, so of
+equally fast plans the one with fewer copies and earlier candidates is cheaper.
 """
 
 from __future__ import annotations
@@ -18,42 +19,45 @@ from graphflow.cost import Price
 from graphflow.flow.copies import Copy
 
 NEVER = 1 << 61
-"""The price of what may not be."""
+"""The price of what is impossible; two of them still add up within 64 bits."""
 
 Table: TypeAlias = NDArray[np.int64]
+"""Prices by the options of one or more variables, an axis for each."""
 
 
 def plus(a: Table, b: Table) -> Table:
-    """Sums of prices, of at most `NEVER`."""
+    """The sum of two tables of prices, capped at `NEVER`."""
     return np.asarray(np.minimum(a + b, NEVER), np.int64)
 
 
 @dataclass(frozen=True)
 class Prices:
-    """`scale` units make a second; ranks take `bits` bits below the units."""
+    """The encoding of prices: `scale` units are a second, and ranks take the low `bits` bits."""
 
     scale: float
     bits: int
 
     @classmethod
     def upto(cls, seconds: float, rank: int) -> Prices:
-        """The finest prices whose sums, up to this many seconds and this rank, stay exact."""
+        """The encoding with the finest unit that sums up to `seconds` and `rank` exactly, below
+        `NEVER`.
+        """
         bits = rank.bit_length()
         exponent = ceil(log2(seconds)) if seconds > 0 else 0
         return cls(2.0 ** (59 - bits - exponent), bits)
 
     def of(self, seconds: float, rank: int) -> int:
-        """The price of something."""
+        """The price of this many seconds with this rank."""
         return (round(seconds * self.scale) << self.bits) + rank
 
     def options(self, seconds: Sequence[float]) -> Table:
-        """The prices of the candidates of one node; earlier ones have lower ranks."""
+        """The prices of the candidates of one node; earlier candidates have lower ranks."""
         return np.array([self.of(s, rank) for rank, s in enumerate(seconds)], np.int64)
 
     def copy(self, made: Copy | Price) -> int:
-        """The price of a copy."""
+        """The price of a copy; its rank is 1."""
         return self.of(made.seconds, 1)
 
     def seconds(self, price: int) -> float:
-        """The seconds in a price."""
+        """The seconds of a price, without its rank."""
         return (price >> self.bits) / self.scale

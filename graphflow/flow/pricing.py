@@ -1,8 +1,8 @@
 """Prices of the variants of one kernel, and of the copies of one tensor.
 
-In: kernels, layouts, the cost model.  Out: a `Price` each: the measured one where the model has
-timings under its key, else the estimate, scaled by what the timed ones of the same kernel or tensor
-took (see `graphflow.cost.model`).
+In: kernels, layouts, the cost model.  Out: a `Price` each: the measured one where the timing table
+has the key, else the estimate, scaled by how far the estimates of measured variants of the same
+kernel (or copies of the same tensor) were off; see `graphflow.cost.model`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphflow.tir import DTYPES, Literal, PrimFunc
 
 
 class VariantPrices:
-    """The prices of one kernel's variants, with each constant that may be written to padding."""
+    """The prices of one kernel's variants, with each constant that they may write to padding."""
 
     def __init__(
         self,
@@ -50,14 +50,15 @@ class VariantPrices:
             )
 
     def price(self, variant: KernelVariant, pad: float | None) -> Price:
-        """The price of a variant that writes `pad` to the padding of its output (None:
-        anything)."""
+        """The price of a variant that writes `pad` to its output's padding (None: leaves it
+        undefined).
+        """
         known = self._known(variant, pad)
         if known is not None:
             return known
         plain = None if pad is None else self._known(variant, None)
         if plain is not None:
-            # It does the same and more: there is nothing to hope.
+            # Not divided by `Timings.optimism`: it does the measured work and writes padding too.
             return Price(self._cost.with_padding(plain.seconds))
         return self._cost.estimated(self._estimate(variant, pad), self._scale)
 
@@ -71,9 +72,9 @@ class VariantPrices:
 
 
 class CopyPrices:
-    """The prices of copies of one tensor, made of any of the layouts that it is given in.
+    """The prices of copies of one tensor, from any of the layouts `sources`.
 
-    A copy is a target layout with the constant that its padding gets, if it gets one.
+    A target is a layout with the constant that its padding gets, None if it gets none.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class CopyPrices:
     ) -> None:
         self._dtype, self._cost = dtype, cost
         self._scale = 1.0
-        # Copies that differ in what they write to padding, or in where they lie, take as long.
+        # Copies that differ only in the constant that they write to padding have one estimate.
         self._estimates: dict[tuple[Layout, Layout], float] = {}
         if cost.timings.known:
             made = ((source, layout, fill) for source in sources for layout, fill in targets)

@@ -1,8 +1,9 @@
-"""Whether to move elements, or to let their readers read them where they were.
+"""Decide whether data movement is executed, or its readers read the tensors that it moves.
 
-In: the grouped graph.  Out: a graph of the same meaning and its plan.  Reading through movement
-makes kernels longer, so it is considered where the plan moves something, and taken if the plan of
-the graph so changed costs less.
+In: a graph of fusion groups and a cost model.  Out: the cheapest plan, of this graph or of an
+equivalent one in which reductions read their operands in segments (`read_through`).  Reading in
+segments makes kernels longer, so it is considered only where the plan moves something, and taken
+only if that plan is clearly cheaper.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from graphflow.graph import OperatorGraph, read_through
 def cheapest(
     graph: OperatorGraph, cost: CostModel, assume: Mapping[str, Assumption] | None = None
 ) -> Planning:
-    """The plan whose parts take least, of the graph or of what reads through its movement."""
+    """The plan with the least price, of the graph itself or of the graph with movement
+    forwarded.
+    """
     found = find_plan(graph, cost, None, assume)
     other = _without_movement(found)
     if other is None:
@@ -28,11 +31,13 @@ def cheapest(
 
 
 def regrouped(graph: OperatorGraph, cost: CostModel) -> OperatorGraph | None:
-    """The other graph that `cheapest` makes a plan of; None where there is nothing to change."""
+    """The graph with movement forwarded that `cheapest` also plans; None if nothing would
+    change.
+    """
     return _without_movement(find_plan(graph, cost))
 
 
 def _without_movement(found: Planning) -> OperatorGraph | None:
-    """The graph of a plan with readers that read what it moves where it was."""
+    """The graph of `found`, with the movement that its plan executes forwarded into the readers."""
     moved = found.moved()
     return read_through(found.graph, moved) if moved else None

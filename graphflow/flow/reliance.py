@@ -1,7 +1,7 @@
-"""Which variants of a plan are right only because of what the user assumes of the inputs.
+"""Record which variants of a plan are correct only under the user's assumptions about inputs.
 
-In: the chosen candidates, and the facts that hold with the assumptions.  Out: a record for each use
-of a fact that does not hold without them.
+In: the chosen candidates, and the facts that hold under the assumptions.  Out: a `Relied` for each
+use of a fact that does not hold without the assumptions.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from graphflow.layout import Fact
 def reliances(
     graph: OperatorGraph, chosen: Iterable[Candidate], facts: Mapping[str, Fact]
 ) -> tuple[Relied, ...]:
-    """Records in the order of the nodes and of their inputs."""
+    """The records, in the order of the nodes and of their inputs."""
     without = contents(graph)
     origins = _origins(graph, {name for name in graph.inputs if facts[name] != without[name]})
     return tuple(
         Relied(candidate.node, value, facts[value], origins[value])
         for candidate in chosen
-        for value in dict.fromkeys(_rested_on(graph, candidate))
+        for value in dict.fromkeys(_relied_on(graph, candidate))
         if facts[value] != without[value]
     )
 
 
-def _rested_on(graph: OperatorGraph, candidate: Candidate) -> Iterator[str]:
+def _relied_on(graph: OperatorGraph, candidate: Candidate) -> Iterator[str]:
+    """The values about whose contents a candidate relies on a fact."""
     node = graph.node(candidate.node)
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if buffer.name in candidate.rests_on:

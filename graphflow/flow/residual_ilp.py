@@ -1,10 +1,13 @@
-"""The integer program of what elimination leaves: choices of candidates, and copies.
+"""The integer program for what elimination leaves: candidates of nodes, and copies of values.
 
-In: nodes that hang together through terms, and what was eliminated around them.  Out:
-`IlpSolution`.  Columns: one for each candidate of a node, one for each possible copy.  Rows: one
-candidate a node; a candidate that reads needs an edge type or a copy that serves it; a value lies
-in at most one window; a fill disturbs no other reader.  Messages of eliminated branches are prices
-of candidates.  Columns are in a stable order, and HiGHS is deterministic while its time lasts."""
+In: the nodes of one connected part, the terms between them, and the messages of the branches that
+were eliminated around them.  Out: an `IlpSolution`.  There is a 0/1 column for each candidate of a
+node and for each possible copy.  The rows say that each node takes one candidate; that each
+requirement of a taken candidate is satisfied by the production or by a copy; that a value is inside
+at most one other tensor; and that a fill overwrites no padding that another reader relies on.  A
+message adds to the prices of the candidates of its node.  What always holds: columns are in a
+stable order, and HiGHS is deterministic unless its time runs out.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,20 @@ from graphflow.flow.terms import Classes, Term
 from graphflow.kernels.recipes import memory_key
 
 RELATIVE_GAP = 1e-6
-"""How much cheaper, relatively, a plan may be that the solver does not look for."""
+"""The relative gap at which HiGHS may stop: a plan cheaper by less than this is not searched
+for.
+"""
 
 INTEGRAL = 1e-6
-"""How far from a whole number a column may be that is one."""
+"""The distance from 0 or 1 up to which a column of the relaxation counts as integral."""
 
 
 @dataclass(frozen=True)
 class IlpSolution:
-    """Options by variable and copies by value; `bound` is a price that no assignment is below.
+    """The chosen option of each variable and the copies of each value, with their `price`.
 
-    A detour that is made in an eliminated branch is `inside` the bucket of the branch's message.
+    `bound` is a price that no assignment is below.  If the solution is a detour that differs only
+    in an eliminated branch, `inside` is the bucket of that branch's message.
     """
 
     options: dict[int, int]
@@ -48,12 +54,12 @@ class IlpSolution:
 
 
 class OutOfTime(Exception):
-    """Time ran out before any assignment was found."""
+    """HiGHS found no assignment in its time, which does not prove that there is none."""
 
 
 @dataclass
 class _Matrix:
-    """Columns and rows while they are written."""
+    """The columns and rows (compressed, row by row) of an integer program under construction."""
 
     costs: list[float] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -73,7 +79,9 @@ class _Matrix:
         self, added: Iterable[int], taken: Iterable[int] = (), low: float = -np.inf,
         high: float = np.inf,
     ) -> None:  # fmt: skip
-        """`low <= Σ added - Σ taken <= high`; a column counts as often as it is listed."""
+        """Add the row `low <= Σ added - Σ taken <= high`; a column counts as often as it is
+        listed.
+        """
         row: dict[int, float] = {}
         for columns, sign in ((added, 1.0), (taken, -1.0)):
             for column in columns:
@@ -85,12 +93,16 @@ class _Matrix:
         self.upper.append(high)
 
     def solve(self, seconds: float) -> tuple[list[bool] | None, float]:
-        """Which columns are taken, and a bound on the objective; None if nothing is feasible."""
+        """Which columns are 1, and a lower bound of the objective; (None, 0.0) if nothing is
+        feasible.
+
+        Raises OutOfTime where no assignment was found in `seconds`.
+        """
         scale = max(max(self.costs), 1e-12)
         shape = len(self.lower), len(self.costs)
         rows = constraints(self.values, self.columns, self.starts, shape, self.lower, self.upper)
         costs = np.array(self.costs) / scale
-        # The relaxation is often integral, and takes a third of the time.
+        # The relaxation is solved first: its optimum is often integral, in a third of the time.
         ends = time.perf_counter() + seconds
         relaxed = _minimized(costs, rows, False, seconds)
         if relaxed is None:
@@ -105,20 +117,26 @@ class _Matrix:
 
 
 def _minimized(
-    costs: NDArray[np.float64], rows: Rows, whole: bool, seconds: float
+    costs: NDArray[np.float64], rows: Rows, integral: bool, seconds: float
 ) -> tuple[NDArray[np.float64], float] | None:
-    """Columns between 0 and 1, or one of both, and a bound on the objective; None if infeasible."""
-    found = minimize(costs, rows, whole, seconds, RELATIVE_GAP)
-    # A relaxation that time cut short has found no bound.
-    if found.x is not None and (whole or found.status == 0):
-        return found.x, float(found.mip_dual_bound if whole else found.fun)
+    """The columns at the optimum and a bound of the objective; None if infeasible.
+
+    Columns are 0 or 1 if `integral`, else between.
+    """
+    found = minimize(costs, rows, integral, seconds, RELATIVE_GAP)
+    # An interrupted relaxation (status 1) gives no bound.
+    if found.x is not None and (integral or found.status == 0):
+        return found.x, float(found.mip_dual_bound if integral else found.fun)
     if found.status == 2:
         return None
     raise OutOfTime
 
 
 class ResidualIlp:
-    """Variables that hang together through `terms`; each of the `messages` is over one of them."""
+    """The integer program of one connected part: `variables` and the `terms` between them.
+
+    Each of the `messages` is a factor over one of the variables; its prices are added to theirs.
+    """
 
     def __init__(
         self,
@@ -141,7 +159,7 @@ class ResidualIlp:
 
     @cached_property
     def around(self) -> dict[int, list[Term]]:
-        """The terms that each variable is part of."""
+        """For each variable the terms that depend on it."""
         found: dict[int, list[Term]] = {v: [] for v in self.variables}
         for term in self.terms:
             for v in term.scope:
@@ -149,24 +167,31 @@ class ResidualIlp:
         return found
 
     def floor(self) -> int:
-        """A price that no assignment is below: everything at its cheapest by itself."""
+        """A price that no assignment is below: the least price of each variable, and no copies."""
         return sum(int(prices.min()) for prices in self.own.values())
 
     def outcome(
         self, options: dict[int, int], copies: dict[str, tuple[Copy, ...]], bound: int
     ) -> IlpSolution:
-        """An assignment with its price."""
+        """An assignment with its price and a bound."""
         price = sum(int(self.own[v][k]) for v, k in options.items())
         price += sum(self.prices.copy(c) for made in copies.values() for c in made)
         return IlpSolution(options, copies, price, min(price, bound))
 
     def solve(self, seconds: float) -> IlpSolution | None:
-        """The cheapest assignment; None if there is none."""
+        """The cheapest assignment; None if there is none.
+
+        Raises OutOfTime where none was found in `seconds`.
+        """
         taken, bound = self.matrix.solve(seconds)
         return None if taken is None else self._outcome(taken, bound)
 
     def detour(self, detours: Detours, seconds: float) -> IlpSolution | None:
-        """The cheapest assignment that differs in one of these variables or behind a message."""
+        """The cheapest assignment that differs in one of these variables, or in a branch behind a
+        message.
+
+        None if there is none; raises OutOfTime where none was found in `seconds`.
+        """
         matrix = self.matrix.copy()
         behind: dict[int, tuple[int, int]] = {}
         differing = [
@@ -207,7 +232,7 @@ class ResidualIlp:
             t.value: tuple(
                 copy
                 for copy, column in zip(
-                    t.pattern.made(t.given(options)), self.copies[t.value], strict=True
+                    t.pattern.made(t.production(options)), self.copies[t.value], strict=True
                 )
                 if taken[column]
             )
@@ -230,7 +255,7 @@ class ResidualIlp:
             self._term(term)
 
     def _of(self, variable: int, classes: Classes, wanted: Iterable[int]) -> list[int]:
-        """The options of a variable that are in one of these classes."""
+        """The columns of those options of a variable whose class is one of `wanted`."""
         among = set(wanted)
         pairs = zip(self.options[variable], classes.tolist(), strict=True)
         return [option for option, number in pairs if number in among]
@@ -241,44 +266,47 @@ class ResidualIlp:
         self.copies[term.value] = copies
         for copy, column in zip(pattern.copies, copies, strict=True):
             if copy.kind == CopyKind.FILL:
-                able = [g for g in range(len(pattern.given)) if pattern.fillable(g, copy)]
-                givers, fixed = self._givers(term, able)
-                matrix.constrain(givers, [column], low=-fixed)
+                able = [g for g in range(len(pattern.productions)) if pattern.fillable(g, copy)]
+                producers, fixed = self._producers(term, able)
+                matrix.constrain(producers, [column], low=-fixed)
         for requirement in pattern.output:
-            self._serve(term, requirement, [], 1)
+            self._satisfy(term, requirement, [], 1)
         for variable, classes, requirements in zip(
-            term.readers, term.reading, pattern.readers, strict=True
+            term.readers, term.reader_classes, pattern.readers, strict=True
         ):
             fixed = int(len(requirements) == 1)
-            for requirement, where in _wants(requirements):
+            for requirement, where in _distinct_requirements(requirements):
                 readers = [] if fixed else self._of(variable, classes, where)
-                self._serve(term, requirement, readers, fixed)
+                self._satisfy(term, requirement, readers, fixed)
                 for c in pattern.disturbing(requirement):
                     matrix.constrain([*readers, copies[c]], high=1 - fixed)
-        self._apart(term)
+        self._exclude_aliasings(term)
 
     def _copy(self, term: Term, by_edge_type: Sequence[Price]) -> int:
-        """The column of one copy, with its price by edge type.
+        """The column of one copy, priced by the edge type that it is made from.
 
-        It costs what it does of the edge type that is best for it; of each other edge type the rest
-        of its price is paid by a column that is taken where both the copy is and the edge type is
-        given."""
+        The column costs what the copy costs from the cheapest edge type.  For each dearer price
+        there is one more column, which costs the difference; its row makes it 1 if the copy is made
+        and the producer gives an edge type of that price.
+        """
         prices = [self.prices.copy(price) for price in by_edge_type]
         least = min(prices)
         copy = self.matrix.variable(self._cost(least))
         for price in sorted(set(prices) - {least}):
             edge_types = [g for g, p in enumerate(prices) if p == price]
-            givers, always = self._givers(term, edge_types)
+            producers, always = self._producers(term, edge_types)
             extra = self.matrix.variable(self._cost(price - least))
-            self.matrix.constrain([extra], [copy, *givers], low=always - 1)
+            self.matrix.constrain([extra], [copy, *producers], low=always - 1)
         return copy
 
-    def _apart(self, term: Term) -> None:
-        """At most one window, and no window that is no piece beside a reader that needs one."""
+    def _exclude_aliasings(self, term: Term) -> None:
+        """Rows for aliasing: at most one reader contains the value, and not as a box that is no
+        contiguous piece if another reader needs it contiguous.
+        """
         found: dict[InputAliasing, list[int]] = {aliasing: [] for aliasing in InputAliasing}
         fixed = dict.fromkeys(InputAliasing, 0)
         for variable, classes, requirements in zip(
-            term.readers, term.reading, term.pattern.readers, strict=True
+            term.readers, term.reader_classes, term.pattern.readers, strict=True
         ):
             for number, group in enumerate(requirements):
                 for requirement in group:
@@ -287,9 +315,12 @@ class ResidualIlp:
                     else:
                         fixed[requirement.input_aliasing] += 1
         windows = [
-            column for aliasing in InputAliasing if aliasing.window for column in found[aliasing]
+            column
+            for aliasing in InputAliasing
+            if aliasing.inside_output
+            for column in found[aliasing]
         ]
-        placed = sum(fixed[aliasing] for aliasing in InputAliasing if aliasing.window)
+        placed = sum(fixed[aliasing] for aliasing in InputAliasing if aliasing.inside_output)
         if len(windows) + placed > 1:
             self.matrix.constrain(windows, high=1 - placed)
         boxes, pieces = (
@@ -304,26 +335,31 @@ class ResidualIlp:
             for piece in pieces:
                 self.matrix.constrain([box, piece], high=1)
 
-    def _givers(self, term: Term, edge_types: Sequence[int]) -> tuple[list[int], int]:
-        """The options that give one of these edge types, and whether one is given in any case."""
-        if term.producer is None or not term.gives_several:
-            return [], int(0 in edge_types)
-        return self._of(term.producer, term.giving, edge_types), 0
+    def _producers(self, term: Term, edge_types: Sequence[int]) -> tuple[list[int], int]:
+        """The columns of the producer's options with one of these productions.
 
-    def _serve(
+        The second result is 1 if the value has one of them whatever is chosen.
+        """
+        if term.producer is None or not term.produces_several:
+            return [], int(0 in edge_types)
+        return self._of(term.producer, term.producer_classes, edge_types), 0
+
+    def _satisfy(
         self, term: Term, requirement: OperandRequirement, readers: list[int], fixed: int
     ) -> None:
-        """`Σ candidates of a node with one requirement <= Σ what serves it`."""
-        givers, always = self._givers(term, term.pattern.direct(requirement))
+        """Add the row `Σ readers with the requirement <= Σ productions and copies that
+        satisfy it`.
+        """
+        producers, always = self._producers(term, term.pattern.direct(requirement))
         copies = self.copies[term.value]
         serving = [copies[c] for c in term.pattern.serving(requirement)]
-        self.matrix.constrain([*givers, *serving], readers, low=fixed - always)
+        self.matrix.constrain([*producers, *serving], readers, low=fixed - always)
 
 
-def _wants(
+def _distinct_requirements(
     classes: Sequence[Sequence[OperandRequirement]],
 ) -> list[tuple[OperandRequirement, list[int]]]:
-    """Each need of a reader once, with the classes that have it."""
+    """Each distinct requirement of a reader, with the classes of the reader that have it."""
     found: dict[object, tuple[OperandRequirement, list[int]]] = {}
     for number, requirements in enumerate(classes):
         for requirement in requirements:
@@ -333,7 +369,7 @@ def _wants(
                 requirement.facts,
                 requirement.input_aliasing,
             )
-            wheres = found.setdefault(key, (requirement, []))[1]
-            if number not in wheres:
-                wheres.append(number)
+            numbers = found.setdefault(key, (requirement, []))[1]
+            if number not in numbers:
+                numbers.append(number)
     return list(found.values())

@@ -1,8 +1,9 @@
-"""The cheapest plan, exactly: elimination first, an integer program for what that leaves.
+"""Find the cheapest plan: exact elimination first, an integer program for what that leaves.
 
-In: `Candidates` and the graph.  Out: `Solution`: one candidate for each node, and the copies to
-make.  Of plans that take equally long, the one with fewer copies and earlier candidates is taken
-where elimination decides.  The same input gives the same plan.
+In: the graph, its `Candidates`, and the cost model.  Out: a `Solution`: one candidate for each
+node, and the copies to make.  What always holds: the same input gives the same plan.  Where
+elimination decides, of equally expensive plans the one with fewer copies and earlier candidates is
+taken.
 """
 
 from __future__ import annotations
@@ -29,18 +30,25 @@ from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
 
 TIME_LIMIT = 20.0
-"""Seconds after which the best plan so far is taken; the gap is reported."""
+"""Seconds that the integer programs of a graph may take together.
+
+Then the best plan found so far is taken and its gap reported.
+"""
 
 LEAST_TIME = 0.1
-"""Seconds that each part of the graph gets even if others took all."""
+"""Seconds that each part of the graph may take even if others used up all."""
 
 TABLE_LIMIT = 1 << 15
-"""Entries of the largest table of elimination: four nodes of thirteen candidates each."""
+"""The most entries of one table of elimination: four nodes of thirteen candidates each."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The chosen candidates and copies; `gap` is relative, `seconds` the objective."""
+    """The chosen candidate of each node, and the copies to make.
+
+    `seconds` is the price of the plan.  `gap` is by what share of it a better plan may exist that
+    was not found; 0.0 if the plan is proven optimal.
+    """
 
     candidates: dict[str, Candidate]
     copies: tuple[Copy, ...]
@@ -55,9 +63,10 @@ def solve(
     excluded: Iterable[Candidate] = (),
     table_limit: int = TABLE_LIMIT,
 ) -> Solution | None:
-    """The cheapest plan, or the cheapest that differs from the `excluded` candidates; None if none.
+    """The cheapest plan, or the cheapest that does not take all of the `excluded` candidates.
 
-    Unsatisfiable if there is no plan at all, LayoutConflict if none was found in time.
+    None if there is no other plan, or none was found in time.  Raises Unsatisfiable if there is no
+    plan at all, LayoutConflict if none was found in time.
     """
     problem = Problem(graph, candidates, cost, table_limit)
     left_out = tuple(excluded)
@@ -65,9 +74,11 @@ def solve(
 
 
 class Problem:
-    """The plans of one graph: what elimination and the integer program found is kept.
+    """The plans of one graph; results of elimination and of the integer programs are kept for
+    reuse.
 
-    With `eliminated_only`, `OutOfTime` where the integer program would be needed.
+    `best` is the cheapest plan.  With `eliminated_only`, raises OutOfTime where an integer program
+    would be needed; otherwise errors as of `solve`.
     """
 
     def __init__(
@@ -86,14 +97,14 @@ class Problem:
         self.term_of: dict[Factor, Term] = {}
         self.shared: dict[Pattern, Table] = {}
         self.reduced = self._reduced(table_limit)
-        self.rests = self._rests()
-        if self.rests and eliminated_only:
+        self.residuals = self._residuals()
+        if self.residuals and eliminated_only:
             raise OutOfTime
         self.chosen, self.outcomes = self._solved()
         self.best = self._solution(self.chosen, self.outcomes)
 
     def differing(self, excluded: Iterable[Candidate]) -> Solution | None:
-        """The cheapest plan that has not all of these candidates.
+        """The cheapest plan that does not take all of the `excluded` candidates.
 
         None if there is none, or none was found in time.
         """
@@ -107,10 +118,10 @@ class Problem:
             if around is not None and around < NEVER:
                 ways.append((int(around) - int(root.load()), root.bucket, None, None))
         ends = time.perf_counter() + TIME_LIMIT
-        for number, (rest, best) in enumerate(zip(self.rests, self.outcomes, strict=True)):
+        for number, (residual, best) in enumerate(zip(self.residuals, self.outcomes, strict=True)):
             if any(self.prices.seconds(extra) == 0 for extra, *_ in ways):
                 break  # nothing takes less time than the best plan
-            outcome = _detour(rest, found, ends)
+            outcome = _detour(residual, found, ends)
             if outcome is not None:
                 ways.append((outcome.price - best.price, outcome.inside, number, outcome))
         if not ways:
@@ -125,10 +136,11 @@ class Problem:
         return self._solution(chosen, outcomes)
 
     def extras(self) -> dict[str, tuple[float, ...]]:
-        """For each candidate of a node, how much longer the best plan that has it takes.
+        """For each candidate of a node, by how many seconds the best plan with it exceeds the best
+        plan.
 
-        Seconds, infinite where no plan has it.  Nodes that the integer program decided, and those
-        that depend on such, are missing.
+        Infinite where no plan takes the candidate.  Nodes are missing whose choice, or a choice
+        that they depend on, was made by the integer program.
         """
         found = extras(self.reduced)
         return {
@@ -140,12 +152,14 @@ class Problem:
         }
 
     def _differing(self, node: int, left_out: set[int]) -> Table:
-        """The prices of candidates that are not left out, of a node where one is."""
+        """The prices of the candidates that are not excluded, if some candidate of the node is;
+        else `NEVER`.
+        """
         out = np.array([id(candidate) in left_out for candidate in self.options[node]])
         return np.where(~out & out.any(), self.own[node], NEVER)
 
     def _prices(self) -> Prices:
-        """Prices for which no plan, however bad, is too expensive to be exact."""
+        """Integer prices with a unit for which even the most expensive plan is summed exactly."""
         copies = [
             max(price.seconds for price in prices)
             for term in self.terms
@@ -156,22 +170,29 @@ class Problem:
         return Prices.upto(worst, rank)
 
     def _reduced(self, limit: int) -> Reduced:
-        """Elimination of all parts of the graph that it solves; of others their branches."""
+        """Elimination of all that elimination can solve alone; of other parts only their
+        branches.
+        """
         reduced = self._eliminated(limit, set())
         left = reduced.left()
         if not left:
             return reduced
-        # The integer program is at its best with rows of its own: messages over several nodes, and
-        # states, make it slow.
+        # The integer program is faster with a term's own rows than with messages over several
+        # nodes, or states: where it is needed, only branches are eliminated.
         links = nx.Graph()
         links.add_nodes_from(left)
-        for scope in (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest)):
+        for scope in (
+            *(b.full_scope for b in reduced.buckets),
+            *(f.scope for f in reduced.remaining),
+        ):
             nx.add_path(links, scope)
         parts = [part for part in nx.connected_components(links) if not left.isdisjoint(part)]
         return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})
 
     def _eliminated(self, limit: int, hard: Set[int]) -> Reduced:
-        """Elimination; terms too large for a table are split, but not at `hard` nodes."""
+        """Elimination; terms too large for a table are split into states, except at `hard`
+        nodes.
+        """
         self.term_of.clear()
         own = list(self.own)
         factors: list[Factor] = []
@@ -186,17 +207,17 @@ class Problem:
                 self.term_of[factors[-1]] = term
         return eliminate(own, factors, limit, hard)
 
-    def _rests(self) -> list[ResidualIlp]:
-        """What is left of the graph, in parts that have nothing to do with each other."""
+    def _residuals(self) -> list[ResidualIlp]:
+        """One integer program for each connected part that elimination left."""
         links = nx.Graph()
         links.add_nodes_from((0, variable) for variable in self.reduced.left())
-        for number, factor in enumerate(self.reduced.rest):
+        for number, factor in enumerate(self.reduced.remaining):
             if factor.scope or not factor.tabled:
                 links.add_node((1, number))
                 links.add_edges_from(((0, variable), (1, number)) for variable in factor.scope)
         found = []
         for part in sorted(sorted(part) for part in nx.connected_components(links)):
-            factors = [self.reduced.rest[number] for kind, number in part if kind]
+            factors = [self.reduced.remaining[number] for kind, number in part if kind]
             found.append(
                 ResidualIlp(
                     self.own,
@@ -209,10 +230,12 @@ class Problem:
         return found
 
     def _solved(self) -> tuple[list[int], list[IlpSolution]]:
-        """The best candidate of each node, and what became of the parts that were left."""
+        """The number of the chosen candidate of each node, and the solution of each integer
+        program.
+        """
         ends = time.perf_counter() + TIME_LIMIT
-        done = [f for f in self.reduced.rest if not f.scope and f.tabled]
-        outcomes = [_best(rest, ends) for rest in self.rests]
+        done = [f for f in self.reduced.remaining if not f.scope and f.tabled]
+        outcomes = [_best(residual, ends) for residual in self.residuals]
         if any(int(factor.load()) >= NEVER for factor in done):
             raise Unsatisfiable("no plan meets the constraints of the graph; drop a pin")
         chosen = [0] * len(self.reduced.own)
@@ -232,15 +255,19 @@ class Problem:
             found = made.get(term.value)
             if found is None:
                 found = term.copies(chosen, self.prices)
-            copies += self._placed(term, found)
+            copies += self._in_order(term, found)
         copies.sort(key=lambda item: item[0])
         seconds = fsum([*(c.seconds for c in picked), *(c.seconds for _, c in copies)])
         missing = fsum(self.prices.seconds(o.price - o.bound) for o in outcomes)
         gap = missing / seconds if missing else 0.0
         return Solution({c.node: c for c in picked}, tuple(c for _, c in copies), seconds, gap)
 
-    def _placed(self, term: Term, copies: Iterable[Copy]) -> list[tuple[tuple[int, ...], Copy]]:
-        """Copies of a value, each with the first need in the graph's order that asks for it."""
+    def _in_order(self, term: Term, copies: Iterable[Copy]) -> list[tuple[tuple[int, ...], Copy]]:
+        """The copies of a value, each with a sort key: the first requirement that could have asked
+        for it.
+
+        The key is (node, candidate, input position), so that copies come in the order of the graph.
+        """
         wanted = {copy_key(copy): replace(copy, value=term.value) for copy in copies}
         found: list[tuple[tuple[int, ...], Copy]] = []
         tensor = self.graph.values[term.value]
@@ -263,12 +290,15 @@ class Problem:
         return found
 
 
-def _best(rest: ResidualIlp, ends: float) -> IlpSolution:
-    """The best assignment of a part, or the best one that was found in time."""
+def _best(residual: ResidualIlp, ends: float) -> IlpSolution:
+    """The cheapest assignment of a part; where time runs out, a greedy one.
+
+    Raises Unsatisfiable or LayoutConflict.
+    """
     try:
-        found = rest.solve(max(ends - time.perf_counter(), LEAST_TIME))
+        found = residual.solve(max(ends - time.perf_counter(), LEAST_TIME))
     except OutOfTime:
-        found = greedy(rest)
+        found = greedy(residual)
         if found is None:
             raise LayoutConflict(
                 f"no plan was found within {TIME_LIMIT:g} s, nor was it shown that there is none; "
@@ -279,8 +309,9 @@ def _best(rest: ResidualIlp, ends: float) -> IlpSolution:
     return found
 
 
-def _detour(rest: ResidualIlp, found: Detours, ends: float) -> IlpSolution | None:
+def _detour(residual: ResidualIlp, found: Detours, ends: float) -> IlpSolution | None:
+    """The cheapest detour in a part; None if there is none, or none was found in time."""
     try:
-        return rest.detour(found, max(ends - time.perf_counter(), LEAST_TIME))
+        return residual.detour(found, max(ends - time.perf_counter(), LEAST_TIME))
     except OutOfTime:
         return None

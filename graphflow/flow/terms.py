@@ -1,14 +1,16 @@
-"""The plan's cost as a sum: a price for each node's candidate, and a term for each value.
+"""The cost of a plan as a sum: a price for each node's candidate, and a term for each value.
 
-In: the graph and its candidates.  Out: `Term`s.  The term of a value is the price of the cheapest
-set of copies that serves all its readers, given the candidates of its producer and of its readers.
-It depends on candidates only through classes: in which edge type one leaves the value, and what one
-wants of it.  Values that are given and read in the same ways share a `Pattern`, which does the
-work.
+In: the graph and its candidates.  Out: a `Term` for each value that is read.  The term of a value
+is the price of the cheapest set of copies that satisfies the requirements of all its readers, as a
+function of the candidates of its producer and its readers.  Candidates with the same production are
+one class of the producer, candidates with the same requirements one class of the reader; the term
+depends on classes only.  Values with the same productions and requirements share one `Pattern`,
+which computes the tables.
 
-A copy is paid once for all readers that it serves.  A fill, which writes the padding of the value
-itself, needs the value in this layout and disturbs no reader that relies on other padding.  A value
-lies in at most one window, and in one piece where a view needs that.
+A copy is paid for once, however many readers take it.  A fill writes the padding of the value in
+place: it needs the value in the same layout, and is excluded where a reader relies on other
+padding.  A value is inside the output of at most one reader, and is contiguous where a view of it
+needs that.
 """
 
 from __future__ import annotations
@@ -48,20 +50,23 @@ from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout
 
 MOST_SETS = 1024
-"""Sets of copies of one value that are still compared one by one."""
+"""The most sets of copies of one value for which a table is computed, by trying every set."""
 
 MOST_STATES = 1024
-"""States of a value that may become a variable of its own."""
+"""The most states of a value for which the value becomes a variable of elimination."""
 
 Item = TypeVar("Item")
 
 Classes: TypeAlias = NDArray[np.intp]
-"""The class of each candidate of a node."""
+"""For each candidate of a node, the number of its class."""
 
 
 @dataclass(frozen=True)
 class Production:
-    """How a candidate leaves a value; `output_aliasing` is None for a graph input."""
+    """The edge type in which a candidate leaves a value, and which memory the value is in.
+
+    `output_aliasing` is None for a graph input, which the caller owns.
+    """
 
     edge_type: EdgeType
     output_aliasing: OutputAliasing | None = None
@@ -69,54 +74,69 @@ class Production:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """How values are given and read: `readers` has, for each reader, the needs of each class.
+    """How a value can be produced and how it is read, with nothing said of which nodes do so.
 
-    `given` are the edge types of the classes of the producer; a graph input has one.  `output` is
-    what the caller needs, if anything.  `copies` have no prices yet; `prices` has, for each edge
-    type, what each of them costs if it is made of it."""
+    `productions` has one entry for each class of the producer (one in all for a graph input).
+    `readers` has, for each reader, the requirements of each of its classes.  `output` is the
+    requirement of the caller if the value is a graph output, else empty.  `copies` are the copies
+    that some requirement could ask for, without prices; `prices[p][c]` is the price of copy `c`
+    made from production `p`.
+    """
 
-    given: tuple[Production, ...]
+    productions: tuple[Production, ...]
     readers: tuple[tuple[tuple[OperandRequirement, ...], ...], ...]
     output: tuple[OperandRequirement, ...]
     copies: tuple[Copy, ...]
     prices: tuple[tuple[Price, ...], ...]
 
-    def made(self, given: int) -> tuple[Copy, ...]:
-        """The copies as they are made of an edge type."""
-        return tuple(map(Copy.at, self.copies, self.prices[given]))
+    def made(self, production: int) -> tuple[Copy, ...]:
+        """The copies with their prices, made from production `production`."""
+        return tuple(map(Copy.at, self.copies, self.prices[production]))
 
     def direct(self, requirement: OperandRequirement) -> list[int]:
-        """The edge types in which the value serves a need without a copy."""
+        """The productions that satisfy a requirement without a copy."""
         output = bool(self.output)
         return [
             g
             for g in self._alike[0].get(memory_key(requirement.layout), ())
-            if directly(self.given[g].edge_type, self.given[g].output_aliasing, requirement, output)
+            if directly(
+                self.productions[g].edge_type,
+                self.productions[g].output_aliasing,
+                requirement,
+                output,
+            )
         ]
 
     def serving(self, requirement: OperandRequirement) -> list[int]:
-        """The copies that a reader with this need may take."""
+        """The copies that satisfy a requirement."""
         alike = self._alike[1].get(memory_key(requirement.layout), ())
         return [c for c in alike if self.copies[c].serves(requirement)]
 
     @cached_property
     def _alike(self) -> tuple[dict[MemoryKey, list[int]], dict[MemoryKey, list[int]]]:
-        """The edge types, and the copies, by where they place elements: no others serve a need."""
+        """Productions and copies by memory key: only an equal key can satisfy a requirement."""
         return (
-            _by_memory(given.edge_type for given in self.given),
+            _by_memory(production.edge_type for production in self.productions),
             _by_memory(copy.target for copy in self.copies),
         )
 
-    def fillable(self, given: int, copy: Copy) -> bool:
-        """Whether a copy can be made of this edge type; a fill keeps the rest where it is."""
+    def fillable(self, production: int, copy: Copy) -> bool:
+        """Whether `copy` can be made from production `production`.
+
+        A conversion always can.  A fill works in place, so it needs the same layout and memory that
+        is not inside another tensor.
+        """
         if copy.kind != CopyKind.FILL:
             return True
-        edge_type, output_aliasing = self.given[given].edge_type, self.given[given].output_aliasing
+        edge_type, output_aliasing = (
+            self.productions[production].edge_type,
+            self.productions[production].output_aliasing,
+        )
         free = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
         return free and memory_key(edge_type.layout) == memory_key(copy.target.layout)
 
     def disturbing(self, requirement: OperandRequirement) -> list[int]:
-        """The fills that overwrite padding which a reader of the value relies on."""
+        """The fills that overwrite padding on which a reader with this requirement relies."""
         if requirement.position < 0 or not relies_on_padding(requirement):
             return []
         fills = (c for c, copy in enumerate(self.copies) if copy.kind == CopyKind.FILL)
@@ -124,18 +144,20 @@ class Pattern:
 
     @cached_property
     def compared(self) -> bool:
-        """Whether there are few enough sets of copies to compare them all."""
+        """Whether the sets of copies are few enough to try them all; else the integer program
+        decides.
+        """
         return sum(comb(len(self.copies), k) for k in range(self._most + 1)) <= MOST_SETS
 
     @property
     def _most(self) -> int:
-        """How many copies can be of use: one for each need."""
+        """The most copies that an optimal set can have: one for each requirement."""
         requirements = sum(max(map(len, classes)) for classes in self.readers) + len(self.output)
         return min(requirements, len(self.copies))
 
     @cached_property
     def sets(self) -> tuple[tuple[int, ...], ...]:
-        """All sets of copies that can be of use, small ones first."""
+        """All sets of copies that can be optimal, as ascending copy numbers, small sets first."""
         return tuple(
             chosen
             for size in range(self._most + 1)
@@ -144,13 +166,19 @@ class Pattern:
 
     @cached_property
     def penalties(self) -> tuple[Table, tuple[Table, ...]]:
-        """`NEVER` where a set of copies cannot be made or does not serve.
+        """0 where a set of copies is possible and `NEVER` where it is not.
 
-        By edge type and set of copies; and for each reader by edge type, set and class.
+        The first table, by production and set: the copies can be made and the caller's requirement
+        is satisfied.  Then for each reader a table by production, set and class of the reader: its
+        requirements are satisfied.
         """
         possible = np.array(
-            [[self.fillable(g, copy) for copy in self.copies] for g in range(len(self.given))], bool
-        ).reshape(len(self.given), len(self.copies))
+            [
+                [self.fillable(g, copy) for copy in self.copies]
+                for g in range(len(self.productions))
+            ],
+            bool,
+        ).reshape(len(self.productions), len(self.copies))
         made = ~(~possible @ self._member)
         made &= self._served((self.output,))[0]
         readers = tuple(
@@ -160,16 +188,18 @@ class Pattern:
 
     @cached_property
     def _member(self) -> NDArray[np.bool_]:
-        """Whether a copy is in a set."""
+        """By copy and set, whether the copy is in the set."""
         member = np.zeros((len(self.copies), len(self.sets)), bool)
         for position, chosen in enumerate(self.sets):
             member[list(chosen), position] = True
         return member
 
     def _served(self, classes: Sequence[tuple[OperandRequirement, ...]]) -> list[NDArray[np.bool_]]:
-        """For each class of needs whether all are served, by edge type and set of copies."""
+        """For each class, by production and set of copies, whether all its requirements are
+        satisfied.
+        """
         requirements = [requirement for group in classes for requirement in group]
-        direct = np.zeros((len(requirements), len(self.given)), bool)
+        direct = np.zeros((len(requirements), len(self.productions)), bool)
         serving = np.zeros((len(requirements), len(self.copies)), bool)
         spoiling = np.zeros_like(serving)
         for number, requirement in enumerate(requirements):
@@ -183,15 +213,20 @@ class Pattern:
         return [p[0] if len(p) == 1 else np.logical_and.reduce(p) for p in parts]
 
     def costs(self, prices: Prices) -> Table:
-        """The price of each set of copies, by edge type; `NEVER` where one cannot be made."""
+        """The price of each set of copies, by production and set; `NEVER` where it is
+        impossible.
+        """
         alone = [[prices.copy(price) for price in made] for made in self.prices]
-        total = np.array(alone, np.int64).reshape(len(self.given), len(self.copies)) @ self._member
+        total = (
+            np.array(alone, np.int64).reshape(len(self.productions), len(self.copies))
+            @ self._member
+        )
         return plus(total, self.penalties[0])
 
     def table(self, prices: Prices) -> Table:
-        """The cost of the cheapest copies, by edge type and by the class of each reader.
+        """The price of the cheapest set of copies, by production and by the class of each reader.
 
-        Readers that have one class have no axis.
+        Readers with one class have no axis.  `NEVER` where no set satisfies all readers.
         """
         _, readers = self.penalties
         start = self.costs(prices)
@@ -199,7 +234,9 @@ class Pattern:
         for k, penalty in enumerate(readers):
             if k not in axes:
                 start = plus(start, penalty[:, :, 0])
-        best = np.full([len(self.given), *(len(self.readers[k]) for k in axes)], NEVER, np.int64)
+        best = np.full(
+            [len(self.productions), *(len(self.readers[k]) for k in axes)], NEVER, np.int64
+        )
         for chosen in range(len(self.sets)):
             cost = start[:, chosen].reshape(-1, *(1 for _ in axes))
             for axis, k in enumerate(axes):
@@ -208,7 +245,9 @@ class Pattern:
         return np.where(self._clash(axes), NEVER, best)
 
     def _clash(self, axes: Sequence[int]) -> NDArray[np.bool_]:
-        """Where readers exclude each other."""
+        """By the class of each reader, whether the aliasings that readers require exclude each
+        other.
+        """
         boxes, pieces = (
             self._count(InputAliasing.INSIDE_OUTPUT, axes),
             self._count(InputAliasing.HOLDS_OUTPUT_CONTIGUOUS, axes),
@@ -217,7 +256,9 @@ class Pattern:
         return np.asarray((windows > 1) | ((boxes > 0) & (pieces > 0)))
 
     def _count(self, aliasing: InputAliasing, axes: Sequence[int]) -> NDArray[np.intp]:
-        """How many requirements with this aliasing all readers have, by the class of each."""
+        """How many requirements with this aliasing all readers have, by the class of each
+        reader.
+        """
         total = np.zeros([1] * (len(axes) + 1), np.intp)
         for k, classes in enumerate(self.readers):
             here = np.array(
@@ -228,26 +269,33 @@ class Pattern:
 
     @cached_property
     def holders(self) -> tuple[tuple[int, InputAliasing] | None, ...]:
-        """Who may hold the value in a window, and how: nobody, or a reader."""
+        """The possible holders of the value: none, or a reader whose output contains it, and
+        how.
+        """
         found: dict[tuple[int, InputAliasing] | None, None] = {None: None}
         for k, classes in enumerate(self.readers):
             for requirement in (
                 requirement
                 for requirements in classes
                 for requirement in requirements
-                if requirement.input_aliasing.window
+                if requirement.input_aliasing.inside_output
             ):
                 found[k, requirement.input_aliasing] = None
         return tuple(found)
 
     @property
     def states(self) -> int:
-        """How many states a value has: an edge type, a set of copies, and a holder; in this
-        order."""
-        return len(self.given) * len(self.sets) * len(self.holders)
+        """The number of states of the value.
+
+        A state is a production, a set of copies and a holder; they are numbered in this order, the
+        holder fastest.
+        """
+        return len(self.productions) * len(self.sets) * len(self.holders)
 
     def state_prices(self, prices: Prices) -> Table:
-        """The price of each state: its copies, and whether readers without a choice admit it."""
+        """The price of each state: its copies; `NEVER` where a reader with one class excludes the
+        state.
+        """
         total = np.repeat(self.costs(prices).reshape(-1), len(self.holders))
         for k, classes in enumerate(self.readers):
             if len(classes) == 1:
@@ -255,7 +303,7 @@ class Pattern:
         return total
 
     def admitted(self, reader: int) -> Table:
-        """`NEVER` where a reader is not served, by its class and state."""
+        """By class of the reader and state, 0 if the state satisfies the reader, else `NEVER`."""
         penalty = self.penalties[1][reader]
         found = []
         for number, requirements in enumerate(self.readers[reader]):
@@ -265,13 +313,15 @@ class Pattern:
             found.append(plus(penalty[:, :, number, None], held).reshape(-1))
         return np.stack(found)
 
-    def cheapest(self, given: int, reading: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
-        """The cheapest copies for one class of the producer and of each reader."""
-        cost = self.costs(prices)[given]
-        for penalty, chosen in zip(self.penalties[1], reading, strict=True):
-            cost = plus(cost, penalty[given, :, chosen])
+    def cheapest(
+        self, production: int, reader_classes: Sequence[int], prices: Prices
+    ) -> tuple[Copy, ...]:
+        """The cheapest copies, priced, for one class of the producer and one of each reader."""
+        cost = self.costs(prices)[production]
+        for penalty, chosen in zip(self.penalties[1], reader_classes, strict=True):
+            cost = plus(cost, penalty[production, :, chosen])
         made = self.sets[int(cost.argmin())]
-        return tuple(self.copies[c].at(self.prices[given][c]) for c in made)
+        return tuple(self.copies[c].at(self.prices[production][c]) for c in made)
 
 
 def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
@@ -286,8 +336,8 @@ def _agrees(
     reader: int,
     requirements: Sequence[OperandRequirement],
 ) -> bool:
-    """Whether the aliasings that a reader requires agree with the reader that holds the value."""
-    windows = [r.input_aliasing for r in requirements if r.input_aliasing.window]
+    """Whether the aliasings that a reader requires are compatible with the holder of the value."""
+    windows = [r.input_aliasing for r in requirements if r.input_aliasing.inside_output]
     if len(windows) > 1 or any(holder != (reader, aliasing) for aliasing in windows):
         return False
     held = any(
@@ -306,7 +356,9 @@ def _penalty(allowed: NDArray[np.bool_]) -> Table:
 
 
 def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
-    """A table by edge type and class, with the class on one of the axes behind the edge type."""
+    """`table` (production × class) with the class on axis `axis` of the `axes` behind the
+    production.
+    """
     shape = [1] * axes
     shape[axis] = table.shape[1]
     return table.reshape(table.shape[0], *shape)
@@ -314,98 +366,107 @@ def _along(table: NDArray[np.int64], axis: int, axes: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """The copies of one value: a pattern, and which nodes fill its places.
+    """The copies of one value: a pattern, and the nodes that produce and read the value.
 
-    Nodes are numbers.  `giving` has the edge type that each candidate of the producer gives,
-    `reading` for each reader the class of each candidate."""
+    Nodes are numbers in the order of the candidates.  `producer_classes` has the class of each
+    candidate of the producer, `reader_classes` for each reader the class of each of its candidates.
+    """
 
     value: str
     pattern: Pattern
     producer: int | None
-    giving: Classes
+    producer_classes: Classes
     readers: tuple[int, ...]
-    reading: tuple[Classes, ...]
+    reader_classes: tuple[Classes, ...]
 
     @cached_property
     def scope(self) -> tuple[int, ...]:
-        """The nodes whose choice makes a difference, in ascending order."""
+        """The nodes on whose candidate the term depends, ascending."""
         found = [node for node, chooses in zip(self.readers, self.choosing, strict=True) if chooses]
-        if self.producer is not None and self.gives_several:
+        if self.producer is not None and self.produces_several:
             found.append(self.producer)
         return tuple(sorted(found))
 
     @property
-    def gives_several(self) -> bool:
-        """Whether the candidates of the producer give the value in different edge types."""
-        return self.producer is not None and len(self.pattern.given) > 1
+    def produces_several(self) -> bool:
+        """Whether the producer's candidates have more than one class of production."""
+        return self.producer is not None and len(self.pattern.productions) > 1
 
     @property
     def choosing(self) -> tuple[bool, ...]:
-        """For each reader, whether its candidates need different things."""
+        """For each reader, whether its candidates have more than one class of requirements."""
         return tuple(len(classes) > 1 for classes in self.pattern.readers)
 
     def table(self, prices: Prices, shared: dict[Pattern, Table]) -> Table:
-        """The cost by candidate of each node in `scope`; `shared` keeps what patterns gave."""
+        """The price of the copies, by the candidate of each node in `scope`.
+
+        `shared` caches the tables of patterns.
+        """
         if self.pattern not in shared:
             shared[self.pattern] = self.pattern.table(prices)
         found = shared[self.pattern]
         nodes, classes = [], []
-        if self.producer is not None and self.gives_several:
+        if self.producer is not None and self.produces_several:
             nodes.append(self.producer)
-            classes.append(self.giving)
+            classes.append(self.producer_classes)
         else:
             found = found[0]
-        for node, reading, chooses in zip(self.readers, self.reading, self.choosing, strict=True):
+        for node, numbers, chooses in zip(
+            self.readers, self.reader_classes, self.choosing, strict=True
+        ):
             if chooses:
                 nodes.append(node)
-                classes.append(reading)
+                classes.append(numbers)
         order = sorted(range(len(nodes)), key=lambda k: nodes[k])
         return np.array(found[np.ix_(*classes)].transpose(order), np.int64)
 
     @property
     def splittable(self) -> bool:
-        """Whether the states of the value are few enough to be listed."""
+        """Whether the states of the value are few enough for `split`."""
         return self.pattern.compared and self.pattern.states <= MOST_STATES
 
     def split(self, variable: int) -> Iterator[Factor]:
-        """The term as factors over one node each and `variable`: the value's state.
+        """The term as factors over one node and `variable` each, where `variable` is the state of
+        the value.
 
-        The state is the edge type, the set of copies, and who may hold the value in a window; each
-        node depends on nothing else of it.  `variable` is greater than the nodes.
+        The state is the production, the set of copies and the holder; given the state, the nodes
+        are independent of each other.  The number `variable` is greater than those of all nodes, so
+        that scopes ascend.
         """
-        if self.producer is not None and self.gives_several:
-            edge_types = len(self.pattern.given)
-            given = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
-            agreeing = self.giving[:, None] == given
+        if self.producer is not None and self.produces_several:
+            edge_types = len(self.pattern.productions)
+            production = np.repeat(np.arange(edge_types), self.pattern.states // edge_types)
+            agreeing = self.producer_classes[:, None] == production
             yield _factor((self.producer, variable), _penalty(agreeing))
-        for k, (node, classes) in enumerate(zip(self.readers, self.reading, strict=True)):
+        for k, (node, classes) in enumerate(zip(self.readers, self.reader_classes, strict=True)):
             if self.choosing[k]:
                 yield _factor((node, variable), self.pattern.admitted(k)[classes])
 
-    def given(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
-        """The class of the edge type that the value has where `chosen` has the candidate of each
-        node.
+    def production(self, chosen: Mapping[int, int] | Sequence[int]) -> int:
+        """The class of the production, where `chosen` has the candidate of each node.
 
-        The producer need not be among them if its candidates all give the same.
+        The producer may be missing in `chosen` if all its candidates have one class.
         """
-        if self.producer is None or not self.gives_several:
+        if self.producer is None or not self.produces_several:
             return 0
-        return int(self.giving[chosen[self.producer]])
+        return int(self.producer_classes[chosen[self.producer]])
 
     def copies(self, chosen: Sequence[int], prices: Prices) -> tuple[Copy, ...]:
-        """The copies to make where `chosen` has the candidate of each node."""
-        given = self.given(chosen)
-        classes = [int(c[chosen[k]]) for k, c in zip(self.readers, self.reading, strict=True)]
-        return self.pattern.cheapest(given, classes, prices)
+        """The cheapest copies, where `chosen` has the candidate of each node."""
+        production = self.production(chosen)
+        classes = [
+            int(c[chosen[k]]) for k, c in zip(self.readers, self.reader_classes, strict=True)
+        ]
+        return self.pattern.cheapest(production, classes, prices)
 
 
 def terms_of(graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> list[Term]:
-    """The terms of all values that somebody reads, in the order of their first readers."""
+    """The terms of all values that are read, in the order of their first readers; outputs last."""
     return list(_Terms(graph, candidates, cost).terms())
 
 
 class _Terms:
-    """Sorts candidates into classes; equal patterns are made once."""
+    """Sorts the candidates into classes and builds the terms; equal patterns are built once."""
 
     def __init__(self, graph: OperatorGraph, candidates: Candidates, cost: CostModel) -> None:
         self.graph, self.candidates, self.cost = graph, candidates, cost
@@ -414,14 +475,16 @@ class _Terms:
         self._numbers: dict[MemoryKey, int] = {}
 
     def terms(self) -> Iterator[Term]:
-        """Terms in the order in which values are first read; outputs that nobody reads last."""
-        givers: dict[str, tuple[int, list[Production]]] = {}
+        """The terms in the order in which values are first read; outputs that no node reads come
+        last.
+        """
+        produced: dict[str, tuple[int, list[Production]]] = {}
         requirements: dict[str, dict[int, list[list[OperandRequirement]]]] = {}
         for node, options in enumerate(self.candidates.of_node.values()):
             for k, candidate in enumerate(options):
                 for value, edge_type in candidate.gives:
-                    given = givers.setdefault(value, (node, []))[1]
-                    given.append(Production(edge_type, candidate.output_aliasing))
+                    productions = produced.setdefault(value, (node, []))[1]
+                    productions.append(Production(edge_type, candidate.output_aliasing))
                 for requirement in candidate.requirements:
                     found = requirements.setdefault(requirement.value, {})
                     if node not in found:
@@ -430,41 +493,52 @@ class _Terms:
         outputs = [v for v in self.graph.outputs if not self.graph.is_constant(v)]
         for value in dict.fromkeys((*requirements, *outputs)):
             yield self._term(
-                value, givers.get(value), requirements.get(value, {}), value in outputs
+                value, produced.get(value), requirements.get(value, {}), value in outputs
             )
 
     def _term(
         self,
         value: str,
-        giver: tuple[int, list[Production]] | None,
+        produced: tuple[int, list[Production]] | None,
         requirements: dict[int, list[list[OperandRequirement]]],
         output: bool,
     ) -> Term:
-        if value in self.graph.inputs or giver is None:
+        if value in self.graph.inputs or produced is None:
             producer, made = (
                 None,
                 [Production(edge_type) for edge_type in self.candidates.edge_types[value][:1]],
             )
         else:
-            producer, made = giver
-        given, giving = _classes(made, [self._given_key(g) for g in made])
-        readers, reading = [], []
+            producer, made = produced
+        productions, producer_classes = _classes(made, [self._production_key(g) for g in made])
+        readers, reader_classes = [], []
         for options in requirements.values():
             wanted, classes = _classes(options, [self._requirements_key(o) for o in options])
             readers.append(tuple(map(tuple, wanted)))
-            reading.append(classes)
-        pattern = self._pattern(self.graph.values[value], tuple(given), tuple(readers), output)
-        return Term(value, pattern, producer, giving, tuple(requirements), tuple(reading))
+            reader_classes.append(classes)
+        pattern = self._pattern(
+            self.graph.values[value], tuple(productions), tuple(readers), output
+        )
+        return Term(
+            value, pattern, producer, producer_classes, tuple(requirements), tuple(reader_classes)
+        )
 
     def _number(self, layout: Layout) -> int:
-        """Equal for layouts that are the same memory; candidates keep their layouts alive."""
+        """The same number for layouts of the same memory.
+
+        Looked up by `id`, as comparing layouts is slow; the candidates keep their layouts alive.
+        """
         key = self._memory.get(id(layout))
         if key is None:
             key = self._memory[id(layout)] = memory_key(layout)
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _given_key(self, given: Production) -> object:
-        return self._number(given.edge_type.layout), given.edge_type.facts, given.output_aliasing
+    def _production_key(self, production: Production) -> object:
+        return (
+            self._number(production.edge_type.layout),
+            production.edge_type.facts,
+            production.output_aliasing,
+        )
 
     def _requirements_key(self, requirements: list[OperandRequirement]) -> object:
         return tuple(
@@ -474,14 +548,16 @@ class _Terms:
     def _pattern(
         self,
         tensor: Value,
-        given: tuple[Production, ...],
+        productions: tuple[Production, ...],
         readers: tuple[tuple[tuple[OperandRequirement, ...], ...], ...],
         output: bool,
     ) -> Pattern:
         # Layouts by identity: those that are the same memory may still be described differently.
         key = (
             tensor.dtype, tensor.shape, output,
-            tuple((id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing) for g in given),
+            tuple(
+                (id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing) for g in productions
+            ),
             tuple(
                 tuple(
                     tuple((id(n.layout), n.demand, n.facts, n.input_aliasing) for n in requirements)
@@ -502,9 +578,9 @@ class _Terms:
                 for requirement in requirements
             ]
             copies = _copies(tensor, [*every, *wanted])
-            edge_types = [g.edge_type for g in given]
+            edge_types = [g.edge_type for g in productions]
             prices = copy_prices(tensor, copies, edge_types, self.cost)
-            found = self._patterns[key] = Pattern(given, readers, wanted, copies, prices)
+            found = self._patterns[key] = Pattern(productions, readers, wanted, copies, prices)
         return found
 
 
@@ -528,12 +604,12 @@ def _copies(tensor: Value, requirements: list[OperandRequirement]) -> tuple[Copy
 
 
 def copy_key(copy: Copy) -> object:
-    """What tells the copies of one value apart."""
+    """A key by which the copies of one value differ: target edge type, kind, window."""
     return edge_type_key(copy.target), copy.kind, copy.window
 
 
 def _classes(items: list[Item], keys: list[object]) -> tuple[list[Item], Classes]:
-    """The first item of each class, and the class of each item."""
+    """The first item of each class of equal keys, and for each item the number of its class."""
     numbers: dict[object, int] = {}
     first: list[Item] = []
     classes = []

@@ -1,7 +1,8 @@
-"""The variants of each node: its own, those a user scheduled, those in layouts of a user.
+"""The variants of each node: those of recipes, those a user scheduled, those for a user's layouts.
 
-In: the graph, the target, pins, and once edge types are known, the layouts that inputs come in.
-Out: variants.  Nothing is chosen here."""
+In: the graph, the target, the pins; and once edge types are known, the layouts in which inputs can
+be had.  Out: `KernelVariant`s, and the variants that recipes refused.  Nothing is chosen here.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +39,15 @@ from graphflow.tir import PrimFunc
 
 @dataclass(frozen=True)
 class NodeVariants:
-    """The variants of every node, before edge types are followed."""
+    """The variants of every node, before edge types are propagated."""
 
     of_node: Mapping[str, tuple[KernelVariant, ...]]
 
     def demanded(self) -> tuple[float, ...]:
-        """The constants that some variant demands in a padding."""
+        """The constants that some variant demands in the padding of an input, ascending.
+
+        Producers may write these constants to their padding.
+        """
         found = {
             float(demand.literal.value)
             for variants in self.of_node.values()
@@ -57,9 +61,10 @@ class NodeVariants:
 def variants_of(
     graph: OperatorGraph, target: Target, facts: Mapping[str, Fact] | None = None
 ) -> NodeVariants:
-    """The variants of every node that runs (constants are made beforehand).
+    """The variants of every node that runs; nodes whose outputs are all constant run beforehand.
 
-    `facts` are those of the values' contents, by default what follows from the graph alone.
+    `facts` are the facts about the contents of each value, by default those that follow from the
+    graph alone.
     """
     known = contents(graph) if facts is None else facts
     found: dict[str, tuple[KernelVariant, ...]] = {}
@@ -78,21 +83,21 @@ def _variants(
 ) -> tuple[KernelVariant, ...]:
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
-    given = [_given_variant(node, kernel, constants, facts, target) for kernel in kernels]
+    scheduled = [_scheduled_variant(node, kernel, constants, facts, target) for kernel in kernels]
     if node.only_offered:
-        return tuple(given)
+        return tuple(scheduled)
     known = known_inputs(graph, node, facts)
-    return (*kernel_variants(node.func, constants, target, known, offered), *given)
+    return (*kernel_variants(node.func, constants, target, known, offered), *scheduled)
 
 
 def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
-    """Those of the parameters `asked` for that hold neither NaN nor infinity."""
+    """Those of the parameters `asked` that are proven to hold neither NaN nor infinity."""
     bound = zip((b.name for b in node.func.inputs), node.inputs, strict=True)
     return frozenset(name for name, value in bound if name in asked and is_finite(facts[value]))
 
 
 def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
-    """What is known of the contents of a node's inputs, as far as its variants can use it."""
+    """The facts about the contents of a node's inputs that its recipes can use."""
     bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
     asked = asked_of(node.func)
     return KnownContents(
@@ -105,14 +110,18 @@ def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) ->
     )
 
 
-def _given_variant(
+def _scheduled_variant(
     node: Node,
     kernel: PrimFunc,
     constants: frozenset[str],
     facts: Mapping[str, Fact],
     target: Target,
 ) -> KernelVariant:
-    """The variant that a user's kernel is; ScheduleError where what it rests on is not known."""
+    """The variant that a user's scheduled kernel is.
+
+    Raises ScheduleError where the kernel assumes an input to be finite and that is not proven, or
+    needs padding of a constant that packing does not write.
+    """
     variant = lifted(kernel, target)
     assert isinstance(variant.recipe, Scheduled)
     finite = finite_inputs(node, variant.recipe.finite, facts)
@@ -120,7 +129,7 @@ def _given_variant(
         if name not in finite:
             raise ScheduleError(
                 f"{node.name} ({node.op}): {variant.name} rests on {name} being finite, and that "
-                "is not known of it; it is for a constant without NaN and infinity, or for what "
+                "is not proven; it is for a constant without NaN and infinity, and where it "
                 "follows from assumptions about inputs (assume=)"
             )
     for name, demand in variant.demands.items():
@@ -133,17 +142,17 @@ def _given_variant(
     return variant
 
 
-Labels: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"
-"""The edge types that values can be produced in."""
+EdgeTypes: TypeAlias = "Mapping[str, tuple[EdgeType, ...]]"
+"""For each value the edge types in which it can be produced."""
 
 UserLayouts: TypeAlias = "Mapping[tuple[int, ...], Mapping[MemoryKey, Layout]]"
-"""Layouts of no family that a user pinned or scheduled for, by shape and memory."""
+"""Layouts outside the families that a user pinned or scheduled for, by shape and memory key."""
 
 
 def user_layouts(
     graph: OperatorGraph, variants: NodeVariants, pins: Mapping[str, Layout], target: Target
 ) -> UserLayouts:
-    """The layouts of no family of their tensors that are pinned, or that a user's kernel has."""
+    """The layouts that are pinned, or that a user's kernel has, and that belong to no family."""
     wanted = [(layout, graph.values[name].dtype) for name, layout in pins.items()]
     for node, options in variants.of_node.items():
         for variant in options:
@@ -162,13 +171,17 @@ def variants_with(
     graph: OperatorGraph,
     node: Node,
     variants: NodeVariants,
-    edge_types: Labels,
+    edge_types: EdgeTypes,
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
     facts: Mapping[str, Fact],
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
-    """The variants of a node whose inputs can be had under these edge types, and those refused."""
+    """The variants of a node whose inputs can be had in these edge types, and the refused variants.
+
+    Adds to the variants of the families: those that read a layout of no family which an input has,
+    those for layouts of users, and one that meets all pins around the node.
+    """
     options = variants.of_node[node.name]
     offered = _offers(graph, node, edge_types, layouts, target)
     if offered:
@@ -190,37 +203,37 @@ def _made(found: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVari
 def _in_user_layouts(
     graph: OperatorGraph,
     node: Node,
-    edge_types: Labels,
+    edge_types: EdgeTypes,
     pins: Mapping[str, Layout],
     layouts: UserLayouts,
     target: Target,
 ) -> tuple[KernelVariant | RefusedVariant, ...]:
-    """Variants that write a user's layout, or read one that an input has or is pinned to."""
+    """Variants that write a user's layout, or that read one which an input has or is pinned to."""
     if node.only_offered or not layouts:
         return ()
-    given: list[tuple[str, tuple[Layout, ...]]] = []
+    wanted: list[tuple[str, tuple[Layout, ...]]] = []
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         there = {memory_key(edge_type.layout) for edge_type in edge_types.get(value, ())}
         if value in pins:
             there.add(memory_key(pins[value]))
         known = layouts.get(buffer.shape, {})
-        given.append((buffer.name, tuple(known[key] for key in known if key in there)))
+        wanted.append((buffer.name, tuple(known[key] for key in known if key in there)))
     for buffer in node.func.outputs:
-        given.append((buffer.name, tuple(layouts.get(buffer.shape, {}).values())))
-    offers = tuple((name, known) for name, known in given if known)
+        wanted.append((buffer.name, tuple(layouts.get(buffer.shape, {}).values())))
+    offers = tuple((name, known) for name, known in wanted if known)
     if not offers:
         return ()
     constants = constant_inputs(graph, node)
     found = given_variants(node.func, constants, target, offers)
     pinned = tuple((n, x) for n, x in _pinned(node, pins) if n not in constants)
-    if len(pinned) > 1:  # pins at odds need a variant that goes from one to the other
+    if len(pinned) > 1:  # different pins need a variant that converts between them
         exact = placed_variant(node.func, pinned, target)
         found += () if exact is None else (exact,)
     return found
 
 
 def respects(node: Node, variant: KernelVariant, pins: Mapping[str, Layout]) -> bool:
-    """Whether a variant reads and writes the pinned values of its node in their layouts."""
+    """Whether a variant reads and writes each pinned value of its node in the pinned layout."""
     if not pins:
         return True
     bound = (
@@ -240,24 +253,25 @@ def _as_pinned(
     pins: Mapping[str, Layout],
     target: Target,
 ) -> tuple[KernelVariant | RefusedVariant, ...]:
-    """The variant made stage by stage with its pinned parameters as they are pinned.
+    """The variant, made stage by stage, whose parameters have the layouts that their values are
+    pinned to.
 
-    Nothing where one of the `options` meets the pins already.  Nor where pins are at odds and the
-    kernel has tiles alone: then these say which layouts it can have together.
+    Empty where one of `options` meets the pins already.  Empty too where pins of one shape differ
+    and the kernel has tiled variants only: these already say which layouts the kernel can combine.
     """
     pinned = _pinned(node, pins)
     if not pinned or node.only_offered or any(respects(node, variant, pins) for variant in options):
         return ()
     alike = {layout.logical_shape: memory_key(layout) for _, layout in pinned}
-    at_odds = any(memory_key(layout) != alike[layout.logical_shape] for _, layout in pinned)
-    if at_odds and not any(isinstance(variant.recipe, Staged) for variant in options):
+    differ = any(memory_key(layout) != alike[layout.logical_shape] for _, layout in pinned)
+    if differ and not any(isinstance(variant.recipe, Staged) for variant in options):
         return ()
     exact = placed_variant(node.func, pinned, target)
     return () if exact is None else (exact,)
 
 
 def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout], ...]:
-    """The parameters of a node that are bound to pinned values, with their layouts."""
+    """The parameters of a node that are bound to pinned values, with the pinned layouts."""
     bound = (
         *zip(node.func.inputs, node.inputs, strict=True),
         *zip(node.func.outputs, node.outputs, strict=True),
@@ -268,21 +282,21 @@ def _pinned(node: Node, pins: Mapping[str, Layout]) -> tuple[tuple[str, Layout],
 def _offers(
     graph: OperatorGraph,
     node: Node,
-    edge_types: Labels,
+    edge_types: EdgeTypes,
     layouts: UserLayouts,
     target: Target,
 ) -> Offers:
-    """The layouts of no family, and of no user, in which inputs of a node can be had."""
+    """By parameter, the layouts of no family and of no user in which the input can be had."""
     found: dict[str, tuple[Layout, ...]] = {}
     for buffer, value in zip(node.func.inputs, node.inputs, strict=True):
         if not graph.is_constant(value):
             usual = _of_families(buffer.shape, buffer.dtype, target) | set(
                 layouts.get(buffer.shape, ())
             )
-            given = {
+            available = {
                 memory_key(edge_type.layout): edge_type.layout for edge_type in edge_types[value]
             }
-            unusual = tuple(layout for key, layout in given.items() if key not in usual)
+            unusual = tuple(layout for key, layout in available.items() if key not in usual)
             if unusual:
                 found[buffer.name] = unusual
     return tuple(found.items())
@@ -296,7 +310,7 @@ def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozense
 
 
 def _array(graph: OperatorGraph, value: str) -> Array | None:
-    """The elements of a constant that is an initializer."""
+    """The elements of `value` if it is an initializer and constant, else None."""
     return graph.initializers.get(value) if graph.is_constant(value) else None
 
 

@@ -1,8 +1,8 @@
-"""A solution written down as a plan, with reasons.
+"""Write a solution of the solver down as a `LayoutPlan`, with the reason for each decision.
 
-In: the graph, its candidates, the best solution and the next best, and what other candidates would
-cost.  Out: a frozen `LayoutPlan`.
-What always holds: everything is in the order of the graph; nothing is decided here.
+In: the graph, its candidates, the best and the next best solution, and what the other candidates
+would cost.  Out: a frozen `LayoutPlan`.  What always holds: everything is in the order of the
+graph, and nothing is decided here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,17 @@ def write_plan(
     other: Solution | None,
     extras: Mapping[str, Sequence[float]],
 ) -> LayoutPlan:
-    """The plan of a solution; `other` is the next best, `extras` are as `Problem.extras` gives."""
+    """The plan of the solution `best`.
+
+    `other` is the next best solution (None: not known), `extras` what `Problem.extras` returns.
+    """
     return _Writer(graph, candidates, best, other, extras).plan()
 
 
 def moved_values(graph: OperatorGraph, candidates: Candidates, best: Solution) -> set[str]:
-    """The values that a solution copies or moves for some node, their padding aside."""
+    """The values that a solution copies or moves for some node; fills and copies for the caller
+    aside.
+    """
     writer = _Writer(graph, candidates, best, None, {})
     return {
         made.value
@@ -54,6 +59,8 @@ def moved_values(graph: OperatorGraph, candidates: Candidates, best: Solution) -
 
 
 class _Writer:
+    """One plan while it is written; the parts of the plan are methods."""
+
     def __init__(
         self,
         graph: OperatorGraph,
@@ -71,7 +78,7 @@ class _Writer:
             self.edge_types |= dict(candidate.gives)
 
     def plan(self) -> LayoutPlan:
-        """The plan, with everything in the order of the graph."""
+        """The plan, everything in the order of the graph."""
         conversions, cancelled = self.edges()
         chosen = self.best.candidates
         return LayoutPlan(
@@ -95,12 +102,12 @@ class _Writer:
         )
 
     def moves(self) -> tuple[Conversion, ...]:
-        """The nodes that only move elements."""
+        """The executed nodes that only move elements."""
         return tuple(executed_moves(self.graph, self.candidates, self.best, self.edge_types))
 
     @cached_property
     def choices(self) -> dict[str, Choice]:
-        """The choice of each node."""
+        """The choice of each node, by name."""
         return {name: self._choice(c) for name, c in self.best.candidates.items()}
 
     def _differences(self) -> Iterator[Difference]:
@@ -142,7 +149,9 @@ class _Writer:
 
     @cached_property
     def others(self) -> dict[str, list[Other]]:
-        """The other candidates of each node, those of the cheapest plans first."""
+        """The candidates of each node that were not taken, by the price of the best plan
+        with each.
+        """
         return {name: self._others(c) for name, c in self.best.candidates.items()}
 
     def _others(self, candidate: Candidate) -> list[Other]:
@@ -166,10 +175,10 @@ class _Writer:
             if edge_type_key(other.edge_type) != edge_type_key(edge_type):
                 others.setdefault(edge_type_key(other.edge_type), other)
         because = self.choices[node.name].because
-        return EdgePlan(value, edge_type, self._giver(value), because, tuple(others.values()))
+        return EdgePlan(value, edge_type, self._decider(value), because, tuple(others.values()))
 
-    def _giver(self, value: str) -> str:
-        """Whose variant decides the edge type of a value: node, buffer and variant."""
+    def _decider(self, value: str) -> str:
+        """Who decides the edge type of a value, in words: node, buffer and variant."""
         node = self.graph.producer(value)
         if node is None:
             return "the graph input"
@@ -178,7 +187,7 @@ class _Writer:
         return f"{node.name} ({node.op}), output {buffer}, variant {variant}"
 
     def _reader(self, node: str, position: int) -> str:
-        """Whose variant wants a value in a layout, likewise."""
+        """Who requires a value in a layout, in words: node, input and variant."""
         if not node:
             return "the graph output"
         reader = self.graph.node(node)
@@ -197,7 +206,7 @@ class _Writer:
         return found
 
     def edges(self) -> tuple[tuple[Conversion, ...], tuple[Cancelled, ...]]:
-        """The copies that are made, and the pairs that need none."""
+        """The copies that the plan makes, and the crop/pad pairs that cancel."""
         users: dict[int, list[tuple[str, int]]] = {}
         cancelled: list[Cancelled] = []
         for node, requirement in self._requirements():
@@ -233,7 +242,7 @@ class _Writer:
         kind = copy.kind if not same or copy.kind == CopyKind.FILL else CopyKind.COPY
         wants = [self._reader(node, position) for node, position in consumers]
         because = (
-            f"{self._giver(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
+            f"{self._decider(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
             f"{copy.target.describe()}"
         )
         return Conversion(
@@ -242,8 +251,9 @@ class _Writer:
         )  # fmt: skip
 
     def _refusals(self, candidate: Candidate) -> list[Refused]:
-        """Pairs that a variant of this node could have met without repair, had the facts
-        allowed."""
+        """Pairs of crop and pad that another variant of this node would cancel if the facts
+        permitted it.
+        """
         found: list[Refused] = []
         for requirement in candidate.requirements:
             natural = self._natural(requirement.value)
@@ -286,7 +296,9 @@ class _Writer:
         return list(demands)
 
     def _natural(self, value: str) -> EdgeType | None:
-        """The edge type that the chosen variant would give if its epilogue wrote no padding."""
+        """The edge type that the producer's variant would leave without writing padding in its
+        epilogue.
+        """
         node = self.graph.producer(value)
         if node is None:
             return None
@@ -299,20 +311,22 @@ class _Writer:
             same = memory_key(option.gives[0][1].layout) == memory_key(layout)
             evaluated = option.variant.padding is Padding.EVALUATED
             own = option.variant.recipe == chosen.variant.recipe and same and evaluated
-            if own and option.pad_value is None and self._rests_on_what_is(option):
+            if own and option.pad_value is None and self._facts_hold(option):
                 stronger = any(fact != Undefined() for _, fact in option.gives[0][1].facts)
                 facts = list(option.gives[0][1].facts) if stronger or not facts else facts
         known: list[tuple[str, Fact]] = [(r, Undefined()) for r in padding_regions(layout)]
         return EdgeType(layout, tuple(facts or known))
 
-    def _rests_on_what_is(self, option: Candidate) -> bool:
-        """Whether the facts that a candidate's claims rest on hold where its node reads now."""
-        reading = {
+    def _facts_hold(self, option: Candidate) -> bool:
+        """Whether the facts that a candidate's productions rely on hold for what its node reads
+        now.
+        """
+        current = {
             requirement.position: requirement
             for requirement in self.best.candidates[option.node].requirements
         }
         for requirement in option.requirements:
-            chosen = reading[requirement.position]
+            chosen = current[requirement.position]
             source = self.edge_types[requirement.value]
             if not self._direct(chosen):
                 source = self.best.copies[self._copy_for(chosen)].target
@@ -339,17 +353,18 @@ def _variant_name(candidate: Candidate) -> str:
 
 
 def _in_full(candidate: Candidate) -> str:
-    """A variant with what tells apart candidates of the same: where its output lies, what it
-    holds."""
-    given = ", ".join(edge_type.describe() for _, edge_type in candidate.gives)
+    """A candidate in words, with all that distinguishes candidates of one variant."""
+    produced = ", ".join(edge_type.describe() for _, edge_type in candidate.gives)
     read = ", ".join(
         dict.fromkeys(requirement.input_aliasing.value for requirement in candidate.requirements)
     )
-    lies = candidate.output_aliasing.value
-    return f"{_variant_name(candidate)}, giving {given}, {lies}; inputs {read}"
+    aliasing = candidate.output_aliasing.value
+    return f"{_variant_name(candidate)}, giving {produced}, {aliasing}; inputs {read}"
 
 
 def _cancelled(consumer: str, requirement: OperandRequirement, edge_type: EdgeType) -> Cancelled:
-    """`pad(crop(p)) → p`: the layouts are one, and every region serves its reader."""
+    """The record that `pad(crop(p)) → p`: the layouts are equal, and every region meets the
+    demand.
+    """
     proofs = serving(edge_type, requirement.layout, requirement.demand)
     return Cancelled(requirement.value, consumer, edge_type.layout, tuple(proofs))

@@ -1,4 +1,9 @@
-"""The operator graph, its canonical form, and its fusion groups."""
+"""The operator graph: its nodes and values, its canonical form, and its fusion groups.
+
+In: nodes and values, as an importer or a user adds them.  Out: an equivalent `OperatorGraph` whose
+nodes are fusion groups.  What always holds: a node's PrimFunc alone says what it computes; nothing
+is decided by an operator's name, and no layout is involved.
+"""
 
 from graphflow.graph.calls import call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize

@@ -1,8 +1,8 @@
-"""Calls of kernels that somebody wrote, as nodes of an operator graph.
+"""Add calls of kernels that a user wrote as nodes of an operator graph.
 
 In: kernels, or schedules of them.  Out: nodes, and graphs of one node.  What always holds: a node's
-`func` says what is computed, with serial loops, one block for each nest; what its author decided
-about loops is an offered kernel, and the only one that may be taken.
+`func` has serial loops and one block for each nest, and says what is computed; the loops that the
+author chose are an offered kernel, and the node's only variant.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def call(
     outputs: Sequence[str] | None = None,
     name: str | None = None,
 ) -> tuple[str, ...]:
-    """Adds a node that calls `kernel` on the values `inputs`; the names of its outputs.
+    """Add a node that calls `kernel` on the values `inputs`; returns the names of its outputs.
 
-    A schedule, and a kernel with loops that are not serial, is taken as it is written; a kernel of
-    serial loops gets the forms that the compiler finds.  Outputs are called `<node>_<buffer>`
-    unless `outputs` names them; the node is called as the kernel, with a number where that is
-    taken.  VerifyError where the kernel is not sound or does not fit the inputs.
+    A schedule, or a kernel with loops that are not serial, is taken as it is written; a kernel of
+    serial loops gets the variants that recipes make.  Outputs are called `<node>_<buffer>` unless
+    `outputs` names them; the node is called like the kernel, with a number appended where that name
+    is taken.  Raises VerifyError where the kernel is not sound or does not fit the inputs.
     """
     func, offered = _definition(kernel)
     chosen = _free_name(graph, func.name) if name is None else name
@@ -52,7 +52,7 @@ def call(
 
 
 def graph_of(kernel: Kernel) -> OperatorGraph:
-    """A graph that calls one kernel: its inputs and outputs are the parameters, by name."""
+    """A graph that calls one kernel; graph inputs and outputs have the names of its parameters."""
     func, _ = _definition(kernel)
     graph = OperatorGraph()
     for buffer in func.inputs:
@@ -64,7 +64,7 @@ def graph_of(kernel: Kernel) -> OperatorGraph:
 
 
 def in_blocks(func: PrimFunc) -> PrimFunc:
-    """`func` with each loop nest of its body in a block: analyses take blocks as the stages."""
+    """`func` with each loop nest of its body in a block, as analyses take blocks for stages."""
     used = {stmt.name for stmt in walk(func.body) if isinstance(stmt, Block)}
     names = (name for k in count() if (name := f"compute{k or ''}") not in used)
     body = tuple(
@@ -74,7 +74,10 @@ def in_blocks(func: PrimFunc) -> PrimFunc:
 
 
 def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
-    """What a kernel computes, and the kernels that a node of it may be made of, if stated."""
+    """The compute definition of a kernel, and the kernels that are the only variants of its node.
+
+    The second is empty for a kernel of serial loops.
+    """
     if isinstance(kernel, Schedule):
         if kernel.func.params == kernel.definition.params:
             return in_blocks(serial_form(kernel.definition)), (kernel.func,)

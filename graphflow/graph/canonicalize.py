@@ -1,9 +1,9 @@
-"""Canonicalization: a list of passes that make the graph smaller and mean the same.
+"""Canonicalize: a list of passes, each of which makes the graph smaller and keeps its meaning.
 
-In: an operator graph.  Out: another one; the one given stays as it is.  Each pass edits the copy in
-place and says how many changes it made.  What disappears is written into `graph.removed` with the
-reason and, where another value has the same contents, that value's name.  Graph inputs and outputs
-keep their names and their order.
+In: an operator graph.  Out: another one; the one given is not changed.  Each pass edits the copy in
+place and returns its number of changes.  A value that disappears is recorded in `graph.removed`
+with the reason and, if another value has the same contents, that value's name.  What always holds:
+graph inputs and outputs keep their names and their order.
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ from graphflow.graph.value import Array
 from graphflow.tir import interpret
 
 CONSTANT_LIMIT = 4096
-"""Elements of the largest buffer of a kernel that is still evaluated at compile time."""
+"""The most elements of a buffer of a kernel that is evaluated at compile time.
+
+The evaluator is the interpreter, which is slow; larger constants are computed natively, once, when
+the program is loaded.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A named rewrite of a graph in place; `run` gives the number of changes."""
+    """A named rewrite of a graph in place; `run` returns the number of changes."""
 
     name: str
     run: Callable[[OperatorGraph], int]
 
 
 def canonicalize(graph: OperatorGraph) -> OperatorGraph:
-    """A copy of `graph` after all of `PASSES`, in order, each once."""
+    """A copy of `graph` after each of `PASSES` once, in order.  Raises InvalidModel where a guard
+    on a constant does not hold.
+    """
     out = graph.copy()
     for step in PASSES:
         step.run(out)
@@ -44,8 +50,8 @@ def canonicalize(graph: OperatorGraph) -> OperatorGraph:
 def drop_identities(graph: OperatorGraph) -> int:
     """`y = copy(x)` → uses of y read x.
 
-    Before: any graph.  After: a copy is left only between a graph input, an initializer or another
-    graph output and a graph output, where both names are needed.
+    After: a copy remains only from a graph input, an initializer or another graph output to a graph
+    output, where both names are needed.
     """
     changes = 0
     for name in [node.name for node in graph.topological()]:
@@ -71,7 +77,7 @@ def drop_identities(graph: OperatorGraph) -> int:
 
 
 def _redirect(graph: OperatorGraph, old: str, new: str) -> None:
-    """Each use of `old` reads `new`."""
+    """Make each use of `old` read `new`."""
     for name in dict.fromkeys(node.name for node, _ in graph.consumers(old)):
         node = graph.node(name)
         inputs = tuple(new if value == old else value for value in node.inputs)
@@ -79,7 +85,7 @@ def _redirect(graph: OperatorGraph, old: str, new: str) -> None:
 
 
 def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
-    """The producer of `old` writes `new` instead, and each use of `old` reads `new`."""
+    """Make the producer of `old` write `new` instead, and each use of `old` read `new`."""
     producer = graph.producer(old)
     assert producer is not None
     outputs = tuple(new if value == old else value for value in producer.outputs)
@@ -90,8 +96,8 @@ def _rename_result(graph: OperatorGraph, old: str, new: str) -> None:
 def evaluate_constants(graph: OperatorGraph) -> int:
     """A kernel of initializers alone → its results as initializers, if no buffer is too large.
 
-    After: a node all of whose inputs are constant touches more than `CONSTANT_LIMIT` elements, or
-    depends on one that does.  The interpreter evaluates; numpy re-implements no operator.
+    After: a node with constant inputs only touches more than `CONSTANT_LIMIT` elements, or depends
+    on one that does.  The interpreter evaluates, so numpy re-implements no operator.
     """
     changes = 0
     for node in graph.topological():
@@ -109,10 +115,10 @@ def evaluate_constants(graph: OperatorGraph) -> int:
 
 
 def settle_guards(graph: OperatorGraph) -> int:
-    """Guards on tensors whose contents are known → none.
+    """A guard on a tensor with known contents → no guard.
 
-    After: each guard reads a tensor that was not evaluated.  InvalidModel where a guard does not
-    hold: then no run could succeed.
+    After: each guard reads a tensor that is computed in a run.  Raises InvalidModel where a guard
+    does not hold, since no run could succeed.
     """
     known = {name for name in graph.initializers if name not in graph.inputs}
     settled = [guard for guard in graph.guards if guard.value in known]
@@ -125,9 +131,10 @@ def settle_guards(graph: OperatorGraph) -> int:
 
 
 def remove_dead(graph: OperatorGraph) -> int:
-    """Take out nodes, values and initializers that no graph output depends on.
+    """Remove the nodes, values and initializers that no graph output depends on.
 
-    After: each node reaches a graph output.  Graph inputs stay.
+    After: each node reaches a graph output, or an output of a section that is no tensor.  Graph
+    inputs stay.
     """
     live = set(graph.outputs)
     for node in graph.topological():
@@ -142,7 +149,7 @@ def remove_dead(graph: OperatorGraph) -> int:
         graph.remove(node.name)
         changes += 1
     for name in tuple(graph.values):
-        # A live node may have an output that nobody reads; the kernel still writes it.
+        # A live node may have an output that no node reads; its kernel still writes it.
         if name in live or name in graph.inputs or graph.producer(name) is not None:
             continue
         graph.remove_value(name)
@@ -154,7 +161,7 @@ def remove_dead(graph: OperatorGraph) -> int:
 def merge_initializers(graph: OperatorGraph) -> int:
     """Initializers of equal dtype, shape and bytes → the first of them.
 
-    After: no two constant initializers are equal, except where one is a graph output.
+    After: no two constant initializers are equal, unless one of them is a graph output.
     """
     kept: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
     changes = 0
@@ -174,7 +181,7 @@ def merge_initializers(graph: OperatorGraph) -> int:
 
 
 def _sample(array: Array) -> bytes:
-    """Some elements, so that only arrays that agree there are compared in full."""
+    """Some 64 elements as bytes, so that only arrays that agree in these are compared in full."""
     flat = array.reshape(-1)
     return flat[:: max(flat.size // 64, 1)].tobytes()
 

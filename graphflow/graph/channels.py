@@ -1,8 +1,8 @@
-"""Which channels of which other tensor the channels of a moved tensor are.
+"""Trace the channels of moved tensors back to the tensors in which they were computed.
 
-In: an operator graph.  Out: for each value that kernels which only move elements make of others,
-with channels (axis 1) as the only axis on which anything moves, a table of where each channel comes
-from: a value that is computed, and a channel of it.
+In: an operator graph.  Out: for each value whose channels (axis 1) are only moved, by kernels that
+leave all other axes as they are, a table with the source of each channel: the value that computes
+it, and the channel's number there.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from graphflow.kernels.definitions import Segment
 from graphflow.tir import Buffer, moves_of
 
 CHANNELS = 1
+"""The axis of the channels."""
 
 Channel: TypeAlias = "tuple[str, int]"
-"""A value and a channel of it."""
+"""A value and the number of one of its channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """`output[place] = value[origin]`, where `place` are variables, or one plus an offset."""
+    """`output[place] = value[origin]` for all values of the variables below their `extents`."""
 
     value: str
     source: Buffer
@@ -45,7 +46,9 @@ class _Move:
 
 
 def moves_in(node: Node) -> tuple[_Move, ...]:
-    """What a node moves, all of it over whole boxes; nothing where it computes anything."""
+    """The moves of which a node consists, each over a whole box; empty if the node computes
+    anything.
+    """
     bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
     found = []
     for store, load, domain in moves_of(node.func) or ():
@@ -59,9 +62,9 @@ def moves_in(node: Node) -> tuple[_Move, ...]:
 
 
 def channel_tables(graph: OperatorGraph) -> dict[str, tuple[Channel, ...]]:
-    """The channels of each value of which all are known, as channels of values that are computed.
+    """The source of each channel, for each value of which all channels have one.
 
-    Graph inputs and constants count as computed.
+    Sources are values that are computed; graph inputs and constants count as such.
     """
     tables: dict[str, tuple[Channel, ...]] = {}
     for node in graph.nodes:
@@ -77,13 +80,13 @@ def channel_tables(graph: OperatorGraph) -> dict[str, tuple[Channel, ...]]:
 
 
 def _resolved(channel: Channel, tables: Mapping[str, tuple[Channel, ...]]) -> Channel:
-    """Tables of values before this one are resolved already."""
+    """The source of a channel; tables of values earlier in the order are resolved already."""
     value, number = channel
     return tables[value][number] if value in tables else channel
 
 
 def _table(graph: OperatorGraph, node: Node) -> tuple[Channel, ...] | None:
-    """Where the channels of a node's output come from; None where not only channels move."""
+    """The channels that a node's output takes from its inputs; None where other axes move too."""
     moves = moves_in(node)
     shape = node.func.outputs[0].shape
     if len(moves) == 1:
@@ -99,8 +102,11 @@ def _table(graph: OperatorGraph, node: Node) -> tuple[Channel, ...] | None:
 
 
 def _walked(graph: OperatorGraph, node: Node, move: _Move) -> tuple[Channel, ...] | None:
-    """Back through kernels of one move each, until only channels differ: through shapes of other
-    ranks, as a channel shuffle has them."""
+    """The sources of the channels behind a chain of nodes with one move each.
+
+    Walks back through the chain, through shapes of other ranks (a channel shuffle is Reshape,
+    Transpose, Reshape), until the composed move changes channels only.  None if it never does.
+    """
     shape = node.func.outputs[0].shape
     axes = tuple(Var(f"i{k}") for k in range(len(shape)))
     ranges = {v: (0, n - 1) for v, n in zip(axes, shape, strict=True)}
@@ -139,7 +145,7 @@ def _kept(
     shape: tuple[int, ...],
     source: tuple[int, ...],
 ) -> bool:
-    """Whether all axes but that of the channels are what they were, and whole."""
+    """Whether the composed move leaves all axes but the channels unchanged and complete."""
     if len(place) != len(axes):
         return False
     others = [k for k in range(len(axes)) if k != CHANNELS]
@@ -151,15 +157,15 @@ def _kept(
 
 
 def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int]] | None:
-    """(channel of the output, channel of the input) where a move leaves the other axes alone."""
+    """(output channel, input channel) pairs of a move; None if it does not keep the other axes."""
     if len(move.place) != len(move.origin):
         return None
     for k, (place, origin) in enumerate(zip(move.place, move.origin, strict=True)):
         if k == CHANNELS:
             continue
-        whole = isinstance(place, Var) and place is origin
+        kept = isinstance(place, Var) and place is origin
         extent = move.extents[place] if isinstance(place, Var) else 0
-        if not whole or not extent == shape[k] == move.source.shape[k]:
+        if not kept or not extent == shape[k] == move.source.shape[k]:
             return None
     used = variables(move.place[CHANNELS]) | variables(move.origin[CHANNELS])
     if len(used) != 1 or len(terms_of(move.place[CHANNELS])[0]) != 1:
@@ -172,15 +178,17 @@ def _channels_of(move: _Move, shape: tuple[int, ...]) -> Iterator[tuple[int, int
 
 @lru_cache(maxsize=256)
 def _along(expr: IndexExpr, var: Var, count: int) -> tuple[int, ...]:
-    """What `expr` is for each value of its only variable; networks repeat what they move."""
+    """The values of `expr` for each value of its only variable; cached, as networks repeat
+    moves.
+    """
     return tuple(evaluate(expr, {var: value}) for value in range(count))
 
 
 def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segment, ...]]:
-    """The values that channels come from, and the fewest segments found that they make up.
+    """The source values of a table, and the segments of channels that it consists of.
 
-    Segments are in the order of their first channels; each runs through its source with one step,
-    as far as that and the stride in the table last.
+    A segment is the longest run of channels of one source with a constant step in the source and a
+    constant stride in the table.  Segments are in the order of their first channels.
     """
     by_source: dict[str, list[tuple[int, int]]] = {}
     for c, (value, origin) in enumerate(table):
@@ -200,7 +208,7 @@ def segments_of(table: Sequence[Channel]) -> tuple[tuple[str, ...], tuple[Segmen
 
 
 def _run(pairs: Sequence[tuple[int, int]], start: int) -> int:
-    """Where the run of pairs with equal steps that begins at `start` ends."""
+    """The end of the run of pairs with equal steps that begins at `start`."""
     if start + 1 == len(pairs):
         return start + 1
     steps = (pairs[start + 1][0] - pairs[start][0], pairs[start + 1][1] - pairs[start][1])

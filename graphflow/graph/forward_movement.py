@@ -1,10 +1,13 @@
-"""Reading through movement: who reduces over the channels of a moved tensor reads what it was moved
-from.
+"""Let reductions over the channels of a moved tensor read the tensors that it was moved from.
 
-In: a graph of fusion groups, and values about which movement is to be avoided.  Out: a graph of the
-same meaning, or None where nothing changes.  Reductions over channels become reductions over
-segments of several tensors, with parts of their constant operands.  A tensor that other kernels
-need as it is, is put together; what of it was moved before is taken from where it was computed.
+In: a graph of fusion groups, and the values whose movement is to be avoided.  Out: an equivalent
+graph, or None where nothing changes.  Such a reduction becomes a sum of reductions over segments of
+the tensors from which the channels were moved, each with the matching part of its constant
+operands; then the moved tensor need not be computed for it.  A moved tensor that other kernels
+still read remains, and is put together directly from the tensors where its channels were computed.
+
+    before:  y = Concat(a, b); z = Conv(y, w)
+    after:   z = Conv(a, w[:, :ca]) + Conv(b, w[:, ca:]), as one kernel
 """
 
 from __future__ import annotations
@@ -25,16 +28,23 @@ from graphflow.kernels.definitions import (
 from graphflow.tir import only_moves
 
 MOST_SEGMENTS = 32
-"""Segments of one operand; each is a loop of its own in the kernel."""
+"""The most segments of one operand; each becomes a loop of its own in the kernel."""
 
 SHUFFLE = "ChannelShuffle"
-"""What a node is called that puts a tensor together from where its channels were computed."""
+"""The operator name of nodes that put a tensor together from where its channels were computed."""
 
 Tables = Mapping[str, tuple[Channel, ...]]
+"""For each moved value the source of each of its channels."""
 
 
 def read_through(graph: OperatorGraph, moved: Set[str]) -> OperatorGraph | None:
-    """The graph in which nobody who can do without needs the movement that `moved` is part of."""
+    """The graph in which reductions read the sources of moved operands; None where nothing changes.
+
+    Considered are the values in `moved` and all values that movement connects with them.  Only
+    readers with a variant without the movement are changed: those that reduce over the channels of
+    an operand, in at most `MOST_SEGMENTS` segments, with constant other operands where these have
+    to be cut.  Movement that no reader needs any more is removed.
+    """
     region = _region(graph, moved)
     tables = {v: table for v, table in channel_tables(graph).items() if v in region}
     out = graph.copy()
@@ -48,14 +58,14 @@ def read_through(graph: OperatorGraph, moved: Set[str]) -> OperatorGraph | None:
 
 
 def _region(graph: OperatorGraph, moved: Set[str]) -> set[str]:
-    """All values that movement connects with those in `moved`."""
+    """The values that are connected with those in `moved` through nodes that only move elements."""
     region = set(moved)
     movers = [{*n.inputs, *n.outputs} for n in graph.nodes if _moves(graph, n)]
     growing = True
     while growing:
-        joined = [touched for touched in movers if touched & region and not touched <= region]
-        region.update(*joined)
-        growing = bool(joined)
+        reached = [touched for touched in movers if touched & region and not touched <= region]
+        region.update(*reached)
+        growing = bool(reached)
     return region
 
 
@@ -64,7 +74,9 @@ def _moves(graph: OperatorGraph, node: Node) -> bool:
 
 
 def _reduce_through(out: OperatorGraph, name: str, tables: Tables) -> bool:
-    """Lets operands of a node be read in segments, where it reduces over their channels."""
+    """Make a node read operands in segments if it reduces over their channels; whether any
+    changed.
+    """
     changed = False
     if out.node(name).by_user or only_moves(out.node(name).func):
         return False
@@ -89,7 +101,7 @@ def _bound(node: Node) -> dict[str, str]:
 
 
 def _parts_are_known(out: OperatorGraph, node: Node, made: ReadThrough) -> bool:
-    """Whether the operands that are to be cut into parts are constants."""
+    """Whether the operands that have to be cut into parts are constants."""
     bound = _bound(node)
     return all(out.is_constant(bound[w.name]) for w in made.inputs if isinstance(w, Weight))
 
@@ -97,36 +109,39 @@ def _parts_are_known(out: OperatorGraph, node: Node, made: ReadThrough) -> bool:
 def _inputs(
     out: OperatorGraph, node: Node, sources: tuple[str, ...], made: ReadThrough
 ) -> tuple[str, ...]:
-    """The values bound to the inputs of the new kernel; parts of constants become values."""
+    """The values bound to the inputs of the new kernel; parts of constants become new values."""
     bound = _bound(node)
     found = []
     for what in made.inputs:
         if isinstance(what, int):
             found.append(sources[what])
         else:
-            whole = bound[what.name if isinstance(what, Weight) else what]
-            found.append(_part(out, whole, what) if isinstance(what, Weight) else whole)
+            operand = bound[what.name if isinstance(what, Weight) else what]
+            found.append(_part(out, operand, what) if isinstance(what, Weight) else operand)
     return tuple(found)
 
 
 def _part(out: OperatorGraph, value: str, wanted: Weight) -> str:
-    """A part of a constant as a value of its own; a segment that is all of it is the constant."""
-    whole, part = out.values[value], wanted.segment
-    ranges = [range(extent) for extent in whole.shape]
+    """The value of a part of a constant, added if new; the constant itself where the part is all of
+    it.
+    """
+    constant, part = out.values[value], wanted.segment
+    ranges = [range(extent) for extent in constant.shape]
     ranges[wanted.axis] = range(part.at, part.at + part.stride * part.count, part.stride)
-    if ranges[wanted.axis] == range(whole.shape[wanted.axis]):
+    if ranges[wanted.axis] == range(constant.shape[wanted.axis]):
         return value
     name = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
     if name not in out.values:
-        func = take_slice(whole.shape, ranges, whole.dtype)
+        func = take_slice(constant.shape, ranges, constant.dtype)
         out.add(Node(name, "Slice", func, (value,), (name,)))
     return name
 
 
 def _moved_twice(out: OperatorGraph, tables: Tables) -> list[str]:
-    """Moved values that are joined with others into one that is still needed.
+    """Moved values that are inputs of a movement of several tensors whose result is still needed.
 
-    They cannot lie where they come from and in what they are joined into.
+    Such a value cannot be both inside its source and inside the result, so its movement costs a
+    copy; taking the result from the sources avoids that.
     """
     needed = [v for v in out.outputs if v in tables]
     for node in out.nodes:
@@ -147,6 +162,7 @@ def _moved_twice(out: OperatorGraph, tables: Tables) -> list[str]:
 
 
 def _take_from_sources(out: OperatorGraph, value: str, table: tuple[Channel, ...]) -> None:
+    """Make the producer of `value` read the tensors where the channels were computed."""
     maker = out.producer(value)
     assert maker is not None, "what has a table was moved by a node"
     sources, segments = segments_of(table)
@@ -158,10 +174,11 @@ def _take_from_sources(out: OperatorGraph, value: str, table: tuple[Channel, ...
 
 
 def _drop_unread(out: OperatorGraph, tables: Tables) -> None:
+    """Remove the movement whose results are no longer read."""
     for node in reversed(out.nodes):
         value = node.outputs[0]
         if value in tables and value not in out.outputs and not out.consumers(value):
             out.remove(node.name)
             out.remove_value(value)
-            reason = f"who reads {node.op} {node.name} reads what it moves"
+            reason = f"the readers of {node.op} {node.name} read the tensors that it moved"
             out.removed[value] = Removed(reason)

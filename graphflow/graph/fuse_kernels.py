@@ -1,8 +1,9 @@
-"""Joining kernels into one: bodies one behind the other, names made unique.
+"""Fuse kernels into one: their bodies one behind the other, with unique names.
 
-In: PrimFuncs in order, and which value each parameter is.  Out: one PrimFunc; a value that passes
-from one to the next and is not asked for becomes an `Allocate` at body level, just before the first
-statement that writes it.  Names depend only on the kernels, never on the values' names.
+In: PrimFuncs in order, and the value bound to each parameter.  Out: one PrimFunc.  A value that one
+kernel writes and only others read becomes an `Allocate` at body level, just before the first
+statement that writes it.  What always holds: names in the result depend on the kernels alone, never
+on the names of values, so equal groups give equal kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from graphflow.tir import (
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel:
-    """A kernel and the values bound to its inputs and outputs, in their order."""
+    """A kernel, and the values bound to its inputs and outputs, in their order."""
 
     func: PrimFunc
     inputs: tuple[str, ...]
@@ -42,7 +43,9 @@ class BoundKernel:
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """A joined kernel, the values of its parameters, and (value, buffer name) of those inside."""
+    """A fused kernel, the values bound to its parameters, and (value, buffer name) of those
+    inside.
+    """
 
     func: PrimFunc
     inputs: tuple[str, ...]
@@ -51,7 +54,7 @@ class FusedKernel:
 
 
 class _FreshNames:
-    """Hands out names: as wanted if free, else with the lowest free number behind."""
+    """Hands out unique names: the wanted one if free, else with the lowest free number appended."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -69,18 +72,19 @@ class _FreshNames:
 
 
 class KernelFuser:
-    """Joins kernels; what has the same kernels bound to each other in the same way is joined once.
+    """Fuses kernels, and fuses equal kernels that are bound to each other in the same way only
+    once.
 
-    Networks repeat themselves, and the kernel does not depend on the names of values.
+    Networks repeat the same groups, and the fused kernel does not depend on the names of values.
     """
 
     def __init__(self) -> None:
         self._kernels: dict[PrimFunc, int] = {}
         self._numbers: dict[int, tuple[PrimFunc, int]] = {}
-        self._joined: dict[object, tuple[FusedKernel, tuple[str, ...]]] = {}
+        self._fused: dict[object, tuple[FusedKernel, tuple[str, ...]]] = {}
 
-    def join(self, name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
-        """What `join` gives."""
+    def fuse(self, name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
+        """The kernel that `fuse_kernels` returns for these arguments."""
         wanted = tuple(outputs)
         values: dict[str, int] = {}
         bound = tuple(
@@ -89,19 +93,19 @@ class KernelFuser:
         )
         kernels = tuple(self._number(call.func) for call in calls)
         key = name, kernels, bound, tuple(values[v] for v in wanted)
-        if key not in self._joined:
-            self._joined[key] = join(name, calls, wanted), tuple(values)
-        joined, known = self._joined[key]
+        if key not in self._fused:
+            self._fused[key] = fuse_kernels(name, calls, wanted), tuple(values)
+        fused, known = self._fused[key]
         here = dict(zip(known, values, strict=True))
         return FusedKernel(
-            joined.func,
-            tuple(here[v] for v in joined.inputs),
+            fused.func,
+            tuple(here[v] for v in fused.inputs),
             wanted,
-            tuple((here[v], buffer) for v, buffer in joined.inner),
+            tuple((here[v], buffer) for v, buffer in fused.inner),
         )
 
     def _number(self, func: PrimFunc) -> int:
-        """Equal for equal kernels; comparing them takes longer than looking at who they are."""
+        """The same number for equal kernels, by `id` first, as comparing kernels is slow."""
         found = self._numbers.get(id(func))
         if found is None:
             # Kept with the kernel, so that no other one is made where this one was.
@@ -110,11 +114,11 @@ class KernelFuser:
         return found[1]
 
 
-def join(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
-    """One kernel that does `calls` in order and writes only `outputs`.
+def fuse_kernels(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> FusedKernel:
+    """One kernel, called `name`, that runs `calls` in order and writes only `outputs`.
 
-    A value that several parameters share becomes one parameter.  Each value in `outputs` is written
-    by one of the calls; every other value that a call writes is not visible outside.
+    A value that several parameters share becomes one parameter.  Each value in `outputs` must be
+    written by one of the calls; every other value that a call writes becomes an intermediate.
     """
     wanted = tuple(outputs)
     buffers = _FreshNames()
@@ -143,7 +147,7 @@ def join(name: str, calls: Sequence[BoundKernel], outputs: Iterable[str]) -> Fus
 def _bind(
     calls: Sequence[BoundKernel], wanted: tuple[str, ...], names: _FreshNames
 ) -> dict[str, Buffer]:
-    """A buffer for each value; those of the results get their names first."""
+    """The buffer of each value; the results get their names first."""
     bound: dict[str, Buffer] = {}
     pairs = [
         (value, buffer)

@@ -1,13 +1,13 @@
-"""Fusion groups: an anchor and the elementwise kernels that can follow it in one kernel.
+"""Fusion: an anchor kernel and the elementwise kernels that follow it become one group.
 
-In: a canonical graph, not fused before.  Out: a graph of the same meaning whose nodes are the
-groups.  Legality is read off access relations; no operator name decides anything, and no layout is
-involved.
+In: a canonical graph, not fused yet.  Out: an equivalent graph whose nodes are the groups.  What
+always holds: legality follows from access relations; operator names decide nothing, and no layout
+is involved.
 
 A group is a chain.  It starts at a node that computes, and grows by the one consumer of its result
-while that consumer is elementwise and reads the result exactly where it writes.  Each value inside
-has one consumer, so every path out of the group leads through its last node: an operand that comes
-from elsewhere can not depend on the group, and groups can not form a cycle.
+as long as that consumer is elementwise and reads the result exactly where it writes.  Each value
+inside has one consumer, so every path out of the group leads through its last node: an operand from
+elsewhere cannot depend on the group, and groups cannot form a cycle.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from graphflow.graph.structure import (
 from graphflow.tir import matched_variables, only_moves
 
 GROUP_LIMIT = 128
-"""Kernels in a group.
+"""The most kernels in a group.
 
-Deriving the forms of a group takes time that grows with the square of its size, which is less than
-making its code takes up to about here.  Each member saves one pass through memory and a cut costs
-one, so the limit takes less than a hundredth of what fusing saves.
+Deriving the variants of a group takes time quadratic in its size, and up to about this size less
+time than generating its code.  Each member saves one pass through memory and each cut costs one, so
+the limit gives away less than a hundredth of what fusion saves.
 """
 
 
 def fuse(graph: OperatorGraph) -> OperatorGraph:
-    """A graph of fusion groups; nodes that only move elements or are constant stay alone.
+    """The graph of fusion groups.
 
-    Ties break by the order of `graph.topological()`: where two chains could take the same consumer,
-    the chain that starts first does.
+    Nodes that only move elements, or whose outputs are constant, remain single.  Ties break by the
+    order of `graph.topological()`: where two chains could take the same consumer, the chain that
+    starts first takes it.
     """
     out = graph.copy()
-    joiner = KernelFuser()
+    fuser = KernelFuser()
     taken: set[str] = set()
     for node in graph.topological():
         if node.name in taken:
@@ -45,7 +46,7 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
         chain = _chain(graph, node, taken)
         taken.update(member.name for member in chain)
         if len(chain) > 1:
-            _merge(out, chain, joiner)
+            _merge(out, chain, fuser)
     out.validate()
     return out
 
@@ -68,13 +69,14 @@ def _may_start(graph: OperatorGraph, node: Node) -> bool:
     if only_fills(node.func) or only_moves(node.func):
         return False
     if matched_variables(node.func.body):
-        # No tile is made of it, and stage by stage threads share kernels of one nest only.
+        # Recipes make no tiles of a kernel with matched variables, and the staged recipe
+        # parallelizes only kernels of a single nest: fused, it would run on one thread.
         return False
     return not all(graph.is_constant(name) for name in node.outputs)
 
 
 def _tail(graph: OperatorGraph, last: Node) -> Node | None:
-    """The node that may follow `last` in its group, if there is one."""
+    """The node that may follow `last` in its group; None if there is none."""
     if len(last.outputs) != 1 or last.outputs[0] in graph.outputs:
         return None
     uses = graph.consumers(last.outputs[0])
@@ -90,22 +92,22 @@ def _tail(graph: OperatorGraph, last: Node) -> Node | None:
     return None
 
 
-def _merge(graph: OperatorGraph, chain: list[Node], joiner: KernelFuser) -> None:
-    """The chain → one node, where its last member stands."""
+def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:
+    """Replace the chain by one node, at the position of its last member."""
     calls = [BoundKernel(node.func, node.inputs, node.outputs) for node in chain]
     title = "_".join(node.func.name for node in chain)
-    joined = joiner.join(title, calls, chain[-1].outputs)
-    fused = Node(
+    fused = fuser.fuse(title, calls, chain[-1].outputs)
+    group = Node(
         chain[0].name,
         "+".join(node.op for node in chain),
-        joined.func,
-        joined.inputs,
-        joined.outputs,
+        fused.func,
+        fused.inputs,
+        fused.outputs,
         tuple(origin for node in chain for origin in node.origins),
-        joined.inner,
+        fused.inner,
     )
     for node in chain[:-1]:
         graph.remove(node.name)
-    graph.replace(chain[-1].name, fused)
-    for value, _ in joined.inner:
+    graph.replace(chain[-1].name, group)
+    for value, _ in fused.inner:
         graph.remove_value(value)

@@ -1,8 +1,8 @@
-"""What a run has to check in its results and cut off them, by the names of values.
+"""Guards and trims: what each run checks in integer tensors, and how it cuts outputs.
 
 In: a graph under construction.  Out: `ValueGuard`s and `OutputTrim`s of an `OperatorGraph`.  What
-always holds: the tensors that they read are outputs of the graph, hidden behind the model's own, so
-that every stage computes them and none renames or removes them.
+always holds: the tensors that they read are graph outputs, hidden behind the model's own, so that
+every stage computes them and none renames or removes them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from graphflow.graph.value import Value
 
 @dataclass(frozen=True, slots=True)
 class ValueGuard:
-    """After each run, every element of the integer tensor `value` has to be from `lo` to `hi`.
+    """A check after each run: every element of the integer tensor `value` is from `lo` to `hi`.
 
-    `subject` is how the error begins, for example `Gather node g: the largest index in tensor ids`;
-    the error goes on with ` is 9, and has to be from -4 to 3`.
+    `subject` is the beginning of the error, for example `Gather node g: the largest index in tensor
+    ids`; the error continues with ` is 9, and has to be from -4 to 3`.
     """
 
     value: str
@@ -32,14 +32,14 @@ class ValueGuard:
     subject: str
 
     def violation(self, array: NDArray[Any]) -> str | None:
-        """What is wrong with these contents of `value`; None where nothing is."""
+        """What is wrong with these contents of `value`, as text; None if nothing is."""
         outside = array[(array < self.lo) | (array > self.hi)]
         if not outside.size:
             return None
         return outside_interval(self.subject, outside[0], self.lo, self.hi)
 
     def check(self, values: Mapping[str, Value]) -> None:
-        """VerifyError where the guard does not fit the values of a graph."""
+        """Raise VerifyError where the guard does not fit the values of a graph."""
         _require_integers(f"the guard {self.subject!r}", self.value, values)
         if self.lo > self.hi:
             raise VerifyError(
@@ -50,10 +50,10 @@ class ValueGuard:
 
 @dataclass(frozen=True, slots=True)
 class OutputTrim:
-    """Of the output `output`, a run gives along `axis` only the first n elements.
+    """A cut after each run: the first n elements of `output` along `axis` are returned.
 
-    n is element `element`, in row-major order, of the integer tensor `extents` after the run; it
-    has to be from 0 to the extent that the output has in the graph, its bound.
+    n is element `element`, in row-major order, of the integer tensor `extents`; it has to be from 0
+    to the extent of `output` in the graph, which is its bound.
     """
 
     output: str
@@ -62,7 +62,7 @@ class OutputTrim:
     element: int = 0
 
     def check(self, values: Mapping[str, Value], results: tuple[str, ...]) -> None:
-        """VerifyError where the trim does not fit a graph with these results."""
+        """Raise VerifyError where the trim does not fit a graph with these results."""
         what = f"the trimmed output {self.output}"
         if self.output not in results:
             raise VerifyError(f"{what} is not an output of the model; only outputs can be trimmed")

@@ -1,10 +1,11 @@
 """The operator graph: kernels as nodes, tensors as values.
 
-In: values, nodes, initializers.  Out: producers, consumers, a deterministic order.  What always
-holds between edits: each value has at most one producer, a node's inputs and outputs stand in the
-order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.  `validate`
-checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges and is not
-visible outside this module.  The order is kept until the next edit; nothing recurses.
+In: values, nodes, initializers.  Out: producers, consumers, and a deterministic topological order.
+What always holds between edits: each value has at most one producer, a node's inputs and outputs
+are in the order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.
+`validate` checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges, and
+is not visible outside this module.  The topological order is cached until the next edit; nothing
+recurses, since networks are deep.
 """
 
 from __future__ import annotations
@@ -25,26 +26,28 @@ from graphflow.tir import Buffer, PrimFunc
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One call of a kernel; `inputs[k]` is bound to `func.inputs[k]`, outputs likewise."""
+    """One call of a kernel; `inputs[k]` is bound to `func.inputs[k]`, and outputs likewise."""
 
     name: str
     op: str
-    """Text for people; nothing may decide by it."""
+    """The operator's name, for messages and reports; nothing may decide by it."""
     func: PrimFunc
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     origins: tuple[str, ...] = ()
-    """The ONNX nodes that this node does the work of, in order."""
+    """The names of the ONNX nodes whose work this node does, in order."""
     inner: tuple[tuple[str, str], ...] = ()
-    """Tensors that a fused kernel keeps to itself: (value name, buffer name in `func`)."""
+    """The tensors inside a fused kernel: (value name, buffer name in `func`)."""
     offered: tuple[PrimFunc, ...] = ()
-    """Scheduled kernels that do the same as `func`, each a form this node can take."""
+    """Kernels scheduled by a user that compute the same as `func`; each is a variant of the
+    node.
+    """
     only_offered: bool = False
-    """Whether nothing but the offered kernels may be taken."""
+    """Whether the offered kernels are the only variants."""
 
     @property
     def by_user(self) -> bool:
-        """Whether a user scheduled the kernel: then it stays one of its own, and as it is."""
+        """Whether a user scheduled the kernel; such a node is neither fused nor changed."""
         return bool(self.offered) or is_marked(self.func)
 
 
@@ -57,7 +60,16 @@ class Removed:
 
 
 class OperatorGraph:
-    """Nodes and values; see the module's text.  Edits keep the position of a replaced node."""
+    """Nodes and values, with edits; see the module's docstring for what holds between edits.
+
+    - inputs: the names of the graph inputs, in order.
+    - results: the names of the model's own outputs, in order.
+    - guards, trims: what each run checks in integer tensors, and to what extent it cuts outputs.
+    - initializers: tensors with known contents (for graph inputs: the default), by name.
+    - removed: what became of tensors of the ONNX graph that have no value any more.
+
+    A replaced node keeps its position in the order.
+    """
 
     def __init__(self) -> None:
         self.inputs: tuple[str, ...] = ()
@@ -67,11 +79,11 @@ class OperatorGraph:
         self.initializers: dict[str, Array] = {}
         self.removed: dict[str, Removed] = {}
         self.sections: dict[str, Section] = {}
-        """What the nodes run whose kernels have a `callee`, by that name."""
+        """The foreign section that a node with a `callee` runs, by that callee."""
         self.objects_in: tuple[ObjectSpec, ...] = ()
-        """What a run is given for sections only, which no kernel could take."""
+        """Inputs of the model that are no tensors; only foreign sections read them."""
         self.objects_out: tuple[ObjectSpec, ...] = ()
-        """Outputs of the model that a section gives and no kernel could."""
+        """Outputs of the model that are no tensors; only foreign sections make them."""
         self._values: dict[str, Value] = {}
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
@@ -81,7 +93,9 @@ class OperatorGraph:
         self._sorted: tuple[Node, ...] | None = None
 
     def copy(self) -> OperatorGraph:
-        """An independent graph of the same nodes, values and arrays (arrays are shared)."""
+        """An independent graph with the same nodes and values; the arrays of initializers are
+        shared.
+        """
         other = OperatorGraph()
         other.inputs, other.results = self.inputs, self.results
         other.guards, other.trims = self.guards, self.trims
@@ -97,13 +111,13 @@ class OperatorGraph:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The model's own outputs (`results`), and behind them what guards and trims read."""
+        """The model's own outputs (`results`), then the tensors that guards and trims read."""
         read = (*(trim.extents for trim in self.trims), *(guard.value for guard in self.guards))
         return tuple(dict.fromkeys((*self.results, *read))) if read else self.results
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """All values by name, in the order they were added."""
+        """All values by name, in the order in which they were added."""
         return self._values
 
     @property
@@ -112,7 +126,7 @@ class OperatorGraph:
         return self.topological()
 
     def node(self, name: str) -> Node:
-        """The node called `name`; `KeyError` if there is none."""
+        """The node called `name`; raises KeyError if there is none."""
         return self._nodes[name]
 
     def __len__(self) -> int:
@@ -128,7 +142,7 @@ class OperatorGraph:
         return None
 
     def resolved(self, name: str) -> str | None:
-        """The value that holds the contents of the ONNX tensor `name` now, None if none does."""
+        """The value that now holds the contents of the ONNX tensor `name`, None if none does."""
         target: str | None = name
         while target is not None and target not in self._values:
             removed = self.removed.get(target)
@@ -142,7 +156,9 @@ class OperatorGraph:
         return tuple((self._nodes[name], position) for name, position in uses)
 
     def topological(self) -> tuple[Node, ...]:
-        """Each node after the producers of its inputs; among the ready ones the oldest first."""
+        """The nodes in topological order; of those that are ready, the one added first comes
+        first.
+        """
         if self._sorted is None:
             self._sorted = self._topological()
         return self._sorted
@@ -154,7 +170,7 @@ class OperatorGraph:
                 readers.setdefault(value, []).append(node.name)
         made = {value for node in self._nodes.values() for value in node.outputs}
         missing = {node.name: len(made & set(node.inputs)) for node in self._nodes.values()}
-        # Nodes that were put in one place are as old as each other: in the order they were added.
+        # Nodes that replaced one node share its position: among them, the order of adding decides.
         rank = {name: (self._order[name], added) for added, name in enumerate(self._nodes)}
         ready = [(rank[name], name) for name, count in missing.items() if not count]
         heapify(ready)
@@ -177,8 +193,8 @@ class OperatorGraph:
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
 
-        A graph input is not constant, even where an initializer gives its default; nor is what
-        comes from outside, where each run may give something else.
+        A graph input is not constant, even if an initializer gives its default; nor is the output
+        of a foreign section, which may differ from run to run.
         """
         if self._constants is None:
             known = {name for name in self.initializers if name not in self.inputs}
@@ -189,49 +205,55 @@ class OperatorGraph:
         return value in self._constants
 
     def add_value(self, value: Value) -> None:
-        """Add a tensor; a second one of the same name must be equal."""
+        """Add a tensor; raises VerifyError if there is a different one of the same name."""
         known = self._values.setdefault(value.name, value)
         if known != value:
             raise VerifyError(f"value {value.name} is added twice, as {known} and as {value}")
         self._graph.add_node(("value", value.name))
 
     def add_initializer(self, name: str, array: Array) -> None:
-        """Add a tensor whose contents are known (the default, if it is a graph input too)."""
+        """Add a tensor with known contents; for a graph input these are the default."""
         self.add_value(Value(name, array.dtype.name, array.shape))
         self.initializers[name] = array
         self._constants = None
 
     def add_input(self, name: str, dtype: str, shape: tuple[int, ...]) -> str:
-        """Add a tensor that every run is given, behind the inputs there are; its name."""
+        """Add a graph input behind those that there are; returns its name."""
         self.add_value(Value(name, dtype, shape))
         self.set_inputs((*self.inputs, name))
         return name
 
     def set_inputs(self, names: Iterable[str]) -> None:
-        """Name the graph inputs, in order."""
+        """Set the names of the graph inputs, in order."""
         self.inputs = tuple(names)
         self._constants = None
 
     def set_outputs(self, names: Iterable[str]) -> None:
-        """Name the model's own outputs, in order."""
+        """Set the names of the model's own outputs, in order."""
         self.results = tuple(names)
 
     def add_guard(self, value: str, lo: int, hi: int, subject: str) -> None:
-        """Let each run check that all elements of an integer tensor are from `lo` to `hi`.
+        """Make each run check that every element of an integer tensor is from `lo` to `hi`.
 
-        A run where they are not raises a RunError that begins with `subject`; see `ValueGuard`.
+        Otherwise the run raises a RunError that begins with `subject`; see `ValueGuard`.  Raises
+        VerifyError where the guard does not fit the tensor.
         """
         guard = ValueGuard(value, lo, hi, subject)
         guard.check(self._values)
         self.guards = (*self.guards, guard)
 
     def trim_output(self, output: str, axis: int, extents: str, element: int = 0) -> None:
-        """Let each run cut an output of the model along `axis`, to as many elements as the element
-        `element` of the tensor `extents` says then; see `OutputTrim`."""
+        """Make each run cut an output along `axis` to the extent in element `element` of `extents`.
+
+        `extents` is an integer tensor; see `OutputTrim`.
+        """
         self.trims = (*self.trims, OutputTrim(output, axis, extents, element))
 
     def remove_value(self, name: str) -> None:
-        """Remove a value that no node touches, and its initializer."""
+        """Remove a value without a producer and without uses, and its initializer.
+
+        Raises VerifyError where a node still writes or reads it.
+        """
         if self._graph.degree(("value", name)):
             raise VerifyError(f"value {name} is still used and cannot be removed")
         self._graph.remove_node(("value", name))
@@ -241,17 +263,18 @@ class OperatorGraph:
             self._constants -= {name}
 
     def add(self, node: Node) -> None:
-        """Add a node after all others; its outputs become values, its inputs must be values.
+        """Add a node behind all others; its outputs become values, its inputs must be values
+        already.
 
-        VerifyError where names do not fit, and where a kernel of the node is not well formed, has
-        a parallel or vectorized loop whose iterations are not proven to be independent, or assumes
-        what cannot be true.
+        Raises VerifyError where names do not fit, and where a kernel of the node is not well
+        formed, has a parallel or vectorized loop whose iterations are not proven independent, or
+        has an assumption that cannot hold.
         """
         self._insert(node, self._next)
         self._next += 1
 
     def remove(self, name: str) -> Node:
-        """Take a node out and return it; its values stay, without a producer."""
+        """Remove a node and return it; its values stay, without a producer."""
         node = self._nodes.pop(name)
         self._graph.remove_node(("node", name))
         self._sorted = None
@@ -261,26 +284,26 @@ class OperatorGraph:
         return node
 
     def replace(self, name: str, *nodes: Node) -> None:
-        """Put `nodes` where the node `name` stands."""
+        """Replace the node `name` by `nodes`, at its position in the order."""
         place = self._order[name]
         self.remove(name)
         for node in nodes:
             self._insert(node, place)
 
     def offer(self, name: str, *schedules: Schedule, only: bool = False) -> None:
-        """Offer schedules of a node's kernel as forms that it can take, besides those it has.
+        """Offer schedules of a node's kernel as variants, besides those that recipes make.
 
-        Stages marked `preproc` and `postproc` are lifted out of them, so that the graph may cancel
-        them against those of neighbours.  With `only`, one of what was offered is taken.  A node
-        with offers is not fused.  ScheduleError where a schedule is not one of the node's kernel.
+        Stages marked `preproc` and `postproc` are lifted out of them, so that planning may cancel
+        them against those of neighbours.  With `only`, one of the offered variants is taken.  A
+        node with offers is not fused.  Raises ScheduleError where a schedule is not one of the
+        node's kernel.
         """
         node = self._nodes[name]
         for schedule in schedules:
             if schedule.definition != node.func:
                 raise ScheduleError(
-                    f"what is offered to {name} is a schedule of {schedule.definition.name}, and "
-                    f"the node's kernel is another one: begin with Schedule.of(graph.node({name!r})"
-                    ".func)"
+                    f"the schedule offered to {name} is one of {schedule.definition.name}, and the "
+                    f"node has another kernel; begin with Schedule.of(graph.node({name!r}).func)"
                 )
             if schedule.func.params != node.func.params:
                 raise ScheduleError(
@@ -315,7 +338,9 @@ class OperatorGraph:
         self._note_constants(node)
 
     def _note_constants(self, node: Node) -> None:
-        """Keeps what is known of constants beside a new node, unless others may follow from it."""
+        """Update the known constants for a new node, or drop them where other nodes may follow from
+        it.
+        """
         if node.func.callee is not None or self._constants is None:
             return
         if self._constants.issuperset(node.inputs):
@@ -323,9 +348,9 @@ class OperatorGraph:
             self._constants = None if read else self._constants | set(node.outputs)
 
     def validate(self) -> None:
-        """Raise `VerifyError` or `InvalidModel` where names, shapes, dtypes or order do not fit.
+        """Raise VerifyError or InvalidModel where names, shapes, dtypes or the order do not fit.
 
-        Kernels are checked as `add` does.  That accesses stay in bounds is proven when a kernel is
+        Kernels are checked as `add` does.  That accesses stay in bounds is proven when kernels are
         lowered.
         """
         for node in self.topological():
@@ -350,10 +375,12 @@ class OperatorGraph:
 
     def _check_source(self, name: str) -> None:
         made = self._graph.in_degree(("value", name)) > 0
-        given = name in self.inputs or name in self.initializers
-        if made and given:
-            raise VerifyError(f"value {name} is produced by a node and also given from outside")
-        if not made and not given:
+        external = name in self.inputs or name in self.initializers
+        if made and external:
+            raise VerifyError(
+                f"value {name} is produced by a node and is an input or initializer too"
+            )
+        if not made and not external:
             raise VerifyError(f"value {name} has no producer and is no input or initializer")
 
 
@@ -367,11 +394,13 @@ def _check_binding(node: Node) -> None:
 
 
 def _check_kernels(node: Node) -> None:
-    """Whatever comes behind trusts the kernels of a node, so they are checked at the door."""
+    """Check the kernels of a node for soundness, on which every later stage relies."""
     require_sound(node.func)
     for kernel in node.offered:
         if kernel.params != node.func.params:
-            raise VerifyError(f"node {node.name}: what was offered to it is for another kernel")
+            raise VerifyError(
+                f"node {node.name}: an offered kernel has other parameters than {node.func.name}"
+            )
         require_sound(kernel)
 
 

@@ -1,8 +1,8 @@
-"""Assumptions that kernels make about the inputs of a graph, which its caller has to keep.
+"""Take the assumptions about graph inputs out of kernels that a user wrote.
 
-In: a graph of kernels that somebody wrote.  Out: the same graph without these assumptions, and
-what they say of which elements of which input.  What always holds: an assumption is about an input
-of the graph, for nobody else's promise reaches a kernel; it says what can be checked at run time.
+In: a graph of such kernels.  Out: the same graph without these assumptions, and the assumptions as
+`Assumed` records, by input and elements.  What always holds: an assumption is about a graph input,
+since only the caller can keep it, and it can be checked when the model runs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from graphflow.tir import (
 
 
 def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Assumed, ...]]:
-    """The graph without what its kernels assume of its inputs, and these assumptions.
+    """The graph without what its kernels assume about graph inputs, and these assumptions.
 
-    That all of an input is finite (`assume_finite`) stays in the kernel, because planning rests on
-    it, and is among the assumptions too.  What a kernel assumes of its own buffers stays: planning
-    the graph proves or refuses that.  VerifyError where a node assumes something of a value that
-    another node computes, or something that is no comparison of elements with constants.
+    `assume_finite` of a whole input stays in the kernel, because planning relies on it, and is
+    among the assumptions too.  Assumptions of a kernel about its own buffers stay; planning proves
+    or refuses them.  Raises VerifyError where a node assumes something about a value that another
+    node computes, or anything but a comparison of elements with constants.
     """
     found: dict[Assumed, None] = {}
     done = graph.copy()
@@ -66,7 +66,7 @@ def take_assumptions(graph: OperatorGraph) -> tuple[OperatorGraph, tuple[Assumed
 
 
 def _about_params(func: PrimFunc) -> list[Assume]:
-    """The assumptions about inputs, without those that only say where nobody may access them."""
+    """The assumptions about the values of inputs, without those that only restrict accesses."""
     return [
         stmt
         for stmt in walk(func.body)
@@ -80,7 +80,7 @@ def _is_about_inputs(func: PrimFunc, stmt: Assume) -> bool:
 
 
 def _states_finite(stmt: Assume) -> bool:
-    """Whether an assumption says of everything that its loops reach that it is finite."""
+    """Whether an assumption says that every element its loops reach is finite."""
     loads = [e for e in walk_expr(stmt.claim) if isinstance(e, Load)]
     return stmt.unless == FALSE and len(loads) == 1 and is_finite_claim(stmt.claim, loads[0])
 
@@ -90,7 +90,7 @@ def _removable(func: PrimFunc) -> list[Assume]:
 
 
 def _without(func: PrimFunc) -> PrimFunc:
-    """The kernel without what it assumes of inputs, and without loops that held nothing else."""
+    """The kernel without its assumptions about inputs, and without loops that this leaves empty."""
     gone = _removable(func)
     if not gone:
         return func
@@ -118,21 +118,21 @@ def _stated(graph: OperatorGraph, node: Node, func: PrimFunc) -> Iterator[Assume
         if not facts or not is_predicate(stmt.unless):
             raise VerifyError(
                 f"node {node.name}: `{stmt_text(stmt)}` cannot be checked when the model runs; "
-                "assume that an element ==, <= or >= a number, under a condition on indices"
+                "assume that an element is ==, <= or >= a number, under a condition on indices"
             )
         for load, fact in facts:
             value = bound[load.buffer.name]
             if value not in graph.inputs and not _states_finite(stmt):
                 raise VerifyError(
                     f"node {node.name}: `{stmt_text(stmt)}` is about {value}, which is computed in "
-                    "the graph; only inputs of the graph can be assumed anything about"
+                    "the graph; assumptions can be made about graph inputs only"
                 )
             if value in graph.inputs:
                 yield _assumed(value, load.buffer, fact, _elements(func, stmt, load))
 
 
 def _only_about_access(stmt: Assume) -> bool:
-    """Whether an assumption says nothing about values: that elements may, or may not, be read."""
+    """Whether an assumption is about access only: that elements may, or may not, be read."""
     sides = (getattr(stmt.claim, "right", None),)
     return forbids_access(stmt.claim) or any(isinstance(side, Undef) for side in sides)
 
@@ -148,7 +148,10 @@ def _assumed(value: str, buffer: Buffer, fact: Fact, elements: tuple[int, ...]) 
 
 
 def _elements(func: PrimFunc, stmt: Assume, load: Load) -> tuple[int, ...]:
-    """The elements, by their position in memory, that an assumption is about."""
+    """The elements that an assumption is about, as flat row-major positions.
+
+    The kernel's loops are interpreted with the assumption replaced by a store to a mask.
+    """
     mask = Buffer("mask", load.buffer.shape, "bool")
     mark = Store(mask, load.indices, Literal(True, "bool"))
     condition: Predicate = negation(stmt.unless)  # type: ignore[arg-type]

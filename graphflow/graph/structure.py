@@ -1,7 +1,7 @@
-"""What a kernel does to one of its parameters, read off its access relations.
+"""Predicates on kernels: elementwise, identity, fill, decided from access relations.
 
-In: a PrimFunc.  Out: whether it is elementwise, only moves elements, or is an identity.  No
-operator names: two kernels with the same body get the same answer.
+In: a PrimFunc.  Out: whether it has the property.  What always holds: operator names play no part,
+so two kernels with the same body get the same answer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from graphflow.tir import (
 
 
 def elementwise_store(func: PrimFunc) -> Store | None:
-    """The one store of an elementwise kernel, else None.
+    """The one store of an elementwise kernel; None for any other kernel.
 
-    Elementwise: one output, one perfect nest with a loop for each of its axes from 0 to the extent,
-    and in it a single store at exactly the loop variables in order.
+    Elementwise: one output, one perfect loop nest over its axes, each from 0 to the extent, and in
+    it a single store whose indices are the loop variables in order.
     """
     if len(func.outputs) != 1:
         return None
@@ -55,7 +55,7 @@ def _unwrapped(body: Body) -> Body:
 
 
 def reads_in_place(func: PrimFunc, position: int) -> bool:
-    """Whether an elementwise kernel reads its input `position` at the element it writes, only.
+    """Whether an elementwise kernel reads its input `position` only at the element that it writes.
 
     Then the access relation to that input is the identity on the whole shape.
     """
@@ -68,18 +68,18 @@ def reads_in_place(func: PrimFunc, position: int) -> bool:
 
 
 def only_fills(func: PrimFunc) -> bool:
-    """Whether the kernel has no inputs."""
+    """Whether the kernel has no inputs, so that it can only write constants."""
     return not func.inputs
 
 
 def is_identity(func: PrimFunc) -> bool:
-    """Whether the kernel copies its single input, element by element, into its output."""
+    """Whether the kernel copies its single input to its output, element by element."""
     if len(func.inputs) != 1 or not only_moves(func) or not reads_in_place(func, 0):
         return False
     return func.inputs[0].dtype == func.outputs[0].dtype
 
 
 def elements_touched(func: PrimFunc) -> int:
-    """The largest size among the kernel's parameters and intermediates, in elements."""
+    """The largest size, in elements, of the kernel's parameters and intermediate buffers."""
     allocated = (s.buffer for s in walk(func.body) if isinstance(s, Allocate))
     return max((b.size for b in (*(p.buffer for p in func.params), *allocated)), default=0)

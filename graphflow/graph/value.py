@@ -1,4 +1,4 @@
-"""A tensor of a graph: what is known of it without its contents."""
+"""A tensor of a graph: name, element type and shape, without contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array: TypeAlias = NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor: its ONNX name, numpy dtype name and logical shape."""
+    """A tensor: its ONNX name, numpy's name of its dtype, and its logical shape."""
 
     name: str
     dtype: str
@@ -21,5 +21,5 @@ class Value:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))

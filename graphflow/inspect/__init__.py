@@ -1,5 +1,8 @@
-"""Looking at what the compiler decided: per tensor, as a report, in words, in rows; and at what
-differs between two reports.
+"""Look at what the compiler decided about each tensor: as a report, in words, and as table rows.
+
+In: a `Compiled` model, or two reports.  Out: plain values and text, and the differences between two
+reports.  What always holds: everything was recorded by the compiler's stages; nothing is decided or
+computed a second time.
 """
 
 from graphflow.inspect.decision_table import decisions, summary_line

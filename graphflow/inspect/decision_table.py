@@ -1,6 +1,6 @@
-"""The decisions as texts for people: a row for each edge, and a line that sums up.
+"""The decisions as a table for people: a row for each tensor, and a line that sums up.
 
-In: what the compiler's stages gave.  Out: rows and text; `graphflow.cli.drawing` draws them.
+In: a `Compiled` model.  Out: texts; `graphflow.cli.drawing` draws them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from graphflow.inspect.tensor_decisions import TensorDecision, readers_text, ten
 from graphflow.pipeline.compiler import Compiled
 
 MOST_NAMED = 3
-"""Nodes of the next best plan that a summary names."""
+"""The most nodes of the next best plan that the summary names."""
 
 
 def decisions(compiled: Compiled) -> Decisions:
-    """The decisions as texts."""
+    """The title, the rows and the summary as texts."""
     return Decisions(
         title=f"{compiled.name} for {compiled.target.name}",
         rows=tuple(_row(edge) for edge in tensor_decisions(compiled).values()),
@@ -44,7 +44,7 @@ def _row(edge: TensorDecision) -> tuple[str, ...]:
 
 
 def _layout(edge: TensorDecision) -> str:
-    """The layout, and of a pin what it costs."""
+    """The layout as text, with the cost of a pin."""
     if edge.layout is None:
         return "-"
     text = edge.layout.describe()
@@ -57,7 +57,7 @@ def _layout(edge: TensorDecision) -> str:
 
 
 def summary_line(compiled: Compiled) -> str:
-    """The counts of the report in one sentence."""
+    """The counts of the report, and the price of the plan, in one sentence."""
     counts = summary(compiled, tensor_decisions(compiled))
     return (
         f"{counts['edges']} tensors; {counts['conversions']} conversions are executed "
@@ -74,14 +74,14 @@ def _foreign(counts: Mapping[str, Any]) -> str:
 
 
 def _seconds(plan: LayoutPlan) -> str:
-    """What a run should take, how many of the prices in that were measured, and what else would."""
+    """The price of a run, how it is known, and what the next best plan would cost, in words."""
     text = f"estimated {1e3 * plan.seconds:.3f} ms a run"
     measured = plan.measured_prices
     if measured:
         text += f" ({measured} of {measured + plan.estimated_prices} prices measured)"
     text += f", at most {100 * plan.gap:.2g} % more than the best plan" if plan.gap else ""
-    if plan.whole is not None:
-        text += f"; the plan has {plan.whole}"
+    if plan.end_to_end is not None:
+        text += f"; the plan has {plan.end_to_end}"
     if plan.unpinned is not None:
         text += f"; the pins cost {microseconds(max(0.0, plan.seconds - plan.unpinned))} of that"
     if plan.next_best is not None:

@@ -1,9 +1,9 @@
-"""What differs between two reports, as `graphflow inspect --json` prints them.
+"""Differences between two reports.
 
-In: reports as plain values, or files of them.  Out: changes, each with what was before and after,
-in the order of the reports.  What always holds: a report does not differ from itself.  The
-names of models and targets are not compared, nor are reasons: these say why, not what.  Numbers are
-compared to six digits.
+In: two reports as `graphflow inspect --json` prints them, as plain values or files.  Out:
+`Change`s, each with the value before and after, in the order of the reports.  What always holds: a
+report does not differ from itself.  Names of models and targets, and reasons, are not compared:
+they do not say what was decided.  Numbers are compared to six digits.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ TOTALS = ("seconds", "unpinned_seconds", "gap")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not the same; None where it is only in the other report.
+    """One difference; `before` or `after` is None where the thing is in one of the reports only.
 
-    `kind` is `tensor` (there or not), a field of an edge, `padding`, `conversion`, `cancelled`,
-    `refused`, `pinned`, `assumed` or `summary`; `name` that of the tensor, or of the number in the
-    summary.
+    `kind` is `tensor` (present or not), a field of an edge, `padding`, `conversion`, `cancelled`,
+    `refused`, `pinned`, `assumed` or `summary`; `name` is the tensor, or the number in the summary.
     """
 
     kind: str
@@ -38,7 +37,11 @@ class Change:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What is compared of a report: texts by kind and name, and how often each of others occurs."""
+    """The parts of a report that are compared.
+
+    `edges` has texts by tensor and field, `found` counts equal texts by kind and tensor, and
+    `numbers` are those of the summary and the totals.
+    """
 
     edges: Mapping[str, Mapping[str, str]]
     found: Mapping[tuple[str, str], Counter[str]]
@@ -46,7 +49,9 @@ class _Compared:
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
-    """The report in a file; InvalidModel where there is none, or something else."""
+    """The report in a file.  Raises InvalidModel where the file cannot be read or holds something
+    else.
+    """
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -61,7 +66,9 @@ def read_report(path: str | Path) -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
-    """What differs between two reports; InvalidModel where one of them is none."""
+    """The differences between two reports.  Raises InvalidModel where one of them is not a
+    report.
+    """
     return tuple(_changes(_compared(before, "the first"), _compared(after, "the second")))
 
 
@@ -88,7 +95,9 @@ def _there(edge: Mapping[str, str] | None) -> str | None:
 
 
 def _compared(report: Any, name: str) -> _Compared:
-    """The parts of a report that count; InvalidModel where one is missing or of another type."""
+    """The compared parts of a report.  Raises InvalidModel where one is missing or has another
+    type.
+    """
     try:
         edges = {str(edge["name"]): _edge(edge) for edge in report["edges"]}
         if len(edges) < len(report["edges"]):
@@ -114,7 +123,7 @@ def _edge(edge: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _records(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What an edge can have several of: its kind, the edge, and the whole as text."""
+    """What an edge can have several of: the kind, the edge, and the record as one text."""
     for edge in report["edges"]:
         for made in edge["conversions"]:
             text = f"{made['kind']} for {made['consumer']}, {made['bytes']} bytes"
@@ -131,7 +140,7 @@ def _records(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _text(value: Any) -> str:
-    """A value of a report in short; shapes as such, and nothing as a dash."""
+    """A value as short text: extents with `×`, numbers to six digits, None as a dash."""
     if value is None:
         return "-"
     if isinstance(value, list):

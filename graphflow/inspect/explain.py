@@ -1,7 +1,7 @@
-"""The story of one tensor in words.
+"""Explain the decisions about one tensor in words, as `graphflow explain` prints them.
 
-In: what the compiler's stages gave and a tensor's name.  Out: text, the decision first, then who
-reads it, then what was converted, cancelled and refused around it.
+In: a `Compiled` model and a tensor's name.  Out: text: the decision and its reason, the producer,
+the alternatives, the readers, then what was converted, cancelled and refused around the tensor.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from graphflow.pipeline.compiler import Compiled
 
 
 def explain(compiled: Compiled, name: str, full: bool = False) -> str:
-    """Everything that was decided about the tensor `name`, and why.
+    """The text about the tensor `name`: every decision about it, with reasons and proofs.
 
-    In full it tells too which variants of the producer, and which steps of the chosen one, were
-    refused.  InvalidModel where the model has no such tensor; the message lists similar names.
+    With `full`, also the variants of its producer that were refused, and the refused steps of the
+    chosen one.  Raises InvalidModel where the model has no such tensor; the message lists similar
+    names.
     """
     edges = tensor_decisions(compiled)
     if name not in edges:
@@ -39,7 +40,7 @@ def explain(compiled: Compiled, name: str, full: bool = False) -> str:
 
 
 def explanations(compiled: Compiled) -> dict[str, str]:
-    """`explain` for every tensor, by name."""
+    """The text of `explain` (not `full`) for every tensor, by name."""
     return {
         name: "\n".join(_lines(compiled, edge)) for name, edge in tensor_decisions(compiled).items()
     }
@@ -54,8 +55,8 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
         yield from _regions(edge)
     if edge.pinned is not None:
         yield f"  pinned    to {edge.pinned.layout.describe()}; {cost_text(edge.pinned)}"
-    if compiled.plan.whole is not None:
-        yield f"  the plan  has {compiled.plan.whole}"
+    if compiled.plan.end_to_end is not None:
+        yield f"  the plan  has {compiled.plan.end_to_end}"
     for assumed in compiled.plan.assumed:
         if assumed.tensor == edge.name:
             yield f"  assumed   {assumed}, by the user"
@@ -73,16 +74,16 @@ def _lines(compiled: Compiled, edge: TensorDecision) -> Iterator[str]:
 
 
 def cost_text(pin: Pinned) -> str:
-    """What a pin costs, and why."""
+    """The cost of a pin in words, with the reason."""
     if pin.cost is None:
         return pin.because
     return f"it costs {microseconds(pin.cost)}: {pin.because}"
 
 
 def _regions(edge: TensorDecision) -> Iterator[str]:
-    """Each region with what it holds, the tensor itself first."""
+    """A line for each region and what it holds, the logical region first."""
     if not any(known.region == LOGICAL for known in edge.regions):
-        yield f"  region    {LOGICAL}: the elements, of which nothing is known"
+        yield f"  region    {LOGICAL}: the elements, about which nothing is known"
     for known in edge.regions:
         yield f"  region    {known.region}: {known.fact}"
 
@@ -92,7 +93,7 @@ def _reading(use: Reading) -> Iterator[str]:
     if use.buffer:
         reader += f" as input {use.position} ({use.buffer})"
     through = "" if use.conversion is None else f", from the {use.conversion} below"
-    yield f"  read by   {reader}, in {use.layout}{through}; needs of the padding: {use.demand}"
+    yield f"  read by   {reader}, in {use.layout}{through}; demand on the padding: {use.demand}"
     yield from (f"            proof: {proof}" for proof in use.proofs)
 
 
@@ -103,7 +104,7 @@ def _producer(compiled: Compiled, producer: str) -> Iterator[str]:
     yield f"  made by   {producer} ({node.op})" + (f" for {origins}" if origins else "")
     if choice is None:
         return
-    yield f"  variant      {choice.variant.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
+    yield f"  variant   {choice.variant.name}, {1e6 * choice.seconds:.1f} µs: {choice.because}"
     if choice.pad_value is not None:
         yield f"  epilogue  writes {choice.pad_value} to the padding"
     for other in choice.others:

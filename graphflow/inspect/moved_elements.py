@@ -1,7 +1,7 @@
-"""Which kernels of the finished program only move elements, and what they move.
+"""Count the kernels of the finished program that only move elements.
 
-In: a lowered program.  Out: counts.  What always holds: they are counted on what is executed, not
-on what was planned, whatever operator a kernel came from.
+In: a `Compiled` model.  Out: a `Movement` with the counts.  What always holds: executed steps are
+counted, not planned ones, and by their kernels, whatever operator they came from.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from graphflow.tir import (
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """Executed kernels that move: at the boundary (of the graph's inputs and outputs) and inner
-    ones; `fills` write constants only; `folded` did their work before the first run."""
+    """Counts of executed kernels that only move or fill elements.
+
+    `boundary` ones touch a graph input or output, `inner` ones do not; `fills` write constants
+    only; `folded` is the number of steps that run once, before the first run.
+    """
 
     boundary: int
     inner: int
@@ -36,18 +39,18 @@ class Movement:
 
     @property
     def conversions(self) -> int:
-        """All that move elements from one place to another."""
+        """All executed kernels that move elements."""
         return self.boundary + self.inner
 
 
 def movement(compiled: Compiled) -> Movement:
-    """Count the steps of the program that only move elements."""
+    """The counts for the steps of the program; those of poison mode are left out."""
     kinds = {
         symbol: movement_kind(kernel.func) for symbol, kernel in compiled.lowered.kernels.items()
     }
     own_inputs = len(compiled.imported.inputs)
     steps = [step for step in compiled.spec.run if not _poisons(step, own_inputs)]
-    # What another program runs is no kernel, and computes.
+    # A foreign section is no kernel and counts as computing.
     moving = [step for step in steps if kinds.get(step.symbol) == "move"]
     boundary = sum(_at_boundary(step) for step in moving)
     return Movement(
@@ -59,8 +62,11 @@ def movement(compiled: Compiled) -> Movement:
 
 
 def movement_kind(func: PrimFunc) -> str:
-    """`move` if every write stores an element as it is (or a constant beside it), `fill` if every
-    write stores a constant, else `compute`."""
+    """The kind of a kernel: `move`, `fill` or `compute`.
+
+    `fill` if every write stores a constant, `move` if every write stores a loaded element or a
+    constant, else `compute`.
+    """
     moved = False
     for write in writes_in(func.body):
         if not isinstance(write, Store) or not _is_moved(write.value):
@@ -80,7 +86,7 @@ def _is_moved(value: Expr) -> bool:
 
 
 def _poisons(step: ProgramStep, own_inputs: int) -> bool:
-    """Whether a step belongs to poison mode: it reads an input that the model does not have."""
+    """Whether a step belongs to poison mode: it reads an input that is not the model's."""
     return any(ref.space == "input" and ref.position >= own_inputs for ref in step.buffers)
 
 

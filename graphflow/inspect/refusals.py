@@ -1,8 +1,8 @@
-"""What steps of recipes refused: variants that a node does not have, and parts of those it has.
+"""Collect refusals: variants that a node does not have, and steps that a chosen variant lacks.
 
-In: what the compiler's stages gave.  Out: one `RefusedStep` for each variant and reason, with the
-nodes that it is about.  What always holds: a reason names the step that refused, where one did, and
-everything said here was recorded when the variant was looked for or its kernel was made.
+In: a `Compiled` model.  Out: a `RefusedStep` for each variant and reason, with the nodes that it
+concerns.  What always holds: the reason names the schedule step that refused, if one did, and was
+recorded when variants were enumerated or the kernel was made.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from graphflow.base.decisions import refusal_line
 from graphflow.pipeline.compiler import Compiled
 
 MOVES = "moves elements"
-"""The variant of a call that is made by no recipe of a node's own."""
+"""The name of the variant of a call that the compiler added to move elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedStep:
-    """Why there is no such variant of these nodes; of the variant they have, why it is as it is.
+    """Why these nodes do not have a variant, or why the variant that they have lacks a step.
 
-    `chosen` says which of the two: a recipe went on without the step that was refused.
+    The latter if `chosen`: the recipe went on without the refused step.
     """
 
     variant: str
@@ -31,7 +31,7 @@ class RefusedStep:
     nodes: tuple[str, ...]
 
     def report(self) -> dict[str, Any]:
-        """The refusal as plain values."""
+        """The refusal as plain values, for the report."""
         return {
             "nodes": list(self.nodes),
             "variant": self.variant,
@@ -40,12 +40,14 @@ class RefusedStep:
         }
 
     def line(self) -> str:
-        """The refusal in the story of a tensor that one of the nodes makes."""
+        """The refusal as a line of `explain`."""
         return refusal_line(self.variant, self.reason, self.chosen)
 
 
 def refusals(compiled: Compiled) -> tuple[RefusedStep, ...]:
-    """All that was refused, in the order of the graph; nodes of one variant and reason together."""
+    """All refusals in the order of the graph; nodes with the same variant and reason are one
+    record.
+    """
     found: dict[tuple[str, str, bool], dict[str, None]] = {}
     for node, variant, reason, chosen in (*_variants(compiled), *_steps(compiled)):
         found.setdefault((variant, reason, chosen), {})[node] = None
@@ -53,14 +55,14 @@ def refusals(compiled: Compiled) -> tuple[RefusedStep, ...]:
 
 
 def _variants(compiled: Compiled) -> Iterator[tuple[str, str, str, bool]]:
-    """The variants that nodes do not have."""
+    """The variants that nodes do not have, as (node, variant, reason, False)."""
     for node, choice in compiled.plan.choices.items():
         for refused in choice.refused:
             yield node, refused.variant, str(refused.reason), False
 
 
 def _steps(compiled: Compiled) -> Iterator[tuple[str, str, str, bool]]:
-    """What was refused while the kernels of the chosen variants were made, for those of a run."""
+    """The steps refused in the kernels of a run, as (node, variant, reason, True)."""
     for call, step in compiled.lowered.calls:
         kernel = None if call.prepare else compiled.lowered.kernels.get(step.symbol)
         for refusal in () if kernel is None else kernel.schedule.refusals:

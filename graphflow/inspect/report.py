@@ -1,7 +1,7 @@
-"""The report on a compiled model: what `graphflow inspect --json` prints.
+"""The report on a compiled model, which `graphflow inspect --json` prints.
 
-In: what the compiler's stages gave.  Out: a dict of plain values.  What always holds: every tensor
-name of the ONNX graph is in `edges` once; the same model and options give the same report.
+In: a `Compiled` model.  Out: a dict of plain values.  What always holds: every tensor name of the
+ONNX graph is in `edges` once, and the same model and options give the same report.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from graphflow.pipeline.compiler import Compiled
 
 
 def report(compiled: Compiled) -> dict[str, Any]:
-    """Model, target, one entry an edge, cancelled and refused pairs, `refusals` of variants and of
-    steps of the chosen ones, what runs check (`guards`) and
-    cut (`trimmed`), pins, the plan's price beside the next best, and a summary.
+    """The report as plain values.
 
-    Seconds are what the compiler expects; null where that was not computed.  Under `validation`
-    they are what it took, and differ from run to run.
+    It has the model and the target; one entry for each tensor (`edges`); `cancelled` and `refused`
+    pairs of crop and pad; `refusals` of variants, and of steps of chosen variants; assumptions;
+    foreign nodes; what runs check (`guards`) and cut (`trimmed`); pins; the price of the plan
+    beside the next best; and a summary.
+
+    Seconds are prices; null where none was computed.  Only those under `validation` are measured,
+    and differ from run to run.
     """
     plan = compiled.plan
     edges = tensor_decisions(compiled)
@@ -79,15 +82,21 @@ def report(compiled: Compiled) -> dict[str, Any]:
         "seconds": plan.seconds,
         "unpinned_seconds": plan.unpinned,
         "gap": plan.gap,
-        "whole": None if plan.whole is None else {**asdict(plan.whole), "because": str(plan.whole)},
+        "whole": _end_to_end(plan),
         "next_best": _next_best(plan),
         "validation": None if compiled.validation is None else compiled.validation.report(),
         "summary": summary(compiled, edges),
     }
 
 
+def _end_to_end(plan: LayoutPlan) -> dict[str, Any] | None:
+    """The end-to-end times that chose this plan, if they did."""
+    found = plan.end_to_end
+    return None if found is None else {**asdict(found), "because": str(found)}
+
+
 def _next_best(plan: LayoutPlan) -> dict[str, Any] | None:
-    """The best plan that differs in some variant, and where it does."""
+    """The best plan that differs in some variant, and where it differs; None if it is not known."""
     if plan.next_best is None:
         return None
     return {
@@ -134,7 +143,7 @@ def _edge(edge: TensorDecision) -> dict[str, Any]:
 
 
 def _other(other: Other) -> dict[str, Any]:
-    """An edge type that an edge could have had; `extra_seconds` is null where `price` says why."""
+    """Another edge type that an edge could have; `extra_seconds` is null where `price` says why."""
     known = other.extra is not None and isfinite(other.extra)
     return {
         "edge_type": other.edge_type.describe(),
@@ -154,7 +163,7 @@ def _conversion(made: Conversion, consumer: str) -> dict[str, Any]:
 
 
 def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str, Any]:
-    """Counts on the finished program, and which share of the multiply-adds runs in lanes."""
+    """Counts over the finished program, and the share of multiply-adds that run in vector lanes."""
     moves = movement(compiled)
     return {
         "edges": len(edges),
@@ -174,7 +183,10 @@ def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str
 
 
 def vector_form_share(compiled: Compiled) -> float:
-    """Of all multiply-adds, those in a variant with channels in lanes; 1.0 where there are none."""
+    """The share of all multiply-adds that is in variants with channels in vector lanes.
+
+    1.0 for a model without multiply-adds.
+    """
     variants = [choice.variant for choice in compiled.plan.choices.values()]
     total = sum(variant.work.flops for variant in variants)
     vector = sum(variant.work.flops for variant in variants if variant.vector_form)

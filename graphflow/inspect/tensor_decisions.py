@@ -1,8 +1,9 @@
-"""Every tensor of the ONNX graph, and what became of it.
+"""Every tensor of the ONNX graph, and what the compiler decided about it.
 
-In: what the compiler's stages gave.  Out: an `TensorDecision` for each tensor name, in the order of
-the model.  What always holds: each name occurs once, and everything said here was recorded by a
-stage; nothing is decided a second time."""
+In: a `Compiled` model.  Out: a `TensorDecision` for each tensor name, in the order of the model.
+What always holds: each name occurs once, and everything was recorded by a stage; nothing is decided
+a second time.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
 from graphflow.pipeline.compiler import Compiled
 
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
-"""Where a tensor is: in memory, inside a fused kernel, known before the first run, or gone."""
+"""Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""
 
 GRAPH_OUTPUT = "graph output"
-"""Stands for the reader of a graph output."""
+"""The name of the caller as the reader of graph outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionFact:
-    """What is known of one region of a tensor's box."""
+    """One region of a tensor's box, and the fact about it, as texts."""
 
     region: str
     fact: str
@@ -32,10 +33,10 @@ class RegionFact:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One use of a tensor: which layout the reader wants, and its demand on the padding.
+    """One use of a tensor: the layout that the reader requires, and its demand on the padding.
 
-    `buffer` is the reader's name for it; the graph's caller has position -1 and no buffer.  It
-    reads the tensor itself, or what a `conversion` (its kind) made of it; `proofs` say why it may.
+    `buffer` is the reader's parameter; the caller has position -1 and no parameter.  The reader
+    takes the tensor itself, or the result of a `conversion` (its kind); `proofs` say why it may.
     """
 
     consumer: str
@@ -51,10 +52,11 @@ class Reading:
 class TensorDecision:
     """The decision about one tensor.
 
-    `layout` is None where there is no storage to lay out (registers, removed tensors); `facts` are
-    those about padding, by region.  `decided_by` names the rule, or the node with buffer and
-    variant, and `reason` says why.  `others` are the edge types that it could have had, `pinned` is
-    the layout that the user asked for."""
+    `where` is one of STORED, REGISTER, CONSTANT, REMOVED. `layout` is None for a tensor without
+    storage; `facts` are those about its padding, by region.  `decided_by` names the rule, or the
+    node with buffer and variant, and `reason` says why.  `others` are the other edge types that it
+    could have, `pinned` the layout that the user asked for.
+    """
 
     name: str
     dtype: str
@@ -75,25 +77,27 @@ class TensorDecision:
 
     @property
     def physical_shape(self) -> tuple[int, ...] | None:
-        """The box that holds the tensor, in elements; None without storage."""
+        """The shape of the box that holds the tensor, in elements; None without storage."""
         return None if self.layout is None else self.layout.physical_shape
 
     def describe(self) -> str:
-        """The layout's name with the facts about padding; a dash without storage."""
+        """The layout with the facts about padding, as text; a dash without storage."""
         if self.layout is None:
             return "-"
         return EdgeType(self.layout, self.facts).describe()
 
 
 def readers_text(made: Conversion) -> str:
-    """Who reads the result of a conversion: nodes with input positions, or the graph itself."""
+    """The readers of a conversion's result in words: nodes with input positions, or the graph
+    output.
+    """
     return ", ".join(
         f"{node} input {position}" if node else GRAPH_OUTPUT for node, position in made.consumers
     )
 
 
 def tensor_decisions(compiled: Compiled) -> dict[str, TensorDecision]:
-    """All tensors of the model by name, in the order the model brought them up."""
+    """The decisions about all tensors of the model, by name, in the order of the model."""
     inner = {value: node for node in compiled.graph.nodes for value, _ in node.inner}
     pinned = {pin.value: pin for pin in compiled.plan.pinned}
     found: dict[str, TensorDecision] = {}
@@ -144,7 +148,7 @@ def _kept(compiled: Compiled, name: str, pin: Pinned | None) -> TensorDecision:
 
 
 def _constant_edge_type(compiled: Compiled, value: Value) -> tuple[EdgeType, str, str]:
-    """Constants are laid out as their readers like them, before the first run."""
+    """The edge type to which a constant is packed for its first reader, who decided it, and why."""
     for node, position in compiled.graph.consumers(value.name):
         choice = compiled.plan.choices.get(node.name)
         if choice is None:
@@ -205,7 +209,7 @@ def _inside(compiled: Compiled, name: str, node: Node) -> TensorDecision:
     value = _value_before(compiled.imported, name)
     choice = compiled.plan.choices.get(node.name)
     variant = None if choice is None else choice.variant.name
-    reason = f"only {node.op} {node.name} uses it, which makes it element by element"
+    reason = f"only {node.op} {node.name} uses it, and computes it element by element"
     return _without_storage(value, REGISTER, node.name, reason, variant)
 
 
@@ -242,9 +246,11 @@ def _without_storage(
 
 
 def _value_before(imported: OperatorGraph, name: str) -> Value:
-    """The tensor as the import knew it; one that it dropped has the type of what it equals."""
+    """The tensor as the importer knew it; a dropped one has the type of the tensor that it
+    equals.
+    """
     resolved = imported.resolved(name)
-    if resolved is None:  # an optional output that nobody reads, say
+    if resolved is None:  # for example an optional output without readers
         return Value(name, "unknown", ())
     value = imported.values[resolved]
     return Value(name, value.dtype, value.shape)

@@ -1,4 +1,7 @@
-"""Lowering: from physical calls to kernels that the emitter takes, and to a memory plan."""
+"""Lowering: from the physical graph to kernels, program steps and a memory plan.
+
+In: a `PhysicalGraph`.  Out: `Lowered`, and with the object code of its kernels a `ProgramSpec`.
+"""
 
 from graphflow.lower.kernels import kernel_task, lower_call
 from graphflow.lower.limit import check_program, check_values

@@ -1,8 +1,8 @@
-"""What the kernels of a program are: equal calls share one, and each is made from a task.
+"""The kernels of a program: equal calls share one, and each is made from a task.
 
-In: the calls of a physical graph.  Out: `LoweredKernel`s by symbol, and for each call the symbol.
-Kernels are made from `KernelTask`s (`graphflow.kernels.lowering`), in worker processes where there
-are some.
+In: the calls of a physical graph.  Out: `LoweredKernel`s by symbol, and the symbol of each call.
+Kernels are made from `KernelTask`s (`graphflow.kernels.lowering`), in worker processes if there are
+any.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.tir import PrimFunc
 
 Maker: TypeAlias = "Callable[[Mapping[str, KernelTask]], Mapping[str, LoweredKernel]]"
-"""Gives the kernel of each task, by symbol."""
+"""Makes the kernel of each task, by symbol."""
 
 
 def lower_call(
     call: PhysicalCall, target: Target, symbol: str, trace: Trace | None = None
 ) -> LoweredKernel:
-    """The kernel of one call; the trace gets the seconds of scheduling and of the last proofs."""
+    """The kernel of one call; `trace` records the seconds of scheduling and of the final proofs."""
     return make_kernel(
         kernel_task(call, target, symbol), Trace(Options()) if trace is None else trace
     )
 
 
 def kernel_task(call: PhysicalCall, target: Target, symbol: str) -> KernelTask:
-    """What makes the kernel of a call."""
+    """The task from which the kernel of a call is made; plain data that a worker process can
+    take.
+    """
     definition, placements, recipe = kernel_key(call)
     claimed = _claim(call)
     return KernelTask(symbol, definition, placements, recipe, target, claimed)
 
 
 def kernel_key(call: PhysicalCall) -> tuple[PrimFunc, Placements, Recipe]:
-    """Calls with equal keys run the same kernel; names of nodes do not matter."""
+    """A key that is equal for calls which run the same kernel; names of nodes are no part of it."""
     return _anonymous(call.definition), placements_of(call), recipe_of(call)
 
 
@@ -51,26 +53,29 @@ def _anonymous(definition: PrimFunc) -> PrimFunc:
 
 
 def recipe_of(call: PhysicalCall) -> Recipe:
-    """The recipe of the chosen variant; movement is made stage by stage, or in blocks."""
+    """The recipe of the chosen variant; for data movement `Crossing` (in blocks) or `Staged`."""
     if call.variant is not None:
         return call.variant.recipe
     return Crossing() if _crosses(call) else Staged()
 
 
 def _crosses(call: PhysicalCall) -> bool:
-    """Whether a call is to be made in blocks; what runs only once is made sooner without."""
+    """Whether data movement is to be made in blocks.
+
+    Not for `prepare`, which runs once: the staged kernel compiles faster.
+    """
     inputs, outputs = call.definition.inputs, call.definition.outputs
     if call.prepare or len(inputs) != 1 or len(outputs) != 1:
         return False
     source, target = (call.placements[b.name].layout for b in (inputs[0], outputs[0]))
-    same = source.logical_shape == target.logical_shape  # not a fill from a scalar
+    same = source.logical_shape == target.logical_shape  # else it is a fill from a scalar
     return same and crosses(source, target, inputs[0].dtype)
 
 
 def placements_of(call: PhysicalCall) -> Placements:
-    """Layouts and padding of the parameters, as the recipe takes them.
+    """The layout and the padding of each parameter, as recipes take them.
 
-    What a conversion's definition says is physical already, so its parameters stay as they are.
+    Empty for conversions, whose definitions are over physical buffers already.
     """
     if call.variant is None:
         return ()
@@ -85,7 +90,7 @@ def placements_of(call: PhysicalCall) -> Placements:
 
 
 def _assumed(demand: Demand | None) -> float | str:
-    """What a kernel may assume of the padding of an input: the constant it demands, or nothing."""
+    """What a kernel may assume of an input's padding: the demanded constant, or `undef`."""
     if isinstance(demand, Equal):
         return float(demand.literal.value)
     return "undef"
@@ -98,7 +103,10 @@ def _claim(call: PhysicalCall) -> str | None:
 
 
 def check_storage(call: PhysicalCall, physical: PhysicalGraph) -> None:
-    """Accesses are proven to stay in a buffer; here, that the buffer lies in its storage."""
+    """Check that each parameter's buffer is inside its storage and has its element type.
+
+    That accesses stay inside the buffer is proven elsewhere.  Raises VerifyError.
+    """
     for buffer in (param.buffer for param in call.definition.params):
         place = call.placements[buffer.name]
         spec = physical.storages[place.storage]
@@ -117,7 +125,7 @@ def lower_kernels(
 ) -> tuple[dict[str, LoweredKernel], tuple[str, ...]]:
     """The distinct kernels by symbol, and the symbol of each call in order.
 
-    A call of a definition with a callee has that as its symbol, and there is no kernel of it.
+    A call whose definition has a callee (a foreign section) has that as its symbol, and no kernel.
     """
     for call in physical.calls:
         check_storage(call, physical)
@@ -130,7 +138,7 @@ def lower_kernels(
             continue
         symbol = symbols.setdefault(kernel_key(call), f"k{len(symbols)}")
         task = tasks.setdefault(symbol, kernel_task(call, target, symbol))
-        if task.claimed is None:  # it is enough that one of its calls is relied on
+        if task.claimed is None:  # shared kernels: one call whose padding is relied on is enough
             tasks[symbol] = replace(task, claimed=_claim(call))
         order.append(symbol)
     made = make(tasks)

@@ -1,8 +1,8 @@
-"""The memory limit: what a model needs, compared with what it may have.
+"""The memory limit: what a model needs, compared with what it may use.
 
 In: a graph or a lowered program, and the limit in bytes.  Out: nothing, or `MemoryLimitExceeded`
-with the name and the size of the largest tensor.  The check comes before anything is allocated, as
-the system may grant what it does not have and then end the process.
+with the name and the size of the largest tensor.  What always holds: the check precedes every
+allocation, because Linux may grant memory that it does not have and later kill the process.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from graphflow.tir import DTYPES
 
 
 def available_memory() -> int:
-    """The memory of this machine in bytes, or what this process may have if that is less."""
+    """The physical memory of this machine in bytes, or the address space limit of this process if
+    less.
+    """
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return physical if soft == resource.RLIM_INFINITY else min(physical, soft)
 
 
 def check_values(graph: OperatorGraph, limit: int | None) -> None:
-    """Raise where a single tensor of the graph takes more than `limit` bytes.
+    """Raise MemoryLimitExceeded where a single tensor of the graph takes more than `limit` bytes.
 
     None stands for `available_memory`.
     """
@@ -39,7 +41,8 @@ def check_values(graph: OperatorGraph, limit: int | None) -> None:
 
 
 def check_program(lowered: Lowered, limit: int | None) -> None:
-    """Raise where all memory of a program, its inputs and outputs included, exceeds `limit` bytes.
+    """Raise MemoryLimitExceeded where a program with its inputs and outputs takes more than `limit`
+    bytes.
 
     None stands for `available_memory`.
     """

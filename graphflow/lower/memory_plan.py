@@ -1,9 +1,9 @@
-"""The memory plan: where each storage lies in the arena or in the constant block.
+"""The memory plan: the byte offset of each storage in the arena or the constant block.
 
-In: the storages and, for each call in order, which it touches.  Out: byte offsets.  A storage lives
-from the first call that touches it to the last; two that live at the same time never overlap.
-Memory that is shared over time is written before it is read, by the order of the calls, so no fact
-about its regions outlives its tenant.
+In: the size of each storage and, for each call in order, the storages that it touches.  Out:
+offsets and totals, in bytes.  A storage is live from the first call that touches it to the last;
+what always holds: storages that are live at the same time do not overlap.  Memory is reused over
+time and written before it is read, so no fact about a region outlives its storage.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from graphflow.program import ALIGNMENT
 
 
 def align(size: int) -> int:
-    """`size` rounded up to the alignment of buffers."""
+    """`size` bytes, rounded up to `ALIGNMENT`."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def plan_arena(
     sizes: dict[str, int], touched: Sequence[Iterable[str]]
 ) -> tuple[dict[str, int], int]:
-    """Offsets for the storages in `sizes`, and the bytes of the arena.
+    """The offset of each storage in `sizes`, and the size of the arena, in bytes.
 
-    Largest first, each at the lowest offset that is free during its whole life.
+    Greedy by size: the largest first, each at the lowest offset that is free while it is live.
+    Ties break by the first call that touches the storage, then by name.  `touched` has the storages
+    of each call.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -51,7 +53,7 @@ def plan_arena(
 
 
 def pack(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Offsets one behind the other, and the bytes in all."""
+    """Offsets of storages placed one behind the other, and their total, in bytes."""
     offsets: dict[str, int] = {}
     total = 0
     for name, size in sizes.items():

@@ -1,7 +1,7 @@
-"""From calls to the tables of a native program.
+"""Turn physical calls into the step tables of a native program.
 
-In: a physical graph and its lowered kernels.  Out: `Lowered`, and with the objects of the kernels a
-`ProgramSpec`.
+In: a physical graph and its lowered kernels.  Out: `Lowered`; and with the object code of the
+kernels, a `ProgramSpec`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from graphflow.program import (
 from graphflow.tir import DTYPES, Buffer
 
 MOST_NAMED = 4
-"""Calls that a message names for one kernel."""
+"""The most calls of one kernel that a message names."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """Kernels by symbol, and the calls with their steps and where everything lies.
+    """The lowered program: kernels by symbol, calls with their steps, and the memory of each
+    storage.
 
-    Of the constant block, runs touch the first `kept_bytes` only.
+    Runs touch only the first `kept_bytes` of the constant block; the rest is used by `prepare`
+    alone.
     """
 
     kernels: Mapping[str, LoweredKernel]
@@ -48,7 +50,7 @@ class Lowered:
     physical: PhysicalGraph
 
     def describe(self, symbol: str) -> str:
-        """A kernel, the calls that run it, and their variant."""
+        """A kernel in words: symbol, the calls that run it, variant."""
         calls = [call for call, step in self.calls if step.symbol == symbol]
         names = [call.name for call in calls[:MOST_NAMED]]
         more = f" and {len(calls) - len(names)} more" if len(calls) > len(names) else ""
@@ -63,7 +65,7 @@ class Lowered:
 
 
 def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> Lowered:
-    """Kernels, memory and steps of a physical graph; `make` makes the kernels."""
+    """The kernels, the memory plan and the steps of a physical graph; `make` makes the kernels."""
     kernels, symbols = lower_kernels(physical, target, make)
     sizes = {name: s.elements * DTYPES[s.dtype].itemsize for name, s in physical.storages.items()}
     kinds = {name: s.kind for name, s in physical.storages.items()}
@@ -77,7 +79,7 @@ def lower(physical: PhysicalGraph, target: Target, make: Maker = make_here) -> L
     arena = {n: size for n, size in sizes.items() if kinds[n] == "arena"}
     constant = {n: size for n, size in sizes.items() if kinds[n] == "constant"}
     arena_offsets, arena_bytes = plan_arena(arena, touched)
-    # What runs touch comes first, so that the rest can be dropped once it has been used.
+    # The constants that runs read come first, so that after `prepare` the others can be freed.
     used = {
         n for call, t in zip(physical.calls, touched, strict=True) if not call.prepare for n in t
     }
@@ -101,7 +103,7 @@ def _workspace_name(call: int, buffer: str) -> str:
 
 
 def _workspace(kernels: Mapping[str, LoweredKernel], symbol: str) -> tuple[Buffer, ...]:
-    """Of a kernel; what is no kernel has memory of its own."""
+    """The scratch buffers of a kernel; a foreign section, which is no kernel, has none here."""
     return kernels[symbol].workspace if symbol in kernels else ()
 
 
@@ -122,7 +124,7 @@ def _step(
 
 
 def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes]) -> ProgramSpec:
-    """The program of a lowered graph, with the object code of each of its kernels."""
+    """The program of a lowered graph; `objects` has the object code of each kernel, by symbol."""
     physical = lowered.physical
     values = {**graph.values, **{value.name: value for value in physical.poisons}}
     constants = tuple(
@@ -159,15 +161,15 @@ def assemble(graph: OperatorGraph, lowered: Lowered, objects: Mapping[str, bytes
 
 
 def _signature(kernel: LoweredKernel) -> Signature:
-    """The kernel's own buffers, within which its accesses are proven to lie."""
+    """The limits of a kernel's arguments: its accesses are proven to stay inside these sizes."""
     return Signature(kernel.extent, tuple(param.buffer.bytes for param in kernel.func.params))
 
 
 def _section_tensors(graph: OperatorGraph, node: Node) -> tuple[TensorSpec, ...]:
-    """The parameters of a section's node, by the names that the section has for them.
+    """The parameters of a section's node, under the names that the section has for them.
 
-    Values may have other names by now.  Those by which sections wait for each other have no name in
-    the section, and stand behind those that have.
+    Values may have been renamed since.  Parameters that only order sections have no name in the
+    section and come behind those that have.
     """
     section = graph.sections[node.func.callee or ""]
     found = []

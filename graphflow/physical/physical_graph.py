@@ -1,4 +1,8 @@
-"""The physical graph: storages, and the calls that fill them, in order."""
+"""The physical graph: storages, placements of tensors in them, and calls in execution order.
+
+`convert` makes it from a plan, `lower` makes kernels and steps of it.  What always holds: every
+placement of a call names a storage of the graph.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from graphflow.tir import PrimFunc
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: its layout in a box that begins at element `offset` of a storage.
+    """The memory of a tensor: its layout, in a box that begins at element `offset` of a storage.
 
-    `own` says that what surrounds it in the box is its padding, and no other tensor's memory.
+    `own` says that the rest of the box is the tensor's padding, and not the memory of other
+    tensors.
     """
 
     storage: str
@@ -29,9 +34,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class StorageSpec:
-    """One allocation: `kind` is `input`, `output`, `arena` or `constant`; `elements` of `dtype`.
+    """One allocation of `elements` elements of `dtype`.
 
-    `contents` are the initial elements of a constant, in memory order.
+    `kind` is `input`, `output`, `arena` or `constant`; `contents` are the initial elements of a
+    constant, in memory order, or None.
     """
 
     name: str
@@ -43,13 +49,15 @@ class StorageSpec:
 
 @dataclass(frozen=True)
 class PhysicalCall:
-    """One kernel to run: a definition, a placement for each parameter, and how it is made.
+    """One kernel to run: a definition, a placement for each parameter, and how the kernel is made.
 
-    `variant` is the variant whose recipe makes it, None for movement made by the compiler.
-    `pad_value` is the constant to write to the output's padding, `undef` to leave anything there,
-    or None to leave it untouched.  `moves` marks calls that only move or fill elements; `prepare`
-    those that run once, when the program is loaded.  `relied` says that the plan rests on what the
-    call leaves in the padding of its output.
+    - variant: the variant whose recipe makes it; None for data movement added by the compiler.
+    - pad_value: the constant to write to the output's padding; `undef` if anything may be written;
+      None if it must not be touched.
+    - moves: whether the call only moves or fills elements.
+    - prepare: whether it runs once, when the program is loaded.
+    - because: why a conversion is made, for the report.
+    - relied: whether the plan relies on what the call leaves in its output's padding.
     """
 
     name: str
@@ -67,8 +75,9 @@ class PhysicalCall:
 class PhysicalGraph:
     """Everything that lowering needs.
 
-    `values` says where each value of the graph lies, as its producer wrote it.  `poisons` are the
-    extra scalar inputs of poison mode, among `inputs`, and `poisoned` the elements they overwrite.
+    `values` has the placement of each value as its producer wrote it.  `poisons` are the extra
+    scalar inputs of poison mode, which are in `inputs` too, and `poisoned` is the number of
+    elements that they overwrite in a run.
     """
 
     storages: Mapping[str, StorageSpec]

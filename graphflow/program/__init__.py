@@ -1,4 +1,7 @@
-"""A native program as plain data: what the compiler makes, what a saved file holds, what runs."""
+"""A native program as plain data, without code that makes or runs it.
+
+The compiler assembles a `ProgramSpec`, a saved file holds one, and the runtime links and runs it.
+"""
 
 from graphflow.program.spec import (
     ALIGNMENT,

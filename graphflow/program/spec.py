@@ -1,10 +1,10 @@
-"""A compiled model as plain data: objects, two tables of steps, memory sizes, inputs and outputs.
+"""A compiled model as plain data: object code, two step tables, memory sizes, inputs and outputs.
 
-In: what the compiler made, or what a saved file holds.  Out: a `ProgramSpec`, which
-`executor.Program` links and runs.  Nothing here touches LLVM or native memory, so a spec can be
-built, compared and stored anywhere.  What always holds: a `ProgramSpec` is consistent, that is,
-every symbol has an object, every reference lies inside its block and is aligned, tensor names are
-unique, and constants fit.
+In: what `lower` assembled, or what a saved file holds.  Out: a `ProgramSpec`, which
+`runtime.Program` links and runs.  Nothing here touches LLVM or native memory, so a spec can be
+built, compared and stored anywhere.  What always holds: a `ProgramSpec` is consistent: every symbol
+has an object, every reference is aligned and inside its block, tensor names are unique, and
+constants fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphflow.foreign import ObjectSpec, Section
 Space: TypeAlias = Literal["arena", "constant", "input", "output"]
 
 ALIGNMENT = 64
-"""The alignment, in bytes, of every storage."""
+"""The alignment of every storage in bytes: a cache line, and an AVX-512 vector."""
 
 _KINDS = "biufc"
 
@@ -36,11 +36,10 @@ def _is_numeric(dtype: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """The location of a kernel parameter.
+    """The memory of a kernel parameter.
 
     `position` is a byte offset (a multiple of 64) for "arena" and "constant", and the index of a
-    graph input or output for "input" and "output".  The parameter begins `offset` bytes behind
-    that.
+    graph input or output for "input" and "output". The parameter begins `offset` bytes behind that.
     """
 
     space: Space
@@ -54,7 +53,7 @@ class ProgramStep:
 
     `extent` is the number of iterations of the kernel's parallel loop (1: sequential, 0: nothing to
     do).  At most `threads` threads (0: all of the program's) get equal shares of the iterations; a
-    thread that is done takes iterations from the others.
+    thread that finishes its share takes iterations from the others.
     """
 
     symbol: str
@@ -69,10 +68,10 @@ class ProgramStep:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The limits of a kernel's arguments.
+    """The limits of a kernel's arguments, against which steps are checked.
 
-    At most `extent` iterations of its parallel loop, and for each parameter the number of bytes
-    that it may access behind the given address.
+    `extent` is the most iterations of its parallel loop, `sizes` the number of bytes that it may
+    access behind the address of each parameter.
     """
 
     extent: int
@@ -81,7 +80,10 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A graph input or output: numpy's name of the element type, logical row-major shape."""
+    """A graph input or output: name, numpy's name of the element type, logical shape (row-major).
+
+    Raises VerifyError for a dtype that is not numeric and for a negative extent.
+    """
 
     name: str
     dtype: str
@@ -110,7 +112,7 @@ class TensorSpec:
 class OpenTensor:
     """An input or output of a model whose shape is not fully known.
 
-    An extent is a number, the model's name for it, or `?`.  `shape` is None if even the rank is not
+    An extent is a number, the model's name for it, or `?`.  `shape` is None if not even the rank is
     known.
     """
 
@@ -124,7 +126,7 @@ class OpenTensor:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a tensor of numbers; `?` is the dtype of what is no tensor."""
+        """Whether it is a tensor of numbers; objects that are no tensors have the dtype `?`."""
         try:
             dtype = np.dtype(self.dtype)
             # "?" says that the type is not known, and is numpy's letter for bool.
@@ -161,7 +163,7 @@ class TrimmedOutput:
 
 @dataclass(frozen=True, slots=True)
 class SectionSpec:
-    """A section of the program; it is run by the steps whose symbol is its name.
+    """A foreign section of the program, which the steps with its name as their symbol run.
 
     `tensors` are the buffers of these steps: the inputs of the section, then its outputs.
     """
@@ -179,17 +181,19 @@ class SectionSpec:
 class ProgramSpec:
     """A whole model as one native program.
 
-    objects: each symbol with the relocatable object that defines it.
-    prepare: steps that run once when the program is loaded; the arena is their scratch memory.
-    run: the steps of every run.
-    constants: (byte offset, array) pairs, the constant block before `prepare`.
-    kept_bytes: how many bytes of the constant block `run` accesses (None: all).
-    sections: the parts that run in onnxruntime.
-    objects_in, objects_out: inputs and outputs that only sections take and give.
-    hidden: how many of the last outputs are not the model's, but read by `guards` and `trimmed`.
-    signatures: the limits of kernels; steps of these kernels stay within the program's memory.
+    - objects: each symbol with the relocatable object that defines it.
+    - prepare: the steps that run once when the program is loaded; the arena is their scratch
+      memory.
+    - run: the steps of every run.
+    - constants: (byte offset, array) pairs: the constant block before `prepare`.
+    - kept_bytes: how many bytes of the constant block `run` accesses (None: all).
+    - sections: the parts that run in onnxruntime.
+    - objects_in, objects_out: inputs and outputs that are no tensors; only sections take and make
+      them.
+    - hidden: how many of the last outputs are not the model's, but read by `guards` and `trimmed`.
+    - signatures: the limits of kernels; steps of these kernels stay inside the program's memory.
 
-    Raises VerifyError if the parts do not fit together.
+    Raises VerifyError if the parts are not consistent.
     """
 
     objects: tuple[tuple[str, bytes], ...]
@@ -216,7 +220,7 @@ class ProgramSpec:
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """The model's own outputs; one that is trimmed has the largest shape that is possible."""
+        """The model's own outputs; a trimmed output has the largest shape that is possible."""
         return self.outputs[: len(self.outputs) - self.hidden]
 
     @property
@@ -246,7 +250,7 @@ class ProgramSpec:
                 self._check_step(f"{phase} step {index} ({step.symbol})", phase, step, symbols)
 
     def _check_objects(self) -> None:
-        """Each object that a section takes, or that a run gives, has been made before."""
+        """Check that each object that a section takes, or a run returns, has been made before."""
         there = {known.name for known in self.objects_in}
         sections = {spec.name: spec.section for spec in self.sections}
         for index, step in enumerate(self.run):

@@ -1,4 +1,8 @@
-"""Tuning: kernels and copies timed one by one, so that plans are chosen by measured prices."""
+"""Tuning: measure kernels and copies, so that plans are chosen by measured prices.
+
+In: a model and a timing table.  Out: the table with the timings on which the choice of the model's
+plan depends.
+"""
 
 from graphflow.tuning.tuner import Tuned, tune
 

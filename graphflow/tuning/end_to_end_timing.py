@@ -1,8 +1,9 @@
-"""Timing plans as whole programs, those that are compared in turns.
+"""Measure whole programs end to end, alternating between the plans that are compared.
 
-In: the plan whose parts take least, and its rivals.  Out: a timing of each.  Runs of two plans that
-follow each other meet the same machine, so that how much longer a rival takes is the median over
-such pairs; by it, from what the plan itself took, comes the time that is filed.
+In: the plan with the least sum of prices, and the baseline plans.  Out: a timing of each.  Runs
+that follow each other see the same state of the machine, so the ratio of a baseline to the first
+plan is the median of the ratios of such pairs of blocks; that ratio times the first plan's own
+median is the time that is filed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from graphflow.baselines import rivals, whole_keys
+from graphflow.baselines import baseline_plans, end_to_end_keys
 from graphflow.bench import Protocol, measure, random_inputs
 from graphflow.cost import CostModel, Timing
 from graphflow.flow import Planning, cheapest
@@ -19,44 +20,53 @@ from graphflow.program import ProgramSpec
 from graphflow.runtime import Program
 from graphflow.tuning.harness import Harness
 
-PROTOCOL = Protocol(blocks=15, idle=0.0, discarded=0.01, measured=0.05)
-"""Blocks of several runs of a network."""
+END_TO_END_PROTOCOL = Protocol(blocks=15, idle=0.0, discarded=0.01, measured=0.05)
+"""Blocks of 50 ms: several runs of a network each, after 10 ms of discarded runs."""
 
 REFERENCE = ""
-OWN = "the plan whose parts take least"
+OWN = "the plan with the least sum of prices"
 
 
-def compared(graph: OperatorGraph, cost: CostModel) -> dict[str, tuple[str, Planning]]:
-    """By key, what to call them and the plans to compare: the one whose parts take least first."""
+def compared_plans(graph: OperatorGraph, cost: CostModel) -> dict[str, tuple[str, Planning]]:
+    """The plans to compare, by timing-table key, each with a description; the cheapest by prices
+    first.
+    """
     found = cheapest(graph, cost)
-    own, others = whole_keys(found)
+    own, others = end_to_end_keys(found)
     plans = {own: (OWN, found)}
-    for family, planned in rivals(found, graph):
-        plans[others[family]] = (f"the plan with {family.name} wherever it can be had", planned)
+    for family, planned in baseline_plans(found, graph):
+        plans[others[family]] = (f"the plan with {family.name} wherever possible", planned)
     return plans
 
 
-def time_wholes(
-    programs: Mapping[str, ProgramSpec], stand: Harness, protocol: Protocol
+def end_to_end_blocks(
+    programs: Mapping[str, ProgramSpec], harness: Harness, protocol: Protocol
 ) -> Iterator[dict[str, tuple[float, ...]]]:
-    """Milliseconds of each block of each program, by its key, and of the reference, without end.
+    """The milliseconds of each block of each program and of the reference, by key; again and again.
 
-    Programs are made anew each time, for it matters where in memory they lie.
+    Programs are linked anew for each repetition, because their time depends on where in memory they
+    are.
     """
     while True:
         runs: dict[str, Callable[[], object]] = {
-            key: Program(spec, stand.threads).bind(random_inputs(spec.inputs)).run
+            key: Program(spec, harness.threads).bind(random_inputs(spec.inputs)).run
             for key, spec in programs.items()
         }
-        runs[REFERENCE] = stand.reference()
+        runs[REFERENCE] = harness.reference()
         yield {key: timing.blocks for key, timing in measure(runs, protocol).items()}
 
 
-def whole_timings(
-    named: Mapping[str, str], looks: Sequence[Mapping[str, tuple[float, ...]]]
+def end_to_end_timings(
+    named: Mapping[str, str], repetitions: Sequence[Mapping[str, tuple[float, ...]]]
 ) -> tuple[Timing, ...]:
-    """What is filed about the programs of these keys; others are compared with the first."""
-    took = {key: [ms for look in looks for ms in look[key]] for key in (*named, REFERENCE)}
+    """The timings to file: for each key of `named` (key to description) a `Timing` in seconds.
+
+    The first key is the plan that the others are compared with.
+    """
+    took = {
+        key: [ms for repetition in repetitions for ms in repetition[key]]
+        for key in (*named, REFERENCE)
+    }
     own = took[next(iter(named))]
     seconds = 1e-3 * statistics.median(own)
     reference = 1e-3 * statistics.median(took[REFERENCE])

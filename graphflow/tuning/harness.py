@@ -1,15 +1,16 @@
-"""The stand on which kernels are timed: programs that run one over and over, as a network would.
+"""The timing harness: programs that run one kernel repeatedly, under the conditions of a network.
 
-In: subjects.  Out: seconds of one run of each, and what a reference took meanwhile.  What always
-holds:
+In: subjects.  Out: the seconds of one execution of each, with what a reference kernel took
+meanwhile.  What always holds:
 
 - Kernels are lowered, compiled and linked as those of a model are, and run by the same driver on
-  the same threads, so that what a step costs besides its work is in the price.
-- Before each run a kernel of ours writes the inputs, as another step of a network would have: they
-  are in the caches of whoever wrote them.  What that takes is measured by a program that does only
-  that, and taken off.  Constants are read from several copies in turn, which together exceed the
-  second-level cache: in a network, the other kernels' constants have passed since the last run.
-- Blocks of all programs of a batch alternate, those of the reference among them.
+  the same threads, so the price contains what a step costs besides its work.
+- Before each execution another kernel writes the inputs, as the previous step of a network would
+  have; they are in the caches of the threads that wrote them. The time of that is measured by a
+  program that does only that, and subtracted. Constants are read from several copies in turn, which
+  together exceed the second-level cache: in a network, the constants of all other kernels pass
+  between two runs.
+- Blocks of all programs of a batch, and of the reference, alternate.
 """
 
 from __future__ import annotations
@@ -35,27 +36,33 @@ from graphflow.tir import DTYPES, Buffer, PrimFunc, parse
 from graphflow.tuning.subjects import Subject
 
 PROTOCOL = Protocol(blocks=15, idle=0.0, discarded=0.0005, measured=0.0015)
-"""Blocks are short, for there are many programs; nobody spins who is not one of ours."""
+"""Short blocks, since there are many programs, and no idle time, since no peer's threads spin."""
 
 BATCH = 12
-"""Subjects whose blocks alternate."""
+"""The number of subjects whose blocks alternate."""
 
 BATCH_BYTES = 1 << 29
-"""Memory that the programs of a batch may take together, if they are more than one."""
+"""The most memory that the programs of a batch take together, unless the batch is one program."""
 
 RUN_SECONDS = 300e-6
-"""How long a run of a program should take at least, so that starting it hardly counts."""
+"""The seconds that a run of a program should at least take, so that starting it hardly counts."""
 
 MOST_REPEATS = 64
+"""The most executions of a subject in one run of its program."""
 MOST_COPIES = 16
-"""Copies of the constants of a subject."""
+"""The most copies of the constants of a subject."""
 
 SHORTEST = 1e-8
-"""Seconds of what cannot be told from nothing."""
+"""The seconds filed for a subject whose time is not measurably above that of writing its inputs."""
 
 ROW = 4096
+"""Bytes of one row of the kernel that writes the inputs; one iteration of its parallel loop."""
 MOST_ROWS = 1 << 18
+"""The extent of that kernel's parallel loop; programs run as many iterations as they need (≤ 1
+GiB).
+"""
 REFERENCE_TILES = 512
+"""The iterations of the reference kernel's parallel loop."""
 
 _WRITE = """@primfunc
 def write(row: f32[{steps}, {lanes}], x: out[f32[{rows}, {steps}, {lanes}]]):
@@ -67,19 +74,21 @@ def write(row: f32[{steps}, {lanes}], x: out[f32[{rows}, {steps}, {lanes}]]):
 """
 
 Kernels = Mapping[tuple[str, int], tuple[LoweredKernel, bytes]]
-"""Kernels with their object code, by the key of the subject and the number of the call."""
+"""Kernels with their object code, by the key of the subject and the index of the call."""
 
 
 @dataclass(frozen=True)
 class Harness:
-    """A place to time kernels for one target with a number of threads."""
+    """Times kernels for one target on a number of threads."""
 
     target: Target
     threads: int
     protocol: Protocol = PROTOCOL
 
     def compiled(self, found: Sequence[Subject], trace: Trace, workers: Workers) -> Kernels:
-        """The kernels of all subjects, made in worker processes where there are some."""
+        """The kernels of all subjects with their object code, made in worker processes if there are
+        any.
+        """
         names = [(subject.key, k) for subject in found for k in range(len(subject.calls))]
         calls = [call for subject in found for call in subject.calls]
         symbols = [f"t{number}" for number in range(len(calls))]
@@ -93,16 +102,16 @@ class Harness:
         return {n: (lowered[s], code[s]) for n, s in zip(names, symbols, strict=True)}
 
     def times(self, found: Sequence[Subject], kernels: Kernels) -> Iterator[tuple[Timing, ...]]:
-        """The timings of each batch of subjects, as soon as it is done."""
-        for batch in _batches([_Plan.of(subject, kernels, self) for subject in found]):
+        """The timings of each batch of subjects, as soon as it is measured."""
+        for batch in _batches([_TimingProgram.of(subject, kernels, self) for subject in found]):
             yield self._batch(batch)
 
-    def _batch(self, batch: Sequence[_Plan]) -> tuple[Timing, ...]:
+    def _batch(self, batch: Sequence[_TimingProgram]) -> tuple[Timing, ...]:
         runs: dict[str, Callable[[], object]] = {"reference": self.reference()}
         for plan in batch:
-            runs[plan.subject.key] = plan.program(self, whole=True).bind({}).run
+            runs[plan.subject.key] = plan.program(self, with_subject=True).bind({}).run
             if plan.writing not in runs:
-                runs[plan.writing] = plan.program(self, whole=False).bind({}).run
+                runs[plan.writing] = plan.program(self, with_subject=False).bind({}).run
         took = {name: _undisturbed(t.blocks) for name, t in measure(runs, self.protocol).items()}
         return tuple(
             Timing(
@@ -115,7 +124,10 @@ class Harness:
         )
 
     def reference(self) -> Callable[[], object]:
-        """Multiply-adds on all threads."""
+        """A run of the reference kernel: multiply-adds on all threads.
+
+        Its time is filed with each timing, so that timings of different moments can be compared.
+        """
         func, code = _reference_object(self.target)
         inputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.inputs)
         outputs = tuple(TensorSpec(b.name, b.dtype, b.shape) for b in func.outputs)
@@ -127,7 +139,9 @@ class Harness:
 
 
 def _undisturbed(blocks: Sequence[float]) -> float:
-    """Seconds: the lower quartile of blocks in milliseconds, for other processes only delay."""
+    """The lower quartile of blocks in milliseconds, as seconds: other processes can only delay a
+    block.
+    """
     return 1e-3 * float(np.quantile(blocks, 0.25))
 
 
@@ -139,16 +153,20 @@ def _reference_object(target: Target) -> tuple[PrimFunc, bytes]:
 
 @lru_cache(maxsize=4)
 def _write_object(target: Target) -> bytes:
-    """A kernel that writes one row over and over, in as many rows as its caller wants."""
+    """The object code of a kernel that writes one row to each of its iterations' rows."""
     lanes = target.lanes("float32")
     text = _WRITE.format(steps=ROW // target.vector_bytes, lanes=lanes, rows=MOST_ROWS)
     return compile_object(parse(text), "write", target)
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """How a subject is run: `repeats` times in one program, with its `copies` of the constants in
-    turn.  What is given lies first in the arena, in whole `rows`."""
+class _TimingProgram:
+    """The program that times a subject.
+
+    It runs the subject `repeats` times, with `copies` copies of its constants in turn.  The buffers
+    that are written before each execution come first in the arena, in `rows` whole rows; `arena`
+    and `constants` are byte offsets.
+    """
 
     subject: Subject
     kernels: tuple[tuple[LoweredKernel, bytes], ...]
@@ -161,27 +179,27 @@ class _Plan:
     constant_bytes: int
 
     @classmethod
-    def of(cls, subject: Subject, kernels: Kernels, stand: Harness) -> _Plan:
-        """Places the buffers of a subject."""
+    def of(cls, subject: Subject, kernels: Kernels, harness: Harness) -> _TimingProgram:
+        """Place the buffers of a subject, and choose how often it runs."""
         made = tuple(kernels[subject.key, k] for k in range(len(subject.calls)))
         sizes = _sizes(subject, made)
-        arena, given_bytes = _packed({n: s for n, s in sizes.items() if n in subject.given}, 0)
-        rows = -(-given_bytes // ROW)
-        rest = {n: s for n, s in sizes.items() if n not in subject.given | subject.constants}
-        others, arena_bytes = _packed(rest, rows * ROW)
+        arena, written_bytes = _packed({n: s for n, s in sizes.items() if n in subject.written}, 0)
+        rows = -(-written_bytes // ROW)
+        others = {n: s for n, s in sizes.items() if n not in subject.written | subject.constants}
+        scratch, arena_bytes = _packed(others, rows * ROW)
         constants, constant_bytes = _packed({n: sizes[n] for n in sorted(subject.constants)}, 0)
         expected = max(subject.estimated, SHORTEST)
         repeats = 1
         while repeats < MOST_REPEATS and repeats * expected < RUN_SECONDS:
             repeats *= 2
-        spread = 2 * stand.target.l2_bytes
+        spread = 2 * harness.target.l2_bytes
         copies = -(-spread // constant_bytes) if constant_bytes else 1
         return cls(
             subject=subject,
             kernels=made,
             repeats=repeats,
             copies=min(copies, repeats, MOST_COPIES),
-            arena={**arena, **others},
+            arena={**arena, **scratch},
             rows=rows,
             arena_bytes=arena_bytes,
             constants=constants,
@@ -190,29 +208,29 @@ class _Plan:
 
     @property
     def bytes(self) -> int:
-        """Memory that its program takes."""
+        """The memory that the program takes."""
         return self.arena_bytes + self.copies * self.constant_bytes
 
     @property
     def writing(self) -> str:
-        """The name of what its program does besides; equal names stand for the same."""
+        """The name of the program without the subject; subjects with equal names share it."""
         return f"write {self.rows} rows {self.repeats} times"
 
-    def program(self, stand: Harness, whole: bool) -> Program:
-        """The program that writes what is given and runs the subject, or only the former."""
+    def program(self, harness: Harness, with_subject: bool) -> Program:
+        """The program that writes the inputs and runs the subject, or only writes the inputs."""
         steps: list[ProgramStep] = []
         row_place = self.copies * self.constant_bytes
         writing = (BufferRef("constant", row_place), BufferRef("arena", 0))
         for repeat in range(self.repeats):
             steps.append(ProgramStep("write", writing, self.rows))
-            if whole:
+            if with_subject:
                 base = repeat % self.copies * self.constant_bytes
                 steps += self._steps(base)
         contents = _contents(self.subject, row_place)
         spec = ProgramSpec(
             objects=(
-                ("write", _write_object(stand.target)),
-                *((kernel.symbol, code) for kernel, code in self.kernels if whole),
+                ("write", _write_object(harness.target)),
+                *((kernel.symbol, code) for kernel, code in self.kernels if with_subject),
             ),
             prepare=(),
             run=tuple(steps),
@@ -222,7 +240,7 @@ class _Plan:
             inputs=(),
             outputs=(),
         )
-        return Program(spec, stand.threads)
+        return Program(spec, harness.threads)
 
     def _steps(self, base: int) -> Iterator[ProgramStep]:
         for call, (kernel, _) in zip(self.subject.calls, self.kernels, strict=True):
@@ -237,8 +255,8 @@ class _Plan:
             yield ProgramStep(kernel.symbol, refs, kernel.extent)
 
 
-def _batches(plans: Sequence[_Plan]) -> Iterator[list[_Plan]]:
-    batch: list[_Plan] = []
+def _batches(plans: Sequence[_TimingProgram]) -> Iterator[list[_TimingProgram]]:
+    batch: list[_TimingProgram] = []
     for plan in plans:
         full = len(batch) == BATCH or sum(p.bytes for p in (*batch, plan)) > BATCH_BYTES
         if batch and full:
@@ -250,7 +268,7 @@ def _batches(plans: Sequence[_Plan]) -> Iterator[list[_Plan]]:
 
 
 def _sizes(subject: Subject, kernels: Sequence[tuple[LoweredKernel, bytes]]) -> dict[str, int]:
-    """Bytes of each storage, and of what the kernels need besides."""
+    """The bytes of each storage, and of the workspaces of the kernels."""
     sizes: dict[str, int] = {}
     for call, (kernel, _) in zip(subject.calls, kernels, strict=True):
         for param in call.definition.params:
@@ -266,7 +284,7 @@ def _workspace(kernel: LoweredKernel, buffer: Buffer) -> str:
 
 
 def _packed(sizes: Mapping[str, int], begin: int) -> tuple[dict[str, int], int]:
-    """Places one behind the other, and the end of the last."""
+    """Aligned offsets one behind the other from `begin` on, and the end of the last."""
     places: dict[str, int] = {}
     for name, size in sizes.items():
         places[name] = begin
@@ -279,7 +297,10 @@ def _contents(subject: Subject, size: int) -> NDArray[np.generic]:
 
 
 def _row(subject: Subject) -> NDArray[np.generic]:
-    """What is written to all that a subject reads: ordinary numbers, zeros for other dtypes."""
+    """The contents of all that a subject reads: ordinary numbers; zeros if any dtype is no float.
+
+    Zeros are valid indices.
+    """
     reads = (b.dtype for call in subject.calls for b in call.definition.inputs)
     floats = all(DTYPES[dtype].kind == "f" for dtype in reads)
     random = np.random.default_rng(0).uniform(0.5, 1.5, ROW // 4)

@@ -1,8 +1,9 @@
-"""What the choice of a plan hangs on: prices worth measuring, the most important first.
+"""Find the prices on which the choice of a plan depends, the most decisive first.
 
-In: a graph, the target, timings.  Out: the variants and copies, not measured yet, of the plan that
-is the cheapest by these timings; then those of the next best plan, and variants with which the best
-plan would take hardly longer."""
+In: a graph, and a cost model with the timings so far.  Out: `MeasurementCandidates`: the variants
+and copies of the cheapest plan that were not measured; then those of the next best plan, and
+variants with which the best plan would take hardly longer.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +26,19 @@ from graphflow.kernels.recipes import Foreign, KernelVariant, View
 from graphflow.layout import Layout
 
 NEAR = 0.1
-"""By what share of the seconds of a node a plan with another variant of it may take longer for that
-variant to be worth measuring."""
+"""A variant is worth measuring if the best plan with it takes at most this share of its node's
+seconds longer.
+"""
 
 MOST_NEAR = 3
-"""How many such variants of one node are measured before the next plan."""
+"""The most such variants of one node that are measured before the next plan."""
 
 
 @dataclass(frozen=True)
 class VariantToTime:
-    """A variant of a node; `pad` is the constant that it writes to padding, None for anything.
+    """A variant of a node; `pad` is the constant that it writes to padding, None if it writes none.
 
-    `seconds` is what it is thought to take.
+    `seconds` is its price so far, measured or estimated.
     """
 
     node: str
@@ -47,7 +49,7 @@ class VariantToTime:
 
 @dataclass(frozen=True)
 class CopyToTime:
-    """A copy of a value from the edge type that it has: a conversion, or a fill of its padding."""
+    """A copy of a value from its edge type `source`: a conversion, or a fill of its padding."""
 
     value: str
     source: EdgeType
@@ -61,8 +63,11 @@ ToTime = VariantToTime | CopyToTime
 
 @dataclass(frozen=True)
 class MeasurementCandidates:
-    """`decisive` is what the cheapest plan, which takes `seconds`, rests on without being measured;
-    if there is nothing, what is `near` cannot be cheaper."""
+    """Prices worth measuring for a plan of `seconds`.
+
+    `decisive` are the unmeasured prices of the cheapest plan.  `near` are those of plans that come
+    close; empty if `decisive` is, since then no other plan is cheaper.
+    """
 
     seconds: float
     decisive: tuple[ToTime, ...]
@@ -74,7 +79,10 @@ def measurement_candidates(
     cost: CostModel,
     pins: Mapping[str, Layout] | None = None,
 ) -> MeasurementCandidates:
-    """See the module's text; LayoutConflict where pins leave no plan."""
+    """The prices worth measuring for `graph` under `cost`.
+
+    Raises LayoutConflict where no plan meets the pins.
+    """
     candidates = enumerate_candidates(graph, cost, pins or {})
     problem = Problem(graph, candidates, cost)
     best = problem.best
@@ -89,7 +97,7 @@ def measurement_candidates(
 
 
 def _of_plan(graph: OperatorGraph, candidates: Candidates, plan: Solution) -> Iterator[ToTime]:
-    """What a plan executes and nobody has measured."""
+    """The variants and copies that a plan executes and that were not measured."""
     edge_types = {name: candidates.edge_types[name][0] for name in graph.inputs}
     for candidate in plan.candidates.values():
         edge_types |= dict(candidate.gives)
@@ -103,9 +111,10 @@ def _of_plan(graph: OperatorGraph, candidates: Candidates, plan: Solution) -> It
 def _near_variants(
     candidates: Candidates, best: Solution, extras: Mapping[str, Sequence[float]]
 ) -> Iterator[ToTime]:
-    """Variants that nobody has measured, with which the best plan would take hardly longer.
+    """Unmeasured variants with which the best plan would take hardly longer.
 
-    `extras` say how much longer; where they do not, the variants are compared by themselves.
+    `extras` are as `Problem.extras` returns; nodes that are missing there are compared by the
+    prices of their variants alone.
     """
     for name, chosen in best.candidates.items():
         options = candidates.of_node[name]

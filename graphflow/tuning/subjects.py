@@ -1,7 +1,7 @@
-"""What is timed: kernels as a compiled program would run them, each by itself.
+"""What the harness times: kernels as a compiled program would call them, each by itself.
 
-In: a graph, and what of its plans is to be timed.  Out: `Subject`s: calls as `convert` writes them,
-but with each tensor in a storage of its own, and the key under which the timing is filed.
+In: a graph, and the variants and copies of its plans that are to be timed.  Out: `Subject`s: calls
+as `convert` makes them, but with each tensor in a storage of its own; and the timing-table key.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantT
 
 @dataclass(frozen=True)
 class Subject:
-    """Calls that are timed together, one after another; `estimated` seconds are expected.
+    """Calls that are timed together, one behind the other.
 
-    Of their storages, `constants` hold what was known when the model was compiled, and `given` what
-    another kernel has just written.
+    Of their storages, `constants` hold what is known at compile time and `written` what another
+    kernel writes just before.  `what` describes the subject in the table; `estimated` is the price
+    in seconds so far.
     """
 
     key: str
     what: str
     calls: tuple[PhysicalCall, ...]
     constants: frozenset[str]
-    given: frozenset[str]
+    written: frozenset[str]
     estimated: float
 
 
 def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subject]:
-    """By key, in the order in which they are first wanted."""
+    """The subjects by timing-table key, in the order in which they are first wanted."""
     found: dict[str, Subject] = {}
     for item in wanted:
         match item:
@@ -58,13 +59,13 @@ def _of_variant(graph: OperatorGraph, item: VariantToTime) -> Subject:
     placements = {name: Placement(name, layout) for name, layout in variant.layouts.items()}
     bound = zip(node.func.inputs, node.inputs, strict=True)
     constants = {buffer.name for buffer, value in bound if graph.is_constant(value)}
-    given = {buffer.name for buffer in node.func.inputs} - constants
+    written = {buffer.name for buffer in node.func.inputs} - constants
     return Subject(
         key=variant_key(definition_key(node.func), variant, item.pad),
         what=f"{node.op} {variant.name}" + ("" if item.pad is None else f", padding {item.pad}"),
         calls=(PhysicalCall(node.name, node.func, placements, variant, pad),),
         constants=frozenset(constants),
-        given=frozenset(given),
+        written=frozenset(written),
         estimated=item.seconds,
     )
 
@@ -79,7 +80,7 @@ def _of_conversion(graph: OperatorGraph, item: CopyToTime) -> Subject:
         what=f"convert {_shape(target)} {source.describe()} to {item.target.describe()}",
         calls=(PhysicalCall("convert", definition, placements, None, moves=True),),
         constants=frozenset(),
-        given=frozenset({"src"}),
+        written=frozenset({"src"}),
         estimated=item.seconds,
     )
 
@@ -99,7 +100,7 @@ def _of_fill(graph: OperatorGraph, item: CopyToTime) -> Subject:
         what=f"fill {_shape(layout)} {item.target.describe()}",
         calls=tuple(PhysicalCall("fill", d, placements, None, moves=True) for d in definitions),
         constants=frozenset(),
-        given=frozenset({"dst"}),
+        written=frozenset({"dst"}),
         estimated=item.seconds,
     )
 

@@ -1,15 +1,16 @@
-"""Filling the timing table with what the choice of a model's plan hangs on.
+"""Fill the timing table with the prices on which the choice of a model's plan depends.
 
-In: a model, a table.  Out: the table with more timings.  Not every variant of every kernel is
-timed.  In rounds, a plan is made in which what was not measured is thought to be faster than it is
-estimated to be (`OPTIMISM`); what that plan rests on without being measured `LOOKS` times is timed,
-and what comes near to it and never was.  When the plan rests on measured prices alone, no other can
-be cheaper, unless an estimate is too high by more than that.  In the first round and when it would
-be done it looks at the plans with one family of layouts as well: each kernel has then been timed in
-several kinds of variants, and these plans as often as the one that is better by its times.  Where
-planning would change the graph and make a plan of that one too, both are tuned.  In the end the
-cheapest plan is timed as a whole, beside those with one family of layouts
-(`tuning/end_to_end_timing.py`)."""
+In: a model and a table.  Out: the table with more timings.  Not every variant of every kernel is
+timed.  In each round a plan is made in which unmeasured prices are estimates divided by `OPTIMISM`;
+the prices of that plan with fewer than `REQUIRED_TIMINGS` timings are timed, and of plans that come
+close those without any.  When the plan consists of measured prices alone, no other plan can be
+cheaper, unless an estimate is too high by more than `OPTIMISM`.
+
+In the first round, and when the rounds would end, the plans with one family of layouts are treated
+likewise, so that each kernel is timed in several kinds of variants.  Where planning would also
+consider the graph with movement forwarded (`flow/regroup.py`), both graphs are tuned.  In the end
+the cheapest plan is timed end to end, beside the baseline plans (`tuning/end_to_end_timing.py`).
+"""
 
 from __future__ import annotations
 
@@ -36,30 +37,38 @@ from graphflow.pipeline.compiler import WORKER_MODULES, Model, program_of, worke
 from graphflow.processes.workers import Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import check_host, default_threads, processor_of
-from graphflow.tuning.end_to_end_timing import PROTOCOL as WHOLES_PROTOCOL
-from graphflow.tuning.end_to_end_timing import compared, time_wholes, whole_timings
+from graphflow.tuning.end_to_end_timing import (
+    END_TO_END_PROTOCOL,
+    compared_plans,
+    end_to_end_blocks,
+    end_to_end_timings,
+)
 from graphflow.tuning.harness import PROTOCOL, Harness
 from graphflow.tuning.measurement_candidates import ToTime, measurement_candidates
 from graphflow.tuning.subjects import Subject, subjects
 
 OPTIMISM = 1.5
-"""By how much an estimate may be too high without misleading the choice."""
+"""The factor by which an estimate may be too high without misleading the choice."""
 
-LOOKS = 3
-"""How often what a plan rests on is timed, each time in another round: of many variants that take
-about as long, the one with the luckiest time would win."""
+REQUIRED_TIMINGS = 3
+"""The timings, each of another round, that a price of the plan needs before it is trusted.
+
+With one, of many variants with about equal times the one whose timing erred lowest would win.
+"""
 
 MOST_ROUNDS = 48
+"""The most rounds for one graph; then the result is not `settled`."""
 MOST_A_ROUND = 128
-"""Timings of one round; the rest waits for the next, which knows more."""
+"""The most subjects of one round; the others wait for the next one, which has more timings."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning did: `timed` subjects in `rounds` rounds, besides the `known` ones of the table.
+    """The result of tuning: `timed` subjects in `rounds` rounds, besides the `known` ones of the
+    table.
 
-    `seconds` is what a run of the plan takes by these timings; it is `settled` if nothing that was
-    not timed would have changed it.
+    `seconds` is the price of the plan under these timings.  `settled` says that no price that was
+    not timed could change the plan.
     """
 
     path: Path
@@ -73,7 +82,7 @@ class Tuned:
         """One line for people."""
         end = "" if self.settled else "; not everything that matters was timed, tune again"
         return (
-            f"{self.timed} timings in {self.rounds} rounds, {self.known} were known; by them the "
+            f"{self.timed} timings in {self.rounds} rounds, {self.known} were known; with them the "
             f"best plan takes {1e3 * self.seconds:.3f} ms; they are in {self.path}{end}"
         )
 
@@ -91,13 +100,13 @@ def tune(
     progress: Callable[[str], None] = lambda text: None,
     counting: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
-    """Time what decides about the plan of `model`, and add it to the table `timings`.
+    """Time the prices on which the plan of `model` depends, and add them to the table `timings`.
 
-    The table is by default that of the user.  It grows after every few timings, so that whatever
-    ends this function loses little, and what it has is not timed again.  `input_shapes` and
-    `input_values` are those of `compile`.  `progress` is called with
-    what is being done, `counting` with how many of how many kernels that is done.  Raises
-    CodegenError where this processor cannot run code for `target`.
+    The table is by default that of the user.  It is appended to after every batch, so that an
+    interrupted run loses little; what it contains is not timed again.  `input_shapes` and
+    `input_values` are those of `compile`.  `progress` is called with what is being done, `counting`
+    with how many kernels, and of how many, that is done for.  Raises CodegenError where this
+    processor cannot run code for `target`, and InvalidModel where shapes are symbolic.
     """
     chosen = Options.from_environment() if options is None else options
     aim = host_target() if target is None else target
@@ -107,9 +116,11 @@ def tune(
     graph = _graph(model, input_shapes or {}, input_values or {})
     trace = Trace(chosen, counting=counting)
     with Workers(*WORKER_MODULES) as workers:
-        stand = Harness(aim, count, PROTOCOL if protocol is None else protocol)
-        wholes = WHOLES_PROTOCOL if protocol is None else protocol
-        return _Tuner(graph, table, stand, wholes, trace, workers, chosen, progress).run()
+        harness = Harness(aim, count, PROTOCOL if protocol is None else protocol)
+        end_to_end_protocol = END_TO_END_PROTOCOL if protocol is None else protocol
+        return _Tuner(
+            graph, table, harness, end_to_end_protocol, trace, workers, chosen, progress
+        ).run()
 
 
 def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> OperatorGraph:
@@ -117,7 +128,7 @@ def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> Ope
     missing = [name for name in symbolic_inputs(proto) if name not in shapes and name not in values]
     if missing:
         raise InvalidModel(
-            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for given ones",
+            f"the shapes of {', '.join(missing)} are symbolic; kernels are timed for known shapes",
             remedies=(SHAPES,),
         )
     return fuse(canonicalize(import_model(proto, shapes, values)))
@@ -125,7 +136,9 @@ def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> Ope
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Of the rounds for one graph."""
+    """The number of rounds for one graph, and whether they ended because nothing was left to
+    time.
+    """
 
     rounds: int
     settled: bool
@@ -133,10 +146,12 @@ class _Outcome:
 
 @dataclass
 class _Tuner:
+    """One run of the tuner: what it tunes, with what, and how many timings it has made."""
+
     graph: OperatorGraph
     table: TimingTable
-    stand: Harness
-    wholes: Protocol
+    harness: Harness
+    end_to_end_protocol: Protocol
     trace: Trace
     workers: Workers
     options: Options
@@ -151,9 +166,9 @@ class _Tuner:
             outcomes.append(self._settle(other))
         settled = all(outcome.settled for outcome in outcomes)
         if settled:
-            self._compare_wholes()
+            self._time_end_to_end()
         _, plan = plan_groups(
-            self.graph, self.stand.target, self.stand.threads, timings=Timings(self.table.known)
+            self.graph, self.harness.target, self.harness.threads, timings=Timings(self.table.known)
         )
         return Tuned(
             path=self.table.path,
@@ -166,11 +181,11 @@ class _Tuner:
 
     @property
     def _cost(self) -> CostModel:
-        """The cost model with what was timed so far."""
-        return CostModel(self.stand.target, self.stand.threads, Timings(self.table.known))
+        """The cost model with the timings so far."""
+        return CostModel(self.harness.target, self.harness.threads, Timings(self.table.known))
 
     def _settle(self, graph: OperatorGraph) -> _Outcome:
-        """Rounds, until nothing is left that matters."""
+        """Rounds for one graph until nothing is left to time."""
         for number in range(MOST_ROUNDS):
             self.progress(f"round {number + 1}, planning")
             wanted = self._wanted(graph, first=number == 0)
@@ -180,8 +195,8 @@ class _Tuner:
         return _Outcome(number + bool(wanted), settled=not wanted)
 
     def _wanted(self, graph: OperatorGraph, first: bool) -> list[Subject]:
-        """What has to be timed to trust the cheapest plan."""
-        timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(LOOKS))
+        """The subjects to time next; none if the cheapest plan can be trusted."""
+        timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(REQUIRED_TIMINGS))
         hopeful = replace(self._cost, timings=timings)
         best = measurement_candidates(graph, hopeful)
         decisive: list[ToTime] = [*best.decisive]
@@ -198,38 +213,42 @@ class _Tuner:
             try:
                 yield from measurement_candidates(graph, cost, pins).decisive
             except LayoutConflict:
-                continue  # not all of them can be had together
+                continue  # no plan meets all of these pins
 
-    def _compare_wholes(self) -> None:
-        """Time the cheapest plan beside its rivals, if that was not done."""
-        self.progress("whole plans, planning")
-        plans = compared(self.graph, self._cost)
+    def _time_end_to_end(self) -> None:
+        """Time the cheapest plan beside its baselines end to end, unless the table has these
+        times.
+        """
+        self.progress("end-to-end times, planning")
+        plans = compared_plans(self.graph, self._cost)
         if len(plans) == 1 or plans.keys() <= self.table.known.keys():
             return
-        self.progress("whole plans, compiling")
+        self.progress("end-to-end times, compiling")
         programs = {key: self._program(found) for key, (_, found) in plans.items()}
-        self.progress("whole plans, timing")
-        looks = []
-        for look in islice(time_wholes(programs, self.stand, self.wholes), LOOKS):
-            looks.append(look)
-            self.trace.count(len(looks), LOOKS)
+        self.progress("end-to-end times, timing")
+        repetitions = []
+        for repetition in islice(
+            end_to_end_blocks(programs, self.harness, self.end_to_end_protocol), REQUIRED_TIMINGS
+        ):
+            repetitions.append(repetition)
+            self.trace.count(len(repetitions), REQUIRED_TIMINGS)
         named = {key: what for key, (what, _) in plans.items()}
-        self.table.add(whole_timings(named, looks))
+        self.table.add(end_to_end_timings(named, repetitions))
         self.timed += len(named)
 
     def _program(self, found: Planning) -> ProgramSpec:
         return program_of(
-            found.graph, found.plan(), self.stand.target, self.options, self.trace, self.workers
+            found.graph, found.plan(), self.harness.target, self.options, self.trace, self.workers
         )
 
     def _time(self, wanted: list[Subject], where: str) -> None:
         if not self.workers.started:
             self.workers.start(worker_count(len(wanted), self.options), self.trace)
         self.progress(f"{where}, compiling")
-        kernels = self.stand.compiled(wanted, self.trace, self.workers)
+        kernels = self.harness.compiled(wanted, self.trace, self.workers)
         self.progress(f"{where}, timing")
         done = 0
-        for batch in self.stand.times(wanted, kernels):
+        for batch in self.harness.times(wanted, kernels):
             self.table.add(batch)
             done += len(batch)
             self.timed += len(batch)

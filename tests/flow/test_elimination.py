@@ -24,7 +24,7 @@ from graphflow.flow.planner import plan_layouts
 from graphflow.flow.prices import NEVER, Prices
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
-from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, join
+from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
 from graphflow.kernels import definitions as d
 from graphflow.models import ModelBuilder
@@ -78,7 +78,7 @@ def test_what_is_left_has_the_same_prices(limit: int) -> None:
         gone = {bucket.variable for bucket in reduced.buckets}
         kept = [p if v not in gone else np.zeros(1, np.int64) for v, p in enumerate(own)]
         every = itertools.product(*(range(len(prices)) for prices in kept))
-        assert min(total(kept, reduced.rest, chosen) for chosen in every) == best
+        assert min(total(kept, reduced.remaining, chosen) for chosen in every) == best
         assert all(bucket.best.size * len(own[bucket.variable]) <= limit
                    for bucket in reduced.buckets)  # fmt: skip
 
@@ -205,7 +205,7 @@ def problem_of(graph: OperatorGraph) -> Problem:
 def test_work_grows_with_the_number_of_residual_blocks() -> None:
     """Elimination solves all of it, with tables that get no larger, from patterns seen before."""
     problems = [problem_of(residual_blocks(count)) for count in (6, 12, 24)]
-    assert not any(problem.rests for problem in problems)
+    assert not any(problem.residuals for problem in problems)
     tables = [[b.best.size * len(p.own[b.variable]) for b in p.reduced.buckets] for p in problems]
     assert max(tables[2]) <= max(tables[0])
     six, twelve, twenty_four = map(sum, tables)
@@ -237,7 +237,7 @@ def test_a_value_that_all_layers_read_becomes_a_variable() -> None:
     graph = net.done(last)
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
     problem = Problem(graph, candidates, CostModel(SHORT, 1))
-    assert not problem.rests
+    assert not problem.residuals
     assert len(problem.reduced.own) > len(candidates.of_node)
     whole = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
     assert problem.best.seconds == pytest.approx(whole.best.seconds, rel=2e-6)
@@ -276,7 +276,7 @@ def test_states_of_a_value_give_what_its_table_gives() -> None:
         other = tabled.differing(tabled.best.candidates.values())
         for limit in (800, 2500, 6000):
             states = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=limit)
-            if states.rests or len(states.reduced.own) == len(candidates.of_node):
+            if states.residuals or len(states.reduced.own) == len(candidates.of_node):
                 continue
             split += 1
             assert states.best.candidates == tabled.best.candidates
@@ -334,17 +334,17 @@ def test_groups_have_a_limit() -> None:
 
 def test_a_group_joined_before_has_the_names_of_this_one() -> None:
     relu, exp = elementwise()
-    joiner = KernelFuser()
+    fuser = KernelFuser()
     for a, b, c in (("x", "y", "z"), ("p", "q", "r")):
         calls = [BoundKernel(relu, (a,), (b,)), BoundKernel(exp, (b,), (c,))]
-        made = joiner.join("both", calls, (c,))
-        assert made == join("both", calls, (c,))
+        made = fuser.fuse("both", calls, (c,))
+        assert made == fuse_kernels("both", calls, (c,))
         assert (made.inputs, made.outputs) == ((a,), (c,))
     first, add = BoundKernel(relu, ("x",), ("y",)), d.binary("add", (1, 8), (1, 8))
     crossed = [first, BoundKernel(add, ("y", "x"), ("z",))]
     straight = [first, BoundKernel(add, ("y", "y"), ("z",))]
-    assert joiner.join("both", crossed, ("z",)) == join("both", crossed, ("z",))
-    assert joiner.join("both", straight, ("z",)) == join("both", straight, ("z",))
+    assert fuser.fuse("both", crossed, ("z",)) == fuse_kernels("both", crossed, ("z",))
+    assert fuser.fuse("both", straight, ("z",)) == fuse_kernels("both", straight, ("z",))
 
 
 def test_plans_of_repeated_blocks_repeat() -> None:

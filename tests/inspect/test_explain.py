@@ -90,7 +90,7 @@ def test_what_each_candidate_costs_by_solving_with_it_alone(seed: int) -> None:
     problem = Problem(
         graph, candidates, CostModel(SHORT, 1), table_limit=int(rng.choice([60, 1 << 15]))
     )
-    if problem.rests:
+    if problem.residuals:
         return
     found = problem.extras()
     assert set(found) == set(candidates.of_node)
@@ -296,7 +296,7 @@ def test_a_story_has_regions_readers_and_the_proofs_between_them() -> None:
     assert "\n  region    pad(1): undef" in text
     assert "(a pin; conv_1_node (Conv+Relu), output y, variant NCHW → NHWC padded to 24)" in text
     assert "\n  pinned    to NHWC padded to 24; it costs " in text
-    assert "\n  read by   conv_2_node as input 0 (x), in NHWC padded to 24; needs of the" in text
+    assert "\n  read by   conv_2_node as input 0 (x), in NHWC padded to 24; demand on the" in text
     assert "proof: NHWC padded to 24 and NHWC padded to 24 place every element alike [prov" in text
     assert "proof: pad(1) holds undef, needed none [proven by fact and demand]" in text
     assert "\n  cancelled crop and pad before conv_2_node" in text

@@ -218,7 +218,7 @@ def _copy(
     kind: str,
 ) -> Made | None:
     """The copy that one reader alone would want; a fill only where the rest is in place."""
-    if requirement.input_aliasing.held:
+    if requirement.input_aliasing.holds_output:
         return None
     target = edge_type_of(requirement.layout)
     if any(f != Undefined() for _, f in requirement.facts):
@@ -230,13 +230,15 @@ def _copy(
     own = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
     if kind == "fill" and not (in_place and own and isinstance(requirement.demand, Equal)):
         return None
-    return target, kind, requirement.input_aliasing.window
+    return target, kind, requirement.input_aliasing.inside_output
 
 
 def _may_take(made: Made, requirement: OperandRequirement) -> bool:
     """Whether a copy serves a reader: one in a window serves others too, but is no output."""
     target, _, window = made
-    if requirement.input_aliasing.held or (requirement.input_aliasing.window and not window):
+    if requirement.input_aliasing.holds_output or (
+        requirement.input_aliasing.inside_output and not window
+    ):
         return False
     return not (window and requirement.input_aliasing is InputAliasing.OWN_STORAGE) and _serves(
         target, requirement

@@ -20,7 +20,7 @@ from graphflow.base.errors import CodegenError, InvalidModel, InvalidTimings
 from graphflow.base.options import default_timings
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
-from graphflow.baselines import inner_values, plan_groups, rivals, whole_keys
+from graphflow.baselines import baseline_plans, end_to_end_keys, inner_values, plan_groups
 from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target
@@ -295,19 +295,19 @@ FAMILIES = families(4, TARGET.lanes("float32"))
 
 def whole_prices(faster: Family, by: float) -> dict[str, float]:
     """That the plan with a family took `by` of what the plan took whose parts take least."""
-    own, others = whole_keys(cheapest(graph(), CostModel(TARGET, 2)))
+    own, others = end_to_end_keys(cheapest(graph(), CostModel(TARGET, 2)))
     return {own: SECONDS, others[faster]: by * SECONDS}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
     free = plan_groups(graph(), TARGET, 2)[1]
-    rival = dict(rivals(cheapest(graph(), CostModel(TARGET, 2)), graph())).get(family)
+    rival = dict(baseline_plans(cheapest(graph(), CostModel(TARGET, 2)), graph())).get(family)
     found, plan = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
-    assert plan.whole is not None and plan.pinned == () and plan.unpinned is None
-    assert (plan.whole.family, plan.whole.parts) == (family.name, free.seconds)
-    assert plan.whole.seconds / plan.whole.instead == pytest.approx(0.8)
-    assert "20.0 % less" in str(plan.whole)
+    assert plan.end_to_end is not None and plan.pinned == () and plan.unpinned is None
+    assert (plan.end_to_end.family, plan.end_to_end.parts) == (family.name, free.seconds)
+    assert plan.end_to_end.seconds / plan.end_to_end.instead == pytest.approx(0.8)
+    assert "20.0 % less" in str(plan.end_to_end)
     for value in inner_values(found, 4):
         wanted = family.instantiate(found.values[value].shape)
         assert wanted is not None
@@ -328,7 +328,7 @@ def test_whole_plans_are_compared_by_the_clock_only_where_the_table_says_so() ->
     assert plan_groups(graph(), TARGET, 2, timings=Timings(stale))[1] == free
     pins = {inner_values(graph(), 4)[0]: FAMILIES[1].name}
     faster = Timings(whole_prices(family, 0.8))
-    assert plan_groups(graph(), TARGET, 2, pins, faster)[1].whole is None
+    assert plan_groups(graph(), TARGET, 2, pins, faster)[1].end_to_end is None
 
 
 def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:
@@ -343,12 +343,12 @@ def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:
 
 def test_rivals_decide_otherwise_and_each_once() -> None:
     found = cheapest(graph(), CostModel(TARGET, 2))
-    plans = [found, *(planned for _, planned in rivals(found, graph()))]
+    plans = [found, *(planned for _, planned in baseline_plans(found, graph()))]
     chosen = [[c.variant for c in p.problem.best.candidates.values()] for p in plans]
     assert len(plans) > 1 and all(chosen.count(taken) == 1 for taken in chosen)
-    own, others = whole_keys(found)
+    own, others = end_to_end_keys(found)
     assert len({own, *others.values()}) == 1 + len(FAMILIES)
-    assert whole_keys(plans[1])[0] != own
+    assert end_to_end_keys(plans[1])[0] != own
 
 
 def test_a_compile_uses_the_table_that_it_is_given(table: TimingTable) -> None:
@@ -386,7 +386,7 @@ def test_tuning_leaves_nothing_that_matters_to_estimates(tmp_path: Path) -> None
     lines = path.read_text().splitlines()
     assert found.timed == len(lines) > 3
     named = [what for line in lines if (what := json.loads(line)["what"]).startswith("the plan")]
-    assert named[0] == "the plan whose parts take least" and len(named) > 1
+    assert named[0] == "the plan with the least sum of prices" and len(named) > 1
     options = gf.Options(threads=2, timings=str(path))
     first, second = (gf.compile(model(), options=options) for _ in range(2))
     assert first.report() == second.report()
