@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from graphflow.base.target import Target
 from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
-from graphflow.cost.work import Rewriting, Work
+from graphflow.cost.work import ConversionWork, Work
 
 WRITE_PAD = 1.01
 """How much longer a kernel takes whose epilogue also selects the value of the padding."""
@@ -82,7 +82,7 @@ class CostModel:
         """What a kernel takes that writes a constant to its padding, and these seconds without."""
         return seconds * WRITE_PAD
 
-    def conversion_seconds(self, rewriting: Rewriting) -> float:
+    def conversion_seconds(self, rewriting: ConversionWork) -> float:
         """The estimate for rewriting a tensor in another layout."""
         return conversion_seconds(rewriting, self.target, self.threads)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import ceil
 
 from graphflow.base.target import Target
-from graphflow.cost.work import Rewriting, Work
+from graphflow.cost.work import ConversionWork, Work
 
 START_UP = 0.3e-6
 """Seconds to begin a kernel: a call, a barrier, the first misses."""
@@ -37,7 +37,7 @@ def kernel_seconds(work: Work, target: Target, threads: int) -> float:
     return max(compute, memory) + UNHIDDEN * min(compute, memory) + START_UP
 
 
-def conversion_seconds(rewriting: Rewriting, target: Target, threads: int) -> float:
+def conversion_seconds(rewriting: ConversionWork, target: Target, threads: int) -> float:
     """Seconds to rewrite a tensor in another layout."""
     cycles = rewriting.elements * _cycles(rewriting, target)
     memory = _memory_seconds(rewriting.moved_bytes, target, threads)
@@ -49,7 +49,7 @@ def fill_seconds(written: int, target: Target, threads: int) -> float:
     return _memory_seconds(written, target, threads) + START_UP
 
 
-def _cycles(rewriting: Rewriting, target: Target) -> float:
+def _cycles(rewriting: ConversionWork, target: Target) -> float:
     """Cycles in which a conversion moves an element, in the mean."""
     lanes = target.lanes(rewriting.dtype)
     whole = _in_whole_vectors(rewriting.count, lanes)

@@ -30,7 +30,7 @@ NO_WORK = Work(0.0, 0.0, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
+class ConversionWork:
     """What a conversion between two layouts does.
 
     `elements` of `dtype` are moved, in runs of `count` that lie next to each other in the target;

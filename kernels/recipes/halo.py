@@ -46,14 +46,16 @@ def halo_variants(
             recipe=replace(
                 variant.recipe,
                 finite=tuple(sorted(known.finite & roles.factors - {name})),
-                reciprocal=tuple(sorted(known.reciprocal & {str(roles.start)})),
+                excludes_negative_zero=tuple(
+                    sorted(known.excludes_negative_zero & {str(roles.start)})
+                ),
             ),
             work=replace(variant.work, read=variant.work.read + extra),
         )
 
 
 @lru_cache(maxsize=4096)
-def asked_of(definition: PrimFunc) -> ContentsQuery:
+def contents_query(definition: PrimFunc) -> ContentsQuery:
     """What is worth finding out about the inputs of `definition`: what a halo would rest on."""
     roles = roles_of(definition)
     if roles is None:
@@ -62,7 +64,7 @@ def asked_of(definition: PrimFunc) -> ContentsQuery:
     beside = {other for name in wide for other in roles.factors - {name}}
     starts = {roles.start} if wide and isinstance(roles.start, str) else set()
     floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
-    return ContentsQuery(finite=floats & beside, reciprocal=floats & starts)
+    return ContentsQuery(finite=floats & beside, excludes_negative_zero=floats & starts)
 
 
 @lru_cache(maxsize=10_000)
@@ -102,7 +104,7 @@ def _starts_above(start: Literal | str | None, known: KnownContents) -> bool:
     """Whether a sum starts at something else than −0.0."""
     if isinstance(start, Literal):
         return copysign(1.0, start.value) > 0 or start.value != 0
-    return start in known.reciprocal
+    return start in known.excludes_negative_zero
 
 
 def _with_halo(layout: Layout, reach: tuple[tuple[int, int], ...]) -> Layout | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled
+from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled, Tiled
 from graphflow.kernels.recipes.views import crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.processes.digest import text_digest
@@ -54,9 +54,35 @@ def fill_key(layout: Layout, dtype: str, value: Literal) -> str:
 
 
 def _recipe(recipe: Recipe) -> str:
-    if isinstance(recipe, Scheduled):
-        return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
-    return repr(recipe)
+    match recipe:
+        case Scheduled():
+            return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
+        case Tiled():
+            return _tiled(recipe)
+        case _:
+            return repr(recipe)
+
+
+def _tiled(recipe: Tiled) -> str:
+    """The text of a tiled recipe.
+
+    It is written out, not `repr`, for its words are hashed into the keys of timing tables: a field
+    that gets another name must not make a table that a user filled worthless.
+    """
+    panels = ", ".join(
+        f"Panel(count={p.count}, vectors={p.nr_vectors}, lanes={p.lanes}, pixels={p.mr})"
+        for p in recipe.tiling.panels
+    )
+    comma = "," if len(recipe.tiling.panels) == 1 else ""
+    tiling = (
+        f"Tiling(panels=({panels}{comma}), panel_outermost={recipe.tiling.panel_outermost}, "
+        f"write_padding={recipe.tiling.write_padding})"
+    )
+    return (
+        f"Tiled(tiling={tiling}, finite={recipe.finite}, "
+        f"reciprocal={recipe.excludes_negative_zero}, group={recipe.group}, "
+        f"group_rows={recipe.group_rows}, registers={recipe.held_axis})"
+    )
 
 
 def _anonymous(func: PrimFunc) -> str:

@@ -26,16 +26,16 @@ from graphflow.tir import Buffer
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Frame:
+class OutputDecisions:
     """What the layout of the output decides, wherever the data lies.
 
-    There is one object for each kernel and layout (see `frame_of`), by which findings are kept.
+    There is one object for each kernel and layout (see `decisions_of`), by which findings are kept.
     """
 
     output: Layout
     lane: int
     """The axis along the lanes."""
-    second: int
+    second_channel: int
     """The channel next to channel 0 in memory."""
     channels: IndexExpr | None
     """Where in the lanes a channel is, if they are not in their order."""
@@ -56,7 +56,7 @@ class Frame:
 class Operands:
     """Layouts of the output and of the operands, and those operands that lie as the data does."""
 
-    frame: Frame
+    decided: OutputDecisions
     layouts: dict[str, Layout]
     free: tuple[str, ...]
 
@@ -69,35 +69,35 @@ def place_operands(
     target: Target,
 ) -> Operands | None:
     """The operands' places, or None where there is no variant with the output and the data so."""
-    frame = frame_of(roles, constants, out, target)
-    if frame is None:
+    decided = decisions_of(roles, constants, out, target)
+    if decided is None:
         return None
-    free = {buffer.name for buffer in frame.free}
+    free = {buffer.name for buffer in decided.free}
     given: dict[str, Layout | None] = {}
     if not isinstance(data, OfferedLayout):
         if not free and data is not out:
             return None
-        given = {buffer.name: operand_layout(data, buffer) for buffer in frame.free}
-    elif data.name in frame.movable:
+        given = {buffer.name: operand_layout(data, buffer) for buffer in decided.free}
+    elif data.name in decided.movable:
         free.add(data.name)
         given = {data.name: data.layout}
-    elif frame.layouts.get(data.name) != data.layout:
+    elif decided.layouts.get(data.name) != data.layout:
         return None
     layouts: dict[str, Layout] = {}
-    for name, layout in {**frame.layouts, **given}.items():
+    for name, layout in {**decided.layouts, **given}.items():
         if layout is None:
             return None
         layouts[name] = layout
-    return Operands(frame, layouts, tuple(b.name for b in roles.inputs if b.name in free))
+    return Operands(decided, layouts, tuple(b.name for b in roles.inputs if b.name in free))
 
 
 @lru_cache(maxsize=10_000)
-def frame_of(
+def decisions_of(
     roles: Roles,
     constants: frozenset[str],
     out: Family | SameAxisOrder | UserLayout,
     target: Target,
-) -> Frame | None:
+) -> OutputDecisions | None:
     """What an output in `out` decides, or None where there is no variant that writes it."""
     output = out.instantiate(roles.output.shape)
     if output is None:
@@ -125,7 +125,7 @@ def frame_of(
                 free.append(buffer)
             layouts[buffer.name] = operand_layout(out, buffer)
     movable = {b.name for b in (roles.inputs if group else free)} - constants
-    return Frame(
+    return OutputDecisions(
         output,
         lane,
         second_lane(output, lane),

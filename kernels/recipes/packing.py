@@ -69,7 +69,7 @@ def _lane(channel: IndexExpr, channels: IndexExpr | None) -> IndexExpr:
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
+class AxisDigit:
     """`index // step % base` of an axis; all that is above the step where `base` is zero."""
 
     axis: int
@@ -101,18 +101,18 @@ def _read_beside(roles: Roles, name: str) -> dict[str, Access]:
 
 def _order_of(
     roles: Roles, name: str, lane: Var, data: str, place: tuple[IndexMap, tuple[int, ...]] | None
-) -> tuple[Digit, ...]:
+) -> tuple[AxisDigit, ...]:
     """Digits of all axes of an operand but that of the lanes: those of the reduction's loops by
     falling stride in the `data` read beside it, which lies at such a `place`.
 
     Where the data splits a loop, its digits are apart.
     """
     loops, indices = _loops_of(roles, name), roles.reads[name][0].indices
-    digits = tuple(Digit(number) for number in range(len(loops)))
+    digits = tuple(AxisDigit(number) for number in range(len(loops)))
     if place is not None:
         digits = _by_stride(*place, _read_beside(roles, name)[data].indices, loops)
     return tuple(
-        Digit(axis, digit.step, digit.base)
+        AxisDigit(axis, digit.step, digit.base)
         for digit in digits
         for axis, e in enumerate(indices)
         if e is loops[digit.axis] and e is not lane
@@ -125,8 +125,8 @@ def _by_stride(
     box: tuple[int, ...],
     indices: tuple[IndexExpr, ...],
     loops: tuple[Var, ...],
-) -> tuple[Digit, ...]:
-    strides: dict[Digit, int] = {}
+) -> tuple[AxisDigit, ...]:
+    strides: dict[AxisDigit, int] = {}
     for e, step in zip(index_map.apply(indices), Buffer("_", box).strides, strict=True):
         for atom, k in terms_of(e)[0]:
             for number, var in enumerate(loops):
@@ -136,20 +136,20 @@ def _by_stride(
     found = [
         digit
         for number in range(len(loops))
-        for digit in [d for d in strides if d.axis == number] or [Digit(number)]
+        for digit in [d for d in strides if d.axis == number] or [AxisDigit(number)]
     ]
     return tuple(sorted(found, key=lambda digit: -strides.get(digit, 0)))
 
 
-def _digit(atom: IndexExpr, var: Var, number: int) -> Digit | None:
+def _digit(atom: IndexExpr, var: Var, number: int) -> AxisDigit | None:
     inner, base, step = atom, 0, 1
     if isinstance(inner, FloorMod):
         base, inner = inner.divisor, inner.numerator
     if isinstance(inner, FloorDiv):
         step, inner = inner.divisor, inner.numerator
     if inner is var:
-        return Digit(number, step, base)
-    return Digit(number) if var in variables(atom) else None
+        return AxisDigit(number, step, base)
+    return AxisDigit(number) if var in variables(atom) else None
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +157,7 @@ def packed_weights(
     shape: tuple[int, ...],
     lane: int,
     width: int,
-    order: tuple[Digit, ...],
+    order: tuple[AxisDigit, ...],
     group: int = 0,
     channels: IndexExpr | None = None,
 ) -> Layout:

@@ -13,7 +13,7 @@ from math import prod
 
 from graphflow.arith import Var, terms_of, variables
 from graphflow.base.target import Target
-from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
+from graphflow.cost import BORDER_GROUPS, LanesAlongRow, TileProblem, missed_lines
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import lane_axis
 from graphflow.kernels.recipes.packing import packed_layout
@@ -58,15 +58,15 @@ def along_rows(
     if borders and extent <= BORDER_GROUPS * lanes:
         return
     problem = TileProblem(
-        channels=extent,
-        pixels=roles.output.shape[held],
-        rows=prod(roles.output.shape) // (extent * roles.output.shape[held]),
+        columns=extent,
+        rows=roles.output.shape[held],
+        planes=prod(roles.output.shape) // (extent * roles.output.shape[held]),
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
-        pixel_bytes=DTYPES[roles.output.dtype].itemsize,
+        broadcast_stride=DTYPES[roles.output.dtype].itemsize,
         whole_vectors=False,
-        along=AlongRow(
+        along=LanesAlongRow(
             max(_misses(roles, a, variant.layouts, target) for a in data),
             borders,
         ),
@@ -76,7 +76,7 @@ def along_rows(
     tiling, cycles = choose_tiling(problem, target)
     others = {n: x for n, x in variant.layouts.items() if n not in weights}
     packed = {
-        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].pixels, others)
+        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].mr, others)
         for n in weights
     }
     place = output.index_map.outputs.index(output.index_map.inputs[held])
@@ -86,8 +86,10 @@ def along_rows(
         name=f"{variant.name} along rows",
         layouts={**variant.layouts, **packed},
         private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, tiling=tiling, registers=place),
-        work=replace(variant.work, cycles=cycles, rows=problem.rows, read=variant.work.read + more),
+        recipe=replace(variant.recipe, tiling=tiling, held_axis=place),
+        work=replace(
+            variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
+        ),
         vector_form=True,
     )
 

@@ -14,7 +14,7 @@ from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variab
 from graphflow.base.target import Target
 from graphflow.cost import (
     GATHERED,
-    MOST_PIXELS,
+    MOST_ROWS,
     UNPACKED,
     TileProblem,
     Work,
@@ -25,7 +25,7 @@ from graphflow.cost import (
     rows_worth_weights,
 )
 from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrder, UserLayout
-from graphflow.kernels.recipes.operands import Frame, place_operands
+from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import choose_tiling
@@ -46,20 +46,20 @@ def tiled_variant(
     operands = place_operands(roles, constants, out, data, target)
     if operands is None:
         return None
-    frame, layouts = operands.frame, dict(operands.layouts)
-    output, lane, group = frame.output, frame.lane, frame.group
-    problem = _problem(roles, frame)
-    apart = _pixel_bytes(roles, frame, layouts)
-    if not fits_sets(apart, MOST_PIXELS, target):
-        problem = replace(problem, pixel_bytes=apart)
+    decided, layouts = operands.decided, dict(operands.layouts)
+    output, lane, group = decided.output, decided.lane, decided.group
+    problem = _problem(roles, decided)
+    apart = _broadcast_stride(roles, decided, layouts)
+    if not fits_sets(apart, MOST_ROWS, target):
+        problem = replace(problem, broadcast_stride=apart)
     tiling, cycles = choose_tiling(problem, target)
-    rows = _group_rows(frame, problem, cycles, target)
+    rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
-    for buffer in frame.packed:
+    for buffer in decided.packed:
         layouts[buffer.name] = packed_layout(
-            roles, buffer, lane, width, operands.layouts, group, frame.channels
+            roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    cycles *= _lane_penalty(roles, layouts, lane, frame.second)
+    cycles *= _lane_penalty(roles, layouts, lane, decided.second_channel)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -71,11 +71,13 @@ def tiled_variant(
     return KernelVariant(
         name=_name(layouts, operands.free, output),
         layouts=layouts,
-        private=frozenset(b.name for b in frame.packed),
+        private=frozenset(b.name for b in decided.packed),
         demands={},
         padding=padding,
         recipe=Tiled(tiling, group=group, group_rows=rows),
-        work=Work(2.0 * roles.multiply_adds, cycles, problem.rows, *touched(roles.params, layouts)),
+        work=Work(
+            2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
+        ),
         vector_form=len(roles.output.shape) <= 2 or lane == 1,
     )
 
@@ -86,64 +88,66 @@ def _ends_in_block(layout: Layout) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _problem(roles: Roles, frame: Frame) -> TileProblem:
+def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
     """What a tile iterates over: the channels of one group, the pixels, all that is left.
 
     How far its pixels are apart is left open: that depends on the data, and seldom matters.
     """
-    shape, group = roles.output.shape, frame.group
-    outside = _axes_outside(frame)
-    pixels, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
-    if pixels % phases == 0:
-        pixels //= phases
-    rows = max(1, prod(n for k, n in enumerate(shape) if k != frame.lane) // pixels)
-    channels = shape[frame.lane]
+    shape, group = roles.output.shape, decided.group
+    outside = _axes_outside(decided)
+    rows, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
+    if rows % phases == 0:
+        rows //= phases
+    planes = max(1, prod(n for k, n in enumerate(shape) if k != decided.lane) // rows)
+    channels = shape[decided.lane]
     return TileProblem(
-        channels=group or channels,
-        pixels=pixels,
-        rows=rows * (channels // group) if group else rows,
+        columns=group or channels,
+        rows=rows,
+        planes=planes * (channels // group) if group else planes,
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
-        weight_bytes=sum(b.bytes for b in frame.packed),
-        pixel_bytes=0,
-        whole_vectors=not group and (_ends_in_block(frame.output) or frame.output.is_padded),
+        weight_bytes=sum(b.bytes for b in decided.packed),
+        broadcast_stride=0,
+        whole_vectors=not group and (_ends_in_block(decided.output) or decided.output.is_padded),
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
     )
 
 
 @lru_cache(maxsize=10_000)
-def _axes_outside(frame: Frame) -> tuple[int, ...]:
+def _axes_outside(decided: OutputDecisions) -> tuple[int, ...]:
     """The logical axes of more than one element outside the lanes, the pixels last."""
-    output = frame.output
+    output = decided.output
     order = [
         next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
         for e in output.index_map.outputs
         if variables(e)
     ]
-    return tuple(k for k in order if k != frame.lane and output.logical_shape[k] > 1)
+    return tuple(k for k in order if k != decided.lane and output.logical_shape[k] > 1)
 
 
-def _group_rows(frame: Frame, problem: TileProblem, cycles: float, target: Target) -> int:
+def _group_rows(
+    decided: OutputDecisions, problem: TileProblem, cycles: float, target: Target
+) -> int:
     """How many rows of an image one group computes before the next one does; 0 where that is all.
 
     As few as make up for its weights, which are fetched again each time: threads share what is
     outermost, and so read and write the rows that they have in the kernels before and after.
     """
-    outside = _axes_outside(frame)
-    if not frame.group or len(outside) < 2:
+    outside = _axes_outside(decided)
+    if not decided.group or len(outside) < 2:
         return 0
-    extent = frame.output.logical_shape[outside[-2]]
-    weights = problem.weight_bytes * frame.group / frame.output.logical_shape[frame.lane]
+    extent = decided.output.logical_shape[outside[-2]]
+    weights = problem.weight_bytes * decided.group / decided.output.logical_shape[decided.lane]
     near = near_weights(problem.weight_bytes, target)
-    wanted = rows_worth_weights(weights, near, cycles / problem.rows, target)
+    wanted = rows_worth_weights(weights, near, cycles / problem.planes, target)
     rows = next(n for n in range(1, extent + 1) if extent % n == 0 and n >= min(wanted, extent))
     return rows if rows < extent else 0
 
 
-def _pixel_bytes(roles: Roles, frame: Frame, layouts: Mapping[str, Layout]) -> int:
+def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]) -> int:
     """How far apart the elements for neighbouring pixels lie in a reduced operand."""
-    outside = _axes_outside(frame)
+    outside = _axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
         return 0

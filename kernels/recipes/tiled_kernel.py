@@ -99,7 +99,7 @@ def tiled(
     s = merge_stages(s)
     for name in recipe.finite:
         s = s.apply(assume_finite, name, KNOWN)
-    for name in recipe.reciprocal:
+    for name in recipe.excludes_negative_zero:
         s = s.apply(assume_reciprocal, name, KNOWN)
     for name, (layout, pad) in placements.items():
         kept = recipe.group > 0 and name == output
@@ -114,7 +114,7 @@ def tiled(
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
     s, axes = _joined_lanes(s, placements[output][0], axes)
-    held = None if recipe.registers is None else axes[recipe.registers]
+    held = None if recipe.held_axis is None else axes[recipe.held_axis]
     if held is not None:
         s, axes = _held(s, axes, held)
     if recipe.group:

@@ -27,7 +27,7 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import NO_WORK, Rewriting
+from graphflow.cost import NO_WORK, ConversionWork
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.kernels.recipes.variant import (
     KernelVariant,
@@ -66,7 +66,7 @@ class Run:
 
 
 @lru_cache(maxsize=100_000)
-def run_of(source: Layout, target: Layout) -> Run:
+def copy_run(source: Layout, target: Layout) -> Run:
     """The longest runs in which a conversion writes the box of `target`, reading `source`."""
     place = target.physical_axes
     inner = next(
@@ -124,16 +124,18 @@ def crosses(source: Layout, target: Layout, dtype: str) -> bool:
     Lines of either side are read and written in vectors then.  Smaller elements than four bytes
     would make blocks of too many registers.
     """
-    run = run_of(source, target)
+    run = copy_run(source, target)
     return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
 
 
-def rewriting_of(source: Layout, target: Layout, dtype: str) -> Rewriting:
+def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:
     """What a conversion of a tensor from `source` to `target` does."""
-    run = run_of(source, target)
+    run = copy_run(source, target)
     across = run.across if crosses(source, target, dtype) else 0
     elements = prod(target.logical_shape)
-    return Rewriting(elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype))
+    return ConversionWork(
+        elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype)
+    )
 
 
 def moved_bytes(target: Layout, dtype: str) -> int:

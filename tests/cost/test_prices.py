@@ -12,7 +12,7 @@ import pytest
 
 from graphflow.base.target import Target
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("graphflow", "kernels", "frontends", "models")
 HOME = ("graphflow/cost/", "graphflow/base/target.py")
 
