@@ -1,4 +1,9 @@
-"""Recipes: the variants a compute definition can take, made by schedule primitives alone."""
+"""Recipes: the variants a compute definition can take, and the schedules that make them.
+
+In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  Out: its
+`KernelVariant`s, which flow chooses among; for the one chosen, the schedule of its kernel.  What
+always holds: kernels are made by schedule primitives alone, so each step is proven.
+"""
 
 from graphflow.kernels.recipes.halo import contents_query
 from graphflow.kernels.recipes.kernel_variants import kernel_variants, refused_variants

@@ -1,7 +1,8 @@
 """Variants made by the register tile, in one layout of the output and one of the data.
 
-In: a definition with its roles and the two layouts.  Out: the variant with its tiling and the work
-it takes, or none.  The estimate is of one core's cycles; flow turns it into time."""
+In: the roles of a definition and the two layouts.  Out: the variant with its tiling and its work in
+cycles of one core, which flow turns into seconds; None where the operands have no such layouts.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def tiled_variant(
     data: Family | UserLayout | OfferedLayout,
     target: Target,
 ) -> KernelVariant | None:
-    """The variant that writes `out` and reads `data`; None where the operands cannot lie so."""
+    """The variant that writes `out` and reads `data`; None where the operands have no layouts."""
     operands = place_operands(roles, constants, out, data, target)
     if operands is None:
         return None
@@ -89,9 +90,9 @@ def _ends_in_block(layout: Layout) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
-    """What a tile iterates over: the channels of one group, the pixels, all that is left.
+    """The problem of tiling: columns are the channels of one group, rows the axis before them.
 
-    How far its pixels are apart is left open: that depends on the data, and seldom matters.
+    Its `broadcast_stride` is left 0: it depends on the layout of the data, and seldom matters.
     """
     shape, group = roles.output.shape, decided.group
     outside = _axes_outside(decided)
@@ -116,7 +117,7 @@ def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
 
 @lru_cache(maxsize=10_000)
 def _axes_outside(decided: OutputDecisions) -> tuple[int, ...]:
-    """The logical axes of more than one element outside the lanes, the pixels last."""
+    """The logical axes of more than one element outside the lanes, that of the tile's rows last."""
     output = decided.output
     order = [
         next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
@@ -131,8 +132,9 @@ def _group_rows(
 ) -> int:
     """How many rows of an image one group computes before the next one does; 0 where that is all.
 
-    As few as make up for its weights, which are fetched again each time: threads share what is
-    outermost, and so read and write the rows that they have in the kernels before and after.
+    The fewest that make up for fetching the group's weights again each time.  Few, because threads
+    share the outermost loop: with rows outermost, a thread reads and writes the rows that it has in
+    the kernels before and after.
     """
     outside = _axes_outside(decided)
     if not decided.group or len(outside) < 2:
@@ -146,7 +148,7 @@ def _group_rows(
 
 
 def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]) -> int:
-    """How far apart the elements for neighbouring pixels lie in a reduced operand."""
+    """Bytes between the elements that neighbouring rows of a tile broadcast; 0 where none are."""
     outside = _axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
@@ -169,7 +171,7 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
 
 
 def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second: int) -> float:
-    """How much longer a step of a reduction takes because of what the lanes load."""
+    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous."""
     if roles.reduction and any(
         _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
     ):
@@ -179,15 +181,17 @@ def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second
 
 @lru_cache(maxsize=10_000)
 def _is_gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -> bool:
-    """Whether the first lanes load elements of an operand that are neither the same nor adjacent;
-    lanes never begin inside a block."""
+    """Whether the first two lanes load elements of an operand that are neither equal nor adjacent.
+
+    The first two tell for all, because lanes never begin inside a block.
+    """
     var = roles.axes[lane]
     flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
     return any(_step(flat, var, second) not in (0, 1) for flat in flats)
 
 
 def _step(flat: IndexExpr, var: Var, count: int) -> int:
-    """By how much an expression grows from the origin to so many steps along one variable."""
+    """The growth of an expression from the origin to `count` along one variable."""
     grown = 0
     for atom, k in terms_of(flat)[0]:
         used = variables(atom)
