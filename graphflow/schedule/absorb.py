@@ -1,4 +1,8 @@
-"""A producer that writes the padding of its buffer itself."""
+"""Absorbing a padding stage into the nest that writes the rest of the buffer.
+
+In: a kernel in which one nest writes a buffer's elements and a later stage a constant to its
+padding.  Out: the kernel in which that nest writes both, so the buffer is written in one pass.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +82,7 @@ def absorb_padding(func: PrimFunc, place: str, buffer: str) -> Rewrite:
 
 
 def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
+    """The only padding stage of a buffer, and the constant or `undef` that it stores."""
     stages = padding_stages(func, buffer)
     if len(stages) != 1 or stages[0] not in func.body:
         raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
@@ -91,6 +96,7 @@ def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
 
 
 def _guarded_store(func: PrimFunc, place: str, buffer: Buffer) -> Site:
+    """The only index condition in `place` under which the buffer is stored to."""
     stmt, domain = find(func, place)
     if domain.axes or domain.where != TRUE:
         raise ScheduleError(f"{place} stands inside another loop or condition")
@@ -115,6 +121,8 @@ def _guarded_store(func: PrimFunc, place: str, buffer: Buffer) -> Site:
 
 
 def _only_these(func: PrimFunc, place: str, stage: Block, buffer: Buffer) -> None:
+    """ScheduleError unless `place` and then the stage write the buffer once each, and nothing else
+    writes it or reads it before the stage has run."""
     first, last = top_level(func, place), top_level(func, stage.name)
     if first >= last:
         raise ScheduleError(f"{stage.name} does not come after {place}")
