@@ -76,7 +76,7 @@ class CostModel:
     timings: Timings = NO_TIMINGS
 
     def kernel_seconds(self, work: Work, writes_padding: bool = False) -> float:
-        """The estimate for a kernel; `writes_padding` says that it writes a constant to its padding."""
+        """The estimate for a kernel, which `writes_padding` if it writes a constant there."""
         seconds = kernel_seconds(work, self.target, self.threads)
         return self.with_padding(seconds) if writes_padding else seconds
 

@@ -296,7 +296,7 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
     if len(constants) > 1:
         stated = " and ".join(f"{v.value}" for v in constants)
         raise ScheduleError(
-            f"the padding of {cache.name} holds {stated}; a variant states one value for each buffer"
+            f"the padding of {cache.name} holds {stated}; a variant states one value a buffer"
         )
     if constants:
         return constants[0]

@@ -143,7 +143,7 @@ def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
 
 
 def _with_addresses(func: PrimFunc) -> PrimFunc:
-    """The kernel with register buffers as scratch memory where a loop that is not expanded uses them.
+    """The kernel with scratch memory for register buffers that loops index at run time.
 
     Registers have no addresses, so indices into them must be constants once unrolled and vectorized
     loops are expanded.  The scope `register` is a request, as `parallel` is.
