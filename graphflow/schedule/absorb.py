@@ -13,7 +13,13 @@ from graphflow.base.errors import ScheduleError
 from graphflow.layout import physical_vars
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require
-from graphflow.schedule.padding import is_padding, padding_stages, parts_of, top_level, writes_to
+from graphflow.schedule.padding import (
+    is_padding,
+    padding_stages,
+    stated_elements,
+    top_level,
+    writes_to,
+)
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Block,
@@ -86,7 +92,7 @@ def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
     stages = padding_stages(func, buffer)
     if len(stages) != 1 or stages[0] not in func.body:
         raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
-    values = {part.value for part in parts_of(stages[0], buffer)}
+    values = {one.value for one in stated_elements(stages[0], buffer)}
     value = next(iter(values))
     if len(values) != 1 or not isinstance(value, Literal | Undef):
         raise ScheduleError(f"the stage {stages[0].name} does not store one constant")

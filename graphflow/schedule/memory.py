@@ -76,7 +76,7 @@ from graphflow.tir import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _Footprint:
     """The elements of a buffer that one iteration of the staged loop accesses.
 
     All accesses have the same `indices`; `dims` are the loops inside the staged loop that the
@@ -121,35 +121,35 @@ def stage_mem(
     stmt, domain = find_loop(func, loop)
     _no_lanes_around(func, stmt, domain)
     old = find_buffer(func, buffer)
-    window, touched = _window(stmt, domain, old, tuple(dims))
+    footprint, touched = _footprint(stmt, domain, old, tuple(dims))
     proofs: list[Proof] = [
         require(
-            _own_element(window),
+            _own_element(footprint),
             f"each iteration of {', '.join(dims)} has its own element of {buffer}",
         )
     ]
-    shape = tuple(_extent(d) for d in window.dims)
+    shape = tuple(_extent(d) for d in footprint.dims)
     new = Buffer(name, shape, old.dtype, scope)
-    index: tuple[IndexExpr, ...] = tuple(d.var - d.start for d in window.dims)
+    index: tuple[IndexExpr, ...] = tuple(d.var - d.start for d in footprint.dims)
     body: Body = (Allocate(new),)
-    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched, window)
+    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched, footprint)
     if not stored_first:
         proofs.append(
-            require(_in_bounds(old, window), f"what is staged of {buffer} lies inside it")
+            require(_in_bounds(old, footprint), f"what is staged of {buffer} lies inside it")
         )
-        proofs.append(_touched_before(func, old, window, touched))
+        proofs.append(_touched_before(func, old, footprint, touched))
         made["load"] = tuple(nests["load"].values())
-        store = Store(new, index, Load(old, window.indices))
-        body = (*body, *_copy_nest(window, made["load"], store))
+        store = Store(new, index, Load(old, footprint.indices))
+        body = (*body, *_copy_nest(footprint, made["load"], store))
     body = (*body, *_redirected(stmt.body, old, new, index))
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
     elif any(access.kind != "read" for access in touched):
-        proofs.append(_touched_before(func, old, window, touched))
+        proofs.append(_touched_before(func, old, footprint, touched))
         made["store"] = tuple(nests["store"].values())
-        store = Store(old, window.indices, Load(new, index))
-        body = (*body, *_copy_nest(window, made["store"], store))
+        store = Store(old, footprint.indices, Load(new, index))
+        body = (*body, *_copy_nest(footprint, made["store"], store))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread is not None and not _is_touched(staged, old):
         staged = replace(staged, body=_without_allocation(staged.body, old))
@@ -165,10 +165,10 @@ def _no_lanes_around(func: PrimFunc, stmt: For, domain: Domain) -> None:
         raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
 
 
-def _window(
+def _footprint(
     stmt: For, domain: Domain, buffer: Buffer, dims: tuple[str, ...]
-) -> tuple[_Window, tuple[Access, ...]]:
-    """The window of a buffer in the loop `stmt`, and its accesses; ScheduleError without one."""
+) -> tuple[_Footprint, tuple[Access, ...]]:
+    """The footprint of a buffer in the loop `stmt`, and its accesses; ScheduleError without one."""
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == buffer)
     if not touched:
@@ -205,7 +205,7 @@ def _window(
     points = inner.given(guard)
     for d in chosen:
         points = points.inside(d.var, d.start, d.stop)
-    return _Window(first.indices, chosen, guard, points), touched
+    return _Footprint(first.indices, chosen, guard, points), touched
 
 
 def _not_claimed(stmt: For, buffer: Buffer) -> None:
@@ -223,20 +223,20 @@ def _members(where: Predicate, outside: Predicate) -> Iterator[Predicate]:
     return (m for m in conjuncts(where) if m not in around)
 
 
-def _own_element(window: _Window) -> Proof:
+def _own_element(footprint: _Footprint) -> Proof:
     """A proof that, in each outer iteration, different values of the dims give other elements."""
-    dims = {d.var for d in window.dims}
-    axes = tuple(axis for axis in window.points.axes if axis.var in dims)
-    copy, fresh = Domain(axes, window.points.where).renamed("'")
-    same = [equal(e, substitute(e, fresh)) for e in window.indices]
+    dims = {d.var for d in footprint.dims}
+    axes = tuple(axis for axis in footprint.points.axes if axis.var in dims)
+    copy, fresh = Domain(axes, footprint.points.where).renamed("'")
+    same = [equal(e, substitute(e, fresh)) for e in footprint.indices]
     differ = disjunction(negation(equal(axis.var, fresh[axis.var])) for axis in axes)
-    both = joined(window.points, copy).given(conjunction((*same, differ)))
-    return prove_empty(both, f"({', '.join(map(str, window.indices))}) is injective in the dims")
+    both = joined(footprint.points, copy).given(conjunction((*same, differ)))
+    return prove_empty(both, f"({', '.join(map(str, footprint.indices))}) is injective in the dims")
 
 
-def _in_bounds(buffer: Buffer, window: _Window) -> Proof:
-    sides = zip(window.indices, buffer.shape, strict=True)
-    return prove(conjunction(within(e, 0, extent) for e, extent in sides), window.points)
+def _in_bounds(buffer: Buffer, footprint: _Footprint) -> Proof:
+    sides = zip(footprint.indices, buffer.shape, strict=True)
+    return prove(conjunction(within(e, 0, extent) for e, extent in sides), footprint.points)
 
 
 def _extent(loop: For) -> int:
@@ -245,27 +245,27 @@ def _extent(loop: For) -> int:
     return max(loop.extent, 0)
 
 
-def _dominates(first: Access, touched: tuple[Access, ...], window: _Window) -> bool:
-    """Whether `first` is done at every point of the window, before any other access to it."""
+def _dominates(first: Access, touched: tuple[Access, ...], footprint: _Footprint) -> bool:
+    """Whether `first` is done at every point of the footprint, before any other access to it."""
     axes = first.domain.axes
     return (
         first.certain
-        and {axis.var for axis in axes} <= {axis.var for axis in window.points.axes}
-        and set(conjuncts(first.domain.where)) <= set(conjuncts(window.points.where))
+        and {axis.var for axis in axes} <= {axis.var for axis in footprint.points.axes}
+        and set(conjuncts(first.domain.where)) <= set(conjuncts(footprint.points.where))
         and all(a.domain.axes[: len(axes)] == axes for a in touched)
     )
 
 
 def _touched_before(
-    func: PrimFunc, buffer: Buffer, window: _Window, touched: tuple[Access, ...]
+    func: PrimFunc, buffer: Buffer, footprint: _Footprint, touched: tuple[Access, ...]
 ) -> Proof:
-    """A proof that copying the window accesses no forbidden padding.
+    """A proof that copying the footprint accesses no forbidden padding.
 
-    That is so where the loop itself accesses all points of the window; else the window must be
-    proven to contain no forbidden element.
+    That is so where the loop itself accesses all points of the footprint; else it must be proven to
+    contain no forbidden element.
     """
-    axes = {axis.var for axis in window.points.axes}
-    where = set(conjuncts(window.points.where))
+    axes = {axis.var for axis in footprint.points.axes}
+    where = set(conjuncts(footprint.points.where))
     if any(
         access.certain
         and {axis.var for axis in access.domain.axes} <= axes
@@ -273,18 +273,18 @@ def _touched_before(
         for access in touched
     ):
         return structural(f"every element of {buffer.name} that is copied is accessed anyway")
-    copied = Access(buffer, window.indices, window.points, "read", True)
+    copied = Access(buffer, footprint.indices, footprint.points, "read", True)
     return require_away_from_forbidden(func, copied)
 
 
-def _copy_nest(window: _Window, loops: tuple[str, ...], store: Store) -> Body:
-    names = {d.var: Var(name) for d, name in zip(window.dims, loops, strict=True)}
+def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: Store) -> Body:
+    names = {d.var: Var(name) for d, name in zip(footprint.dims, loops, strict=True)}
     values: dict[Var, IndexExpr] = dict(names.items())
     body = substitute_body((store,), values)
-    guard = substitute_in(window.guard, values)
+    guard = substitute_in(footprint.guard, values)
     if guard != TRUE:
         body = (If(guard, body),)
-    for d in reversed(window.dims):
+    for d in reversed(footprint.dims):
         body = (For(names[d.var], d.start, d.stop, LoopKind.SERIAL, body),)
     return body
 
@@ -394,9 +394,11 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
         raise ScheduleError(f"{place} reads {buffer} at different places or under conditions")
     if any(v not in known for e in indices for v in variables(e)):
         raise ScheduleError(f"the element of {buffer} changes inside {place}")
-    window = _Window(indices, (), TRUE, inner)
-    inside = require(_in_bounds(old, window), f"the element of {buffer} exists in each iteration")
-    allowed = _touched_before(func, old, window, tuple(touched))
+    footprint = _Footprint(indices, (), TRUE, inner)
+    inside = require(
+        _in_bounds(old, footprint), f"the element of {buffer} exists in each iteration"
+    )
+    allowed = _touched_before(func, old, footprint, tuple(touched))
     bound = Buffer(name, (), old.dtype, "register")
     head = (Allocate(bound), Store(bound, (), Load(old, indices)))
     body = (*head, *_redirected(stmt.body, old, bound, ()))

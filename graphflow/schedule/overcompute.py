@@ -231,6 +231,7 @@ class OvercomputeQuery:
                 yield self.neutral(stmt, where, error)
 
     def in_bounds(self, access: Access) -> Proof:
+        """A proof that an access stays in its buffer; else ScheduleError."""
         sides = zip(access.indices, access.buffer.shape, strict=True)
         inside = conjunction(within(e, 0, extent) for e, extent in sides)
         text = f"the overcomputed access {_text(access)} stays in bounds"
@@ -259,6 +260,7 @@ class OvercomputeQuery:
         return require(prove(padding, access.domain), text)
 
     def never_reads(self, load: Access, write: Access) -> Proof:
+        """A proof that a load never reads what a write has written; else ScheduleError."""
         where = _text(write)
         copy, fresh = write.domain.renamed("'")
         same = [

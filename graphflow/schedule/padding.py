@@ -69,7 +69,7 @@ from graphflow.tir import (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KnownElements:
     """The elements of a buffer at `indices` for the points of `domain`, and the fact of them.
 
     `value` is what a stage stores there, None where it only assumes the fact.
@@ -155,15 +155,15 @@ def padding_kind(stage: Block) -> PaddingKind:
     return PaddingKind(kind)
 
 
-def parts_of(stage: Block, buffer: Buffer) -> tuple[Part, ...]:
+def stated_elements(stage: Block, buffer: Buffer) -> tuple[KnownElements, ...]:
     """The padding that one stage states; ScheduleError where it locates none."""
-    found: list[Part] = []
+    found: list[KnownElements] = []
     for site in sites(stage.body):
         stmt = site.stmt
         if isinstance(stmt, Store) and stmt.buffer == buffer and not site.guards:
-            found.append(Part(stmt.indices, site.domain, _stored(stmt.value), stmt.value))
+            found.append(KnownElements(stmt.indices, site.domain, _stored(stmt.value), stmt.value))
         elif isinstance(stmt, Assume):
-            found.append(_assumed_part(stage, buffer, site))
+            found.append(_assumed_by_stage(stage, buffer, site))
     if not found:
         raise ScheduleError(f"the stage {stage.name} does not say where the padding lies")
     return tuple(found)
@@ -173,37 +173,37 @@ def _stored(value: Expr) -> Fact:
     return Constant(value) if isinstance(value, Literal) else Undefined()
 
 
-def _assumed_part(stage: Block, buffer: Buffer, site: Site) -> Part:
+def _assumed_by_stage(stage: Block, buffer: Buffer, site: Site) -> KnownElements:
     stmt = cast(Assume, site.stmt)
     if not is_predicate(stmt.unless):
         raise ScheduleError(f"the stage {stage.name} assumes under a condition on data")
     where = site.domain.given(negation(cast(Predicate, stmt.unless)))
     for load, fact in claims(stmt.claim):
         if load.buffer == buffer:
-            return Part(load.indices, where, fact)
+            return KnownElements(load.indices, where, fact)
     for node in walk_expr(stmt.claim):
         if isinstance(node, Load) and node.buffer == buffer:
-            return Part(node.indices, where, Undefined())
+            return KnownElements(node.indices, where, Undefined())
     raise ScheduleError(f"the stage {stage.name} assumes nothing about {buffer.name}")
 
 
 def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
     """The predicate that the element `at` is padding by any of `stages`."""
-    return disjunction(part.holds(at) for stage in stages for part in parts_of(stage, buffer))
+    return disjunction(one.holds(at) for stage in stages for one in stated_elements(stage, buffer))
 
 
 def is_written(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
     """The predicate that any of `stages` stores to the element `at`, a value or `undef`."""
-    parts = (part for stage in stages for part in parts_of(stage, buffer))
-    return disjunction(part.holds(at) for part in parts if part.value is not None)
+    elements = (one for stage in stages for one in stated_elements(stage, buffer))
+    return disjunction(one.holds(at) for one in elements if one.value is not None)
 
 
-def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
+def forbidden_elements(func: PrimFunc, buffer: Buffer) -> tuple[KnownElements, ...]:
     """The elements of a buffer that nothing may access.
 
     ScheduleError where the kernel forbids elements without locating them.
     """
-    found: list[Part] = []
+    found: list[KnownElements] = []
     for site in sites(func.body):
         stmt = site.stmt
         if not isinstance(stmt, Assume) or not forbids_access(stmt.claim):
@@ -212,7 +212,7 @@ def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
             raise ScheduleError(f"{func.name} forbids elements under a condition on data")
         where = site.domain.given(negation(cast(Predicate, stmt.unless)))
         found += [
-            Part(load.indices, where, fact)
+            KnownElements(load.indices, where, fact)
             for load, fact in claims(stmt.claim)
             if load.buffer == buffer
         ]
@@ -227,10 +227,10 @@ def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
     ScheduleError where that is not proven, or the kernel does not locate the forbidden elements.
     """
     name = access.buffer.name
-    forbidden = forbidden_parts(func, access.buffer)
+    forbidden = forbidden_elements(func, access.buffer)
     if not forbidden:
         return structural(f"{name} has no padding that may not be accessed")
-    away = conjunction(negation(part.holds(access.indices)) for part in forbidden)
+    away = conjunction(negation(one.holds(access.indices)) for one in forbidden)
     place = f"{name}[{', '.join(map(str, access.indices))}]"
     return require(prove(away, access.domain), f"{place} stays away from forbidden padding")
 
@@ -254,15 +254,15 @@ def fact_at(func: PrimFunc, load: Load, domain: Domain, position: int) -> Fact:
     the element is proven not to be forbidden, `Undefined` where nothing is known.
     """
     found: Fact = Undefined()
-    for part in _known_parts(func, load.buffer, position):
-        if isinstance(part.fact, NoAccess):
+    for one in _known_elements(func, load.buffer, position):
+        if isinstance(one.fact, NoAccess):
             # Not to touch forbidden elements must be proven.
-            if not prove(negation(part.holds(load.indices)), domain).proven:
+            if not prove(negation(one.holds(load.indices)), domain).proven:
                 return NoAccess()
-        elif isinstance(part.fact, Undefined) or isinstance(found, Constant):
+        elif isinstance(one.fact, Undefined) or isinstance(found, Constant):
             continue
-        elif prove(part.holds(load.indices), domain).proven:
-            found = part.fact
+        elif prove(one.holds(load.indices), domain).proven:
+            found = one.fact
     return found
 
 
@@ -285,34 +285,34 @@ def assumed_at(
         where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
         for node in walk_expr(site.stmt.claim):
             if isinstance(node, Load) and node.buffer == load.buffer:
-                part = Part(node.indices, where, Undefined())
-                if says(site.stmt.claim, node) and prove(part.holds(load.indices), domain).proven:
+                one = KnownElements(node.indices, where, Undefined())
+                if says(site.stmt.claim, node) and prove(one.holds(load.indices), domain).proven:
                     return True
     return False
 
 
-def _known_parts(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[Part]:
+def _known_elements(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[KnownElements]:
     written = [k for k, stmt in enumerate(func.body) if writes_to((stmt,), buffer)]
-    yield from forbidden_parts(func, buffer)
+    yield from forbidden_elements(func, buffer)
     for k, stmt in enumerate(func.body[:position]):
         if not written:
-            yield from _assumed_parts(stmt, buffer)
+            yield from _assumed_elements(stmt, buffer)
         elif _is_stage(stmt, buffer) and not any(k < w <= position for w in written):
-            yield from parts_of(stmt, buffer)
+            yield from stated_elements(stmt, buffer)
 
 
 def _is_stage(stmt: Stmt, buffer: Buffer) -> TypeGuard[Block]:
     return isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations
 
 
-def _assumed_parts(stmt: Stmt, buffer: Buffer) -> Iterator[Part]:
+def _assumed_elements(stmt: Stmt, buffer: Buffer) -> Iterator[KnownElements]:
     for site in sites((stmt,)):
         if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
             continue
         where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
         for load, fact in claims(site.stmt.claim):
             if load.buffer == buffer:
-                yield Part(load.indices, where, fact)
+                yield KnownElements(load.indices, where, fact)
 
 
 def writes_to(body: Body, buffer: Buffer) -> bool:

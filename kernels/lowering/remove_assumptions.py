@@ -73,6 +73,7 @@ class _Undefined:
         self.func = func
 
     def removed(self, body: Body, domain: Domain) -> Body:
+        """`body` without `undef`, for the points of `domain`."""
         out: list[Stmt] = []
         for stmt in body:
             out += self.statement(stmt, domain)
@@ -93,6 +94,7 @@ class _Undefined:
                 return (stmt,)
 
     def branch(self, stmt: If, domain: Domain) -> If:
+        """A condition with both bodies defined; VerifyError where it depends on `undef` itself."""
         here = there = domain
         if is_predicate(stmt.condition):
             predicate = cast(Predicate, stmt.condition)
@@ -107,6 +109,7 @@ class _Undefined:
         return replace(stmt, then=then, orelse=orelse)
 
     def written(self, stmt: Store | Reduce, domain: Domain) -> Body:
+        """A store or update of a defined value; nothing where its value is undefined."""
         value = self.defined(stmt.value, domain)
         if value is None:
             return ()
@@ -140,6 +143,7 @@ class _Undefined:
         assert_never(expr)
 
     def select(self, expr: Select, domain: Domain) -> Expr | None:
+        """A select without its undefined side where the other side may be evaluated instead."""
         condition, here, there = expr.condition, domain, domain
         if is_predicate(condition):
             predicate = cast(Predicate, condition)
