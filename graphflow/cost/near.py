@@ -1,4 +1,4 @@
-"""Near-ties: choices between prices that differ by less than prices can tell.
+"""Near-ties: choices between prices that differ by less than their error.
 
 In: prices in the order of preference.  Out: a choice.  What always holds: prices that differ by
 less than `NEAR` decide nothing, and a stated order decides instead.  Estimates are wrong by per

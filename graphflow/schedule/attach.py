@@ -1,7 +1,8 @@
 """Computing one stage inside the loops of another one.
 
-In: a kernel with two stages, the second of which reads only the element of the first that it is at
-itself.  Out: the kernel with their loops joined, so that no whole intermediate has to be stored.
+In: a kernel with two stages, where each iteration of the second reads only what the same iteration
+of the first computes.  Out: the kernel with their loops joined, so that a later step can keep the
+intermediate in registers.
 """
 
 from __future__ import annotations

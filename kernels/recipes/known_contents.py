@@ -1,7 +1,7 @@
 """Facts about the values of a kernel's inputs that a variant may rest on.
 
-In: nothing but names of inputs.  Out: `KnownContents`, what flow has proven of them, and
-`ContentsQuery`, what a kernel's variants could use, so that nothing else is computed.
+`ContentsQuery` is the question, which a kernel asks: the facts that its variants could use.
+`KnownContents` is flow's answer: those of them that are proven.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In: a compute definition that only moves elements (a transpose, reshape, slice or concatenation).
 Out: its view variants, in which an input is a view of the output's storage, or the output a view
-of the input's.  In for a conversion: its two layouts.  Out: its contiguous runs, whether it is done
-in square blocks, and the work it takes.
+of the input's.  Likewise for a conversion, from its two layouts: its contiguous runs, whether it is
+done in square blocks, and the work it takes.
 
 What always holds: in a view variant each element that the definition moves has one position in
 memory under both tensors' layouts, so leaving the copy out cannot be observed.

@@ -18,14 +18,14 @@ PLANE = TileProblem(
 )  # fmt: skip
 
 
-def test_groups_outermost_that_do_not_divide_the_channels_pay_for_masked_stores() -> None:
+def test_panels_outermost_that_do_not_divide_the_channels_pay_for_masked_stores() -> None:
     tiling, cheap = choose_tiling(PLANE, EIGHT_LANES)
     assert tiling.panel_outermost and PLANE.columns % tiling.panels[0].width
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
     tiling, dear = choose_tiling(PLANE, slow)
     assert sum(p.count * p.width for p in tiling.panels) == PLANE.columns
     assert not tiling.panel_outermost
-    # What is compared: some thread may have half a row more than its share.
+    # What is compared: some thread may have half a plane more than its share.
     assert cheap < dear * (1 + 0.5 / PLANE.planes) < 1.1 * cheap
 
 
@@ -50,7 +50,7 @@ def test_a_mask_known_beforehand_costs_its_pieces() -> None:
     assert (panel.count, panel.nr_vectors, panel.lanes) == (1, 3, 8)
 
 
-def test_weights_that_leave_the_first_cache_are_used_for_more_pixels() -> None:
+def test_weights_that_leave_the_first_cache_are_used_for_more_rows() -> None:
     plane = replace(PLANE, columns=80, rows=32, planes=32, steps=720, broadcast_stride=320)
     assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].mr > 2
 
@@ -61,7 +61,7 @@ ROWS = TileProblem(
 )  # fmt: skip
 
 
-def test_lanes_along_rows_hold_the_same_channels_in_all_groups() -> None:
+def test_lanes_along_rows_hold_the_same_channels_in_all_panels() -> None:
     """Weights are packed once; masks at the borders leave registers for fewer channels."""
     bordered, cycles = choose_tiling(ROWS, EIGHT_LANES)
     assert len({panel.mr for panel in bordered.panels}) == 1
@@ -73,7 +73,7 @@ def test_lanes_along_rows_hold_the_same_channels_in_all_groups() -> None:
 
 
 def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> None:
-    """Twenty channels in vectors of eight waste a sixth; rows of 128 pixels waste nothing."""
+    """Twenty channels in vectors of eight waste a sixth; rows of 128 positions waste nothing."""
     channels = TileProblem(20, 128, 128, 180, 14400, 80, whole_vectors=False)
     assert choose_tiling(ROWS, EIGHT_LANES)[1] < choose_tiling(channels, EIGHT_LANES)[1]
     full = replace(channels, columns=24, weight_bytes=17280)
