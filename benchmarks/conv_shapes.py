@@ -239,7 +239,7 @@ def _row(shape: Shape, target: Target, rounds: int) -> list[str]:
     error = float(np.abs(got.reshape(wanted.shape) - wanted).max() / np.abs(wanted).max())
     seconds = statistics.median(times)
     tiling = kernel.variant.recipe.tiling  # type: ignore[union-attr]
-    panels = ", ".join(f"{p.count}·{p.pixels}×{p.vectors}×{p.lanes}" for p in tiling.panels)
+    panels = ", ".join(f"{p.count}·{p.mr}×{p.nr_vectors}×{p.lanes}" for p in tiling.panels)
     panels += " outermost" if tiling.panel_outermost else ""
     return [
         str(shape),

@@ -1,8 +1,9 @@
-"""Kernels that only move or fill elements: from one layout into another, or a region of a box.
+"""Copies and fills as kernels: a tensor from one layout into another, a constant into a region.
 
-In: layouts and a dtype.  Out: a PrimFunc whose loops are the axes of the target's box, the
-innermost axis the innermost loop; they begin and end where something is written.  What always
-holds: sources are read at logical elements only; without a fill value the padding is not written.
+In: layouts, a dtype and the fill value.  Out: a `PrimFunc` over physical buffers, whose loops are
+the axes of the target's box, its innermost axis innermost, and run only where something is
+written.  What always holds: sources are read at logical elements only; without a fill value the
+padding of the target is not written.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from graphflow.tir import (
 )
 
 MOST_BOXES = 16
-"""A region is filled box by box up to this number of boxes, else in one guarded nest."""
+"""The most boxes that a region is filled by, each in a nest; else it is one guarded nest."""
 
 
 def conversion(
@@ -80,7 +81,7 @@ def conversion(
     place = source.physical_index(target.logical_index(p))
     inside = target.is_logical()
     if 0 not in target.physical_shape:
-        if fill is None:  # a window may be a small part of its storage
+        if fill is None:  # the target may be a window, a small part of its storage's box
             ranges = _tightened(inside, ranges) or ranges
             inside = simplify_predicate(inside, ranges)
         place = tuple(simplify(index, ranges) for index in place)
@@ -97,9 +98,10 @@ def conversion(
 def _source_order(
     axes: Sequence[Var], place: IndexExpr, ranges: Mapping[Var, Interval]
 ) -> list[Var]:
-    """The axes, the innermost last, the others by falling stride in the source.
+    """The target's axes as loops: the innermost stays, the others by falling stride in the source.
 
-    Then lines of the source that an innermost loop walks across are used up by the loop around it.
+    So where the innermost loop walks across cache lines of the source, the loop around it uses up
+    those lines.
     """
     first = {axis: ranges[axis][0] or 0 for axis in axes}
     start = evaluate(place, first)
@@ -116,10 +118,9 @@ def fill_region(
 ) -> PrimFunc:
     """`dst[p] = value` for the points of one region; the rest of `dst` is left as it was.
 
-    The value is a constant, or the only element of a buffer of rank 0, which becomes an input.
-
-    The loops run over the boxes that the region consists of, with what they do not express as a
-    guard.  LayoutConflict for a value of another dtype.
+    `dst` is the box of the layout.  The value is a constant, or the element of a buffer of rank 0,
+    which becomes an input.  Each nest runs over one box of the region; what a box does not express
+    is a condition in it.  LayoutConflict for a value of another dtype.
     """
     if value.dtype != dtype:
         raise LayoutConflict(f"{name}: cannot fill a {dtype} buffer with a {value.dtype} value")
@@ -135,6 +136,7 @@ def fill_region(
 
 
 Box = tuple[tuple[Var, ...], dict[Var, Interval], Predicate]
+"""Axes, their ranges, and the predicate that remains to be tested inside these."""
 
 
 def _fill_nest(
@@ -165,30 +167,30 @@ def _nest(names: Sequence[Var], sides: Sequence[tuple[int, int]], body: Body) ->
 
 
 def _boxes(region: Region) -> Iterator[Box]:
-    """The smallest box around each variant of the region, with what remains to be tested."""
+    """The smallest box around each disjunct of the region's predicate that has points."""
     if 0 in region.shape:
         return
     whole: dict[Var, Interval] = {
         v: (0, n - 1) for v, n in zip(region.axes, region.shape, strict=True)
     }
-    for variant in _variants(region.predicate):
-        ranges = _tightened(variant, whole)
+    for disjunct in _disjuncts(region.predicate):
+        ranges = _tightened(disjunct, whole)
         if ranges is None:
             continue
-        guard = simplify_predicate(variant, ranges)
+        guard = simplify_predicate(disjunct, ranges)
         if guard != FALSE:
             yield region.axes, ranges, guard
 
 
-def _variants(predicate: Predicate) -> tuple[Predicate, ...]:
-    """The predicate as a disjunction of conjunctions, or alone where that would be too many."""
+def _disjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The conjunctions whose disjunction a predicate is; itself where these exceed `MOST_BOXES`."""
     choices = [part.members if isinstance(part, Or) else (part,) for part in conjuncts(predicate)]
     found = tuple(conjunction(chosen) for chosen in product(*choices))
     return found if len(found) <= MOST_BOXES else (predicate,)
 
 
 def _tightened(predicate: Predicate, ranges: dict[Var, Interval]) -> dict[Var, Interval] | None:
-    """Ranges that the linear conjuncts imply; None where no point is left."""
+    """The ranges narrowed by the linear conjuncts of a predicate; None where no point is left."""
     found = dict(ranges)
     before: dict[Var, Interval] = {}
     while before != found:
@@ -205,7 +207,7 @@ def _tightened(predicate: Predicate, ranges: dict[Var, Interval]) -> dict[Var, I
 
 
 def _cut(expr: IndexExpr, ranges: dict[Var, Interval]) -> None:
-    """`expr >= 0`: each variable on its own must reach what the others leave."""
+    """Narrows the range of each variable by `expr >= 0`, the others at their best."""
     terms, constant = terms_of(expr)
     for var, k in terms:
         if not isinstance(var, Var):

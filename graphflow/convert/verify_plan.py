@@ -78,10 +78,10 @@ def _check_assumed_contents(
     recipe = plan.choices[node.name].variant.recipe
     if not isinstance(recipe, Tiled | Scheduled):
         return
-    never = recipe.reciprocal if isinstance(recipe, Tiled) else ()
+    never = recipe.excludes_negative_zero if isinstance(recipe, Tiled) else ()
     for stated, proven, what in (
         (recipe.finite, finite_inputs(node, recipe.finite, known), "finite"),
-        (never, known_inputs(graph, node, known).reciprocal, "never -0.0"),
+        (never, known_inputs(graph, node, known).excludes_negative_zero, "never -0.0"),
     ):
         for name in stated:
             if name not in proven:

@@ -1,8 +1,8 @@
-"""What work costs: the only place of prices and of what they are made of.
+"""The cost model: the only place that prices kernels, conversions and fills.
 
-In: work as data (`Work`, `Rewriting`, `TileProblem`) and a `Target`.  Out: cycles, for recipes that
-choose between ways of making a kernel; seconds, for whoever chooses between kernels and copies
-(`CostModel`).  Knows no layouts, no IR and no operator.
+In: work as data (`Work`, `ConversionWork`, `TileProblem`) and a `Target`.  Out: cycles of one core,
+by which recipes choose a tiling; seconds of all threads (`CostModel`), by which flow chooses
+variants and copies.  What always holds: nothing here knows layouts, kernel IR or operators.
 """
 
 from graphflow.cost.kernels import (
@@ -18,39 +18,39 @@ from graphflow.cost.model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
-    MOST_PIXELS,
-    AlongRow,
-    Panel,
+    MOST_ROWS,
+    LanesAlongRow,
+    Panels,
+    TilePlane,
     TileProblem,
-    TileRow,
     Tiling,
     fits_sets,
+    imbalance,
     missed_lines,
-    most_pixels,
+    most_rows,
     near_weights,
-    row_cycles,
+    panel_cycles,
     tiling_cycles,
-    uneven,
 )
 from graphflow.cost.timing_table import Timing, TimingTable
-from graphflow.cost.work import NO_WORK, Rewriting, Work
+from graphflow.cost.work import NO_WORK, ConversionWork, Work
 
 __all__ = [
     "BORDER_GROUPS",
     "GATHERED",
     "MASKED_REDUCTION",
-    "MOST_PIXELS",
+    "MOST_ROWS",
     "NEAR",
     "NO_TIMINGS",
     "NO_WORK",
     "UNPACKED",
-    "AlongRow",
+    "ConversionWork",
     "CostModel",
-    "Panel",
+    "LanesAlongRow",
+    "Panels",
     "Price",
-    "Rewriting",
+    "TilePlane",
     "TileProblem",
-    "TileRow",
     "Tiling",
     "Timing",
     "TimingTable",
@@ -59,15 +59,15 @@ __all__ = [
     "clearly_less",
     "first_of_cheapest",
     "fits_sets",
+    "imbalance",
     "in_pieces",
     "missed_lines",
-    "most_pixels",
+    "most_rows",
     "move_cycles",
     "near_weights",
     "operation_cycles",
+    "panel_cycles",
     "plain_first",
-    "row_cycles",
     "rows_worth_weights",
     "tiling_cycles",
-    "uneven",
 ]

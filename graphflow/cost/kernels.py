@@ -1,6 +1,6 @@
-"""Cycles of what kernels do besides register tiles.
+"""Prices, in cycles of one core, of what kernels do besides the updates of register tiles.
 
-In: counts of operations, elements and bytes, and the target.  Out: cycles of one core.
+In: counts of operations, elements and bytes, and the target.  Out: cycles.
 """
 
 from __future__ import annotations
@@ -8,32 +8,32 @@ from __future__ import annotations
 from graphflow.base.target import Target
 
 SCALAR_CYCLES = 4.0
-"""Cycles of one operation outside lanes, loads and stores included."""
+"""Cycles of one scalar operation, its loads and stores included."""
 
 MOVE_CYCLES = 2.0
-"""Cycles to load and store one element by itself."""
+"""Cycles to load and store one element with scalar instructions."""
 
 MASKED_REDUCTION = 1.05
-"""How much longer a reduction takes that stops at the logical extent of a padded axis."""
+"""The factor on a reduction over a padded axis that masks the padding out."""
 
 GATHERED = 8.0
-"""How much longer a step of a reduction takes whose lanes load elements apart."""
+"""The factor on a step of a reduction whose lanes gather elements that are not adjacent."""
 
 UNPACKED = 2.6
-"""How much longer it takes if lanes run along image rows: no loaded vector serves more than one
-multiply-add."""
+"""The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
+vector serves a single multiply-add."""
 
 FETCHING_SHARE = 0.1
-"""The most of a group's time that may go into fetching its weights again."""
+"""The largest share of a group's time that may go into fetching its weights again."""
 
 
 def operation_cycles(operations: float) -> float:
-    """Of so many operations one by one, or of so many on whole vectors."""
+    """Cycles of operations done one after the other, each on a scalar or on a whole vector."""
     return operations * SCALAR_CYCLES
 
 
 def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> float:
-    """Of moving elements; where they are `adjacent` on both sides, in vectors."""
+    """Cycles to copy elements; in vectors, where they are `adjacent` in source and target."""
     one = MOVE_CYCLES / target.computed_lanes(dtype) if adjacent else MOVE_CYCLES
     return elements * one
 
@@ -41,19 +41,21 @@ def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> fl
 def in_pieces(target: Target) -> bool:
     """Whether stores of one, two, four … lanes are cheaper than one under a mask known beforehand.
 
-    A mask leaves as many pieces as the binary number of its lanes has ones, mostly one or two.
+    A mask of n lanes is split into as many stores as n has ones in binary, mostly one or two.
     """
     return target.cycles_per_masked_store > 1
 
 
 def streaming_cycles(weight_bytes: float, near: bool, target: Target) -> float:
-    """Of loading so many bytes of weights from the second-level cache if `near`, else the third."""
+    """Cycles to load weights from the second-level cache if `near`, else from the third."""
     return weight_bytes / (target.l2_bytes_per_cycle if near else target.l3_bytes_per_cycle)
 
 
 def rows_worth_weights(weight_bytes: float, near: bool, row_cycles: float, target: Target) -> float:
-    """How many rows of an image make up for fetching a group's weights for them.
+    """How many rows of an image a group must compute for each time that it fetches its weights.
 
-    `weight_bytes` are those of one group, `near` where those of all are in the second-level cache.
+    So many that fetching takes no more than `FETCHING_SHARE` of the time.  `weight_bytes` are those
+    of one group, `row_cycles` the cycles for one row; `near` says that the weights of all groups
+    stay in the second-level cache.
     """
     return streaming_cycles(weight_bytes, near, target) / (FETCHING_SHARE * row_cycles)

@@ -1,18 +1,20 @@
-"""`CostModel`: what work takes on one processor, measured where the timing table has it.
+"""The cost model: seconds of kernels and copies, measured where the timing table has them.
 
-In: work as data, and the key under which it may have been timed.  Out: a `Price`.  Measured and
-estimated prices are compared with each other, and the roofline is wrong by a factor that depends on
-the kernel more than on its variant.  So an estimate is scaled by what the timed variants of the
-same kernel (the timed copies of the same tensor) took over what was estimated for them, in the
-median.
+In: work as data, and the key under which it may have been timed.  Out: a `Price` in seconds of one
+run with all threads.  What always holds: the same work has the same price, and prices that were
+measured are comparable with those that are estimated.
 
-That factor is biased: variants are timed because their estimates are low, more often too low than
-too high, so those that were not timed seem slower than they are.  Whoever fills the table guards
-against it with `Timings.optimism`, by which estimates are divided: a plan that is the cheapest
-although every estimate is made so much smaller, and that consists of measured prices only, is the
-cheapest as long as no estimate is too high by more.  What is measured is biased too: of many noisy
-times the shortest is too short.  So for whoever fills the table, what was measured but few times is
-`doubtful`.
+They are comparable because estimates are scaled.  The roofline is wrong by a factor that depends
+more on the kernel than on its variant, so the estimate of a variant is multiplied by the median of
+measured over estimated seconds of the same kernel's timed variants (of the same tensor's timed
+copies).
+
+That factor is biased.  Variants are timed because their estimates are low, more often too low than
+too high, so those that were not timed seem slower than they are.  `graphflow tune` guards against
+it with `Timings.optimism`, by which all estimates are divided: a plan that is the cheapest even so,
+and that consists of measured prices only, is the cheapest unless an estimate is too high by more
+than that factor.  Measurements are biased too, for the shortest of many noisy times is too short;
+so while the table is filled, what was measured only a few times counts as `doubtful`.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from dataclasses import dataclass, field
 
 from graphflow.base.target import Target
 from graphflow.cost.roofline import conversion_seconds, fill_seconds, kernel_seconds
-from graphflow.cost.work import Rewriting, Work
+from graphflow.cost.work import ConversionWork, Work
 
 WRITE_PAD = 1.01
-"""How much longer a kernel takes whose epilogue also selects the value of the padding."""
+"""The factor on a kernel that selects a constant for the padding with each last store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Seconds, and whether they were measured."""
+    """Seconds of one run, and whether they were measured."""
 
     seconds: float
     measured: bool = False
@@ -41,8 +43,8 @@ class Price:
 class Timings:
     """Measured seconds by key, for one target and number of threads.
 
-    What is not among them is estimated, and the estimate divided by `optimism`.  Those of the keys
-    in `doubtful` are used, but their prices do not count as measured.
+    Work whose key is missing is estimated, and the estimate divided by `optimism`.  Prices of keys
+    in `doubtful` are used, but do not count as measured.
     """
 
     known: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +52,7 @@ class Timings:
     doubtful: frozenset[str] = frozenset()
 
     def price(self, key: str) -> Price | None:
-        """The measured price, or None."""
+        """The measured price of a key; None where it was not timed."""
         seconds = self.known.get(key)
         return None if seconds is None else Price(seconds, key not in self.doubtful)
 
@@ -65,8 +67,8 @@ NO_TIMINGS = Timings()
 class CostModel:
     """The prices of kernels, conversions and fills on `threads` cores of a target.
 
-    Seconds are of one run with all threads.  They rise with the work, and fall, or stay, with more
-    threads; what is in `timings` was measured, all else follows from the target alone.
+    Seconds are of one run with all threads.  Estimates follow from work and target alone: they rise
+    with the work, and do not rise with the number of threads.
     """
 
     target: Target
@@ -74,31 +76,31 @@ class CostModel:
     timings: Timings = NO_TIMINGS
 
     def kernel_seconds(self, work: Work, writes_padding: bool = False) -> float:
-        """The estimate for a kernel; one that `writes_padding` also selects what to write there."""
+        """The estimate for a kernel, which `writes_padding` if it writes a constant there."""
         seconds = kernel_seconds(work, self.target, self.threads)
         return self.with_padding(seconds) if writes_padding else seconds
 
     def with_padding(self, seconds: float) -> float:
-        """What a kernel takes that writes a constant to its padding, and these seconds without."""
+        """The seconds of a kernel that writes a constant to its padding, from those without."""
         return seconds * WRITE_PAD
 
-    def conversion_seconds(self, rewriting: Rewriting) -> float:
+    def conversion_seconds(self, rewriting: ConversionWork) -> float:
         """The estimate for rewriting a tensor in another layout."""
         return conversion_seconds(rewriting, self.target, self.threads)
 
     def fill_seconds(self, written: int) -> float:
-        """The estimate for writing so many bytes of padding."""
+        """The estimate for writing `written` bytes of padding."""
         return fill_seconds(written, self.target, self.threads)
 
     def measured(self, key: str) -> Price | None:
-        """The measured price of what has this key, or None."""
+        """The measured price of the kernel or copy with this key; None where it was not timed."""
         return self.timings.price(key)
 
     def estimated(self, seconds: float, scale: float = 1.0) -> Price:
-        """The price by an estimate of so many seconds; `scale` is as `scale_of` gives it."""
+        """The price by an estimate in seconds, with the `scale` that `scale_of` gives."""
         return Price(seconds * scale / self.timings.optimism)
 
     def scale_of(self, timed: Iterable[tuple[float, float]]) -> float:
-        """Measured over estimated seconds, in the median; 1 where nothing was timed."""
+        """The median of measured over estimated seconds of such pairs; 1 where there is none."""
         ratios = [measured / estimated for measured, estimated in timed if estimated > 0]
         return statistics.median(ratios) if ratios else 1.0

@@ -1,8 +1,8 @@
-"""A roofline with overcompute: the larger of issue time and memory time, and a start-up.
+"""A roofline model of seconds: the longer of computing and moving data, and a constant start-up.
 
-In: what has to be done, the target, and the number of threads.  Out: seconds.
-Overcompute is in the work's cycles already.  Bandwidth is that of the smallest cache which holds
-what is touched; DRAM is shared by all cores, so it grows with few threads only.
+In: work as data, the target, and the number of threads.  Out: seconds.  Overcompute is counted in
+the work's cycles already.  The bandwidth is that of the smallest cache that holds all data touched;
+cores share DRAM, so its bandwidth grows only up to the few threads that saturate it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from __future__ import annotations
 from math import ceil
 
 from graphflow.base.target import Target
-from graphflow.cost.work import Rewriting, Work
+from graphflow.cost.work import ConversionWork, Work
 
 START_UP = 0.3e-6
-"""Seconds to begin a kernel: a call, a barrier, the first misses."""
+"""Seconds to begin a kernel: a call, a barrier, the first cache misses."""
 
 UNHIDDEN = 0.02
-"""The share of the shorter of computing and moving that the longer does not hide."""
+"""The share of the shorter of computing and moving data that the longer one does not hide."""
 
 COPYING, GATHERING, SCALAR = 0.3, 0.75, 2.4
-"""Cycles in which a conversion moves an element: in vectors that are next to each other on both
-sides; in vectors gathered from places apart; and by itself, where a run leaves no whole vector."""
+"""Cycles in which a conversion moves an element: in vectors that are contiguous on both sides; in
+vectors gathered from the source; and by itself, at the end of a run that is no whole vector."""
 
 TRANSPOSING, IN_PART = 0.35, 0.7
-"""The same where blocks are transposed in registers: in a block of whole vectors; and in one that
-has fewer rows or columns, with elements missing from its loads or its stores."""
+"""The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
+block, whose loads or stores are partial vectors."""
 
 
 def kernel_seconds(work: Work, target: Target, threads: int) -> float:
-    """Seconds of one run of a kernel on `threads` cores; one without work costs nothing."""
+    """Seconds of one run of a kernel on `threads` cores; 0 for one without work."""
     if not work.cycles and not work.written:
         return 0.0
     sharing = ceil(work.rows / threads) / work.rows if work.rows else 1.0
@@ -37,30 +37,30 @@ def kernel_seconds(work: Work, target: Target, threads: int) -> float:
     return max(compute, memory) + UNHIDDEN * min(compute, memory) + START_UP
 
 
-def conversion_seconds(rewriting: Rewriting, target: Target, threads: int) -> float:
-    """Seconds to rewrite a tensor in another layout."""
-    cycles = rewriting.elements * _cycles(rewriting, target)
-    memory = _memory_seconds(rewriting.moved_bytes, target, threads)
+def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:
+    """Seconds to convert a tensor to another layout on `threads` cores."""
+    cycles = work.elements * _cycles(work, target)
+    memory = _memory_seconds(work.moved_bytes, target, threads)
     return max(cycles / _clock(target) / threads, memory) + START_UP
 
 
 def fill_seconds(written: int, target: Target, threads: int) -> float:
-    """Seconds to write `written` bytes of padding."""
+    """Seconds to write `written` bytes of padding on `threads` cores."""
     return _memory_seconds(written, target, threads) + START_UP
 
 
-def _cycles(rewriting: Rewriting, target: Target) -> float:
-    """Cycles in which a conversion moves an element, in the mean."""
-    lanes = target.lanes(rewriting.dtype)
-    whole = _in_whole_vectors(rewriting.count, lanes)
-    if rewriting.across:
-        whole *= _in_whole_vectors(rewriting.across, lanes)
+def _cycles(work: ConversionWork, target: Target) -> float:
+    """The mean cycles in which a conversion moves an element."""
+    lanes = target.lanes(work.dtype)
+    whole = _in_whole_vectors(work.count, lanes)
+    if work.across:
+        whole *= _in_whole_vectors(work.across, lanes)
         return TRANSPOSING * whole + IN_PART * (1 - whole)
-    return (COPYING if rewriting.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
+    return (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
 
 
 def _in_whole_vectors(count: int, lanes: int) -> float:
-    """The share of so many elements in a row that fills vectors."""
+    """The share of a run of `count` elements that is in whole vectors."""
     return count // lanes * lanes / count
 
 
@@ -70,6 +70,7 @@ def _clock(target: Target) -> float:
 
 
 def _memory_seconds(moved: int, target: Target, threads: int) -> float:
+    """Seconds to move `moved` bytes; half of a cache is left for what other steps keep there."""
     if moved <= target.l2_bytes // 2:
         rate = target.l2_gbps * threads
     elif moved <= target.l3_bytes // 2:

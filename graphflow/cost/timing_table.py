@@ -1,19 +1,20 @@
-"""The timing table: a file of measured prices that outlives the process, one line each.
+"""The timing table: a file of measured times that outlives the process, one line each.
 
 In: timings, as they are measured.  Out: the `Timings` of one processor and number of threads.
-What always holds: lines are only ever appended, each in one write under a lock of the file, so that
-processes that measure at the same time lose nothing, and an interrupted one loses at most the line
-it was about to write.  A line says all about itself, with a checksum; one that does not fit its
-checksum is refused, not skipped: nobody knows what it was.  A last line without an end is one whose
-write was cut off; it is not read, and the next writer drops it.  Of several lines with one key the
-median counts.
+
+What always holds: lines are only appended, each in one write under a lock of the file, so processes
+that measure at the same time lose nothing, and an interrupted one loses at most the line that it
+was about to write.  Each line is complete in itself and has a checksum.  A line that does not match
+its checksum is refused, not skipped, for it may be any timing.  A last line without a line end was
+cut off; it is not read, and the next writer drops it.  Of several lines with one key the median
+counts.
 
     {"format":1,"host":H,"key":K,"seconds":S,"reference":R,"what":TEXT,"crc":C}
 
-`host` is the digest of what code is made for and of the number of threads, `key` that of the
-kernel's or copy's structure, `crc` the CRC-32 of the line as it is without `crc`.  `reference` is
-what a kernel that is always the same took at that time: a processor is not equally fast at all
-times, so what was measured at different times is compared by its share of the reference.
+`host` is the digest of the target, the number of threads and the version; `key` that of the
+kernel's or copy's structure; `crc` the CRC-32 of the line without `crc`.  `reference` is the time
+that one and the same kernel took just then: a processor is not equally fast at all times, so times
+of different moments are compared as multiples of the reference.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ REPAIR = "delete that line (or the file), and tune again"
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one run of what `key` stands for; `what` says it to people.
+    """Seconds of one run of the kernel or copy with this `key`; `what` names it for people.
 
-    The `reference` took so many seconds at the time.
+    `reference` is the seconds that the reference kernel took at the time.
     """
 
     key: str
@@ -53,16 +54,16 @@ class Timing:
 
 
 def host_key(target: Target, threads: int) -> str:
-    """What timings depend on besides the kernel: processor, threads, and this version's code."""
+    """The digest of what timings depend on besides the kernel: processor, threads, version."""
     parts = (VERSION, target.cpu, target.features, target.vector_bytes, target.vector_registers)
     return text_digest("\n".join(map(str, (*parts, threads))))
 
 
 class TimingTable:
-    """The timings of one file for one target and number of threads; the others are kept as well.
+    """The timings in one file for one target and number of threads.
 
-    A file that does not exist yet is an empty table.  InvalidTimings for a file that cannot be read
-    or that is damaged.
+    Lines for other targets stay in the file.  A file that does not exist yet is an empty table.
+    InvalidTimings where the file cannot be read or is damaged.
     """
 
     def __init__(self, path: str | Path, target: Target, threads: int) -> None:
@@ -79,7 +80,7 @@ class TimingTable:
 
     @property
     def known(self) -> Mapping[str, float]:
-        """Seconds by key, as if all were measured when the reference took least."""
+        """Seconds by key, scaled to the moment at which the reference was fastest."""
         best = min((t.reference for ts in self._timings.values() for t in ts), default=1.0)
         return {
             key: best * median(t.seconds / t.reference for t in timings)
@@ -87,7 +88,7 @@ class TimingTable:
         }
 
     def timed_less(self, times: int) -> frozenset[str]:
-        """The keys that were timed, but fewer times than that."""
+        """The keys that were timed at least once, but fewer than `times` times."""
         return frozenset(key for key, found in self._timings.items() if len(found) < times)
 
     def timings(self) -> Timings:

@@ -1,6 +1,7 @@
-"""What has to be done, as data: the side of a price that does not depend on the processor's speed.
+"""Work as data: what a kernel or a conversion does, whatever the speed of the processor.
 
-Recipes say it of kernels, `flow` of copies; `CostModel` turns it into seconds.
+In: from recipes the work of kernels, from `flow` that of copies.  Out: what `CostModel` turns into
+seconds.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 class Work:
     """What one run of a kernel does.
 
-    `flops` is logical work in operations, a multiply-add counted as two; `cycles` the issue slots
-    of one core for all of it, overcompute included, as the functions of this package give them;
-    `rows` how many pieces threads can share; `read` and `written` bytes of memory, each touched
+    `flops` counts logical operations, a multiply-add as two.  `cycles` are those of one core for
+    all of it, overcompute included, as the functions of this package give them.  `rows` is the
+    number of pieces that threads can share.  `read` and `written` are bytes, each buffer counted
     once.
     """
 
@@ -26,17 +27,17 @@ class Work:
 
 
 NO_WORK = Work(0.0, 0.0, 1, 0, 0)
-"""What is not executed costs nothing."""
+"""The work of a view, which is not executed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
-    """What a conversion between two layouts does.
+class ConversionWork:
+    """What one conversion of a tensor between two layouts does.
 
-    `elements` of `dtype` are moved, in runs of `count` that lie next to each other in the target;
-    `adjacent` if they do in the source too.  With `across`, blocks are transposed in registers, for
-    so many elements next to each other in the source follow along another axis of the target.
-    `moved_bytes` are read and written together.
+    It moves `elements` of `dtype`, in runs of `count` that are contiguous in the target; `adjacent`
+    says that they are in the source too.  `across`, if not 0, is the number of elements that are
+    contiguous in the source along another axis of the target: then square blocks are transposed in
+    registers.  `moved_bytes` are those read plus those written.
     """
 
     elements: int

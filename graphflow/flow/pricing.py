@@ -15,9 +15,9 @@ from graphflow.kernels.recipes import (
     KernelVariant,
     View,
     conversion_key,
+    conversion_work,
     definition_key,
     fill_key,
-    rewriting_of,
     variant_key,
 )
 from graphflow.layout import Layout
@@ -120,6 +120,6 @@ class CopyPrices:
     def _estimate(self, source: Layout, layout: Layout) -> float:
         found = self._estimates.get((source, layout))
         if found is None:
-            found = self._cost.conversion_seconds(rewriting_of(source, layout, self._dtype))
+            found = self._cost.conversion_seconds(conversion_work(source, layout, self._dtype))
             self._estimates[source, layout] = found
         return found

@@ -24,7 +24,7 @@ from graphflow.kernels.recipes import (
     RefusedVariant,
     Scheduled,
     Staged,
-    asked_of,
+    contents_query,
     given_variants,
     kernel_variants,
     lifted,
@@ -99,12 +99,12 @@ def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact])
 def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
     """The facts about the contents of a node's inputs that its recipes can use."""
     bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
-    asked = asked_of(node.func)
+    asked = contents_query(node.func)
     return KnownContents(
         finite=finite_inputs(node, asked.finite, facts),
-        reciprocal=frozenset(
+        excludes_negative_zero=frozenset(
             name
-            for name in asked.reciprocal
+            for name in asked.excludes_negative_zero
             if reciprocals_above(facts[bound[name]], _array(graph, bound[name]))
         ),
     )

@@ -1,4 +1,9 @@
-"""Scheduling: primitives on one kernel, each with its safety condition, and their frame."""
+"""Scheduling: primitives that rewrite one kernel, and the schedule that keeps steps and proofs.
+
+In: a kernel (`PrimFunc`) and plain arguments.  Out: an equal kernel.  What always holds: a
+primitive proves its safety condition before it rewrites, and raises ScheduleError where the
+condition is refuted or not decided.
+"""
 
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim

@@ -1,4 +1,8 @@
-"""A producer that writes the padding of its buffer itself."""
+"""Absorbing a padding stage into the nest that writes the rest of the buffer.
+
+In: a kernel in which one nest writes a buffer's elements and a later stage a constant to its
+padding.  Out: the kernel in which that nest writes both, so the buffer is written in one pass.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,13 @@ from graphflow.base.errors import ScheduleError
 from graphflow.layout import physical_vars
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require
-from graphflow.schedule.padding import is_padding, padding_stages, parts_of, top_level, writes_to
+from graphflow.schedule.padding import (
+    is_padding,
+    padding_stages,
+    stated_elements,
+    top_level,
+    writes_to,
+)
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Block,
@@ -78,10 +88,11 @@ def absorb_padding(func: PrimFunc, place: str, buffer: str) -> Rewrite:
 
 
 def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
+    """The only padding stage of a buffer, and the constant or `undef` that it stores."""
     stages = padding_stages(func, buffer)
     if len(stages) != 1 or stages[0] not in func.body:
         raise ScheduleError(f"{buffer.name} has no padding stage of its own, or more than one")
-    values = {part.value for part in parts_of(stages[0], buffer)}
+    values = {one.value for one in stated_elements(stages[0], buffer)}
     value = next(iter(values))
     if len(values) != 1 or not isinstance(value, Literal | Undef):
         raise ScheduleError(f"the stage {stages[0].name} does not store one constant")
@@ -91,6 +102,7 @@ def _constant_stage(func: PrimFunc, buffer: Buffer) -> tuple[Block, Expr]:
 
 
 def _guarded_store(func: PrimFunc, place: str, buffer: Buffer) -> Site:
+    """The only index condition in `place` under which the buffer is stored to."""
     stmt, domain = find(func, place)
     if domain.axes or domain.where != TRUE:
         raise ScheduleError(f"{place} stands inside another loop or condition")
@@ -115,6 +127,8 @@ def _guarded_store(func: PrimFunc, place: str, buffer: Buffer) -> Site:
 
 
 def _only_these(func: PrimFunc, place: str, stage: Block, buffer: Buffer) -> None:
+    """ScheduleError unless `place` and then the stage write the buffer once each, and nothing else
+    writes it or reads it before the stage has run."""
     first, last = top_level(func, place), top_level(func, stage.name)
     if first >= last:
         raise ScheduleError(f"{stage.name} does not come after {place}")

@@ -1,4 +1,9 @@
-"""Stating what is known of a buffer's contents, so that later steps may rest on it."""
+"""Assumptions about the values of an input, stated in the kernel for later steps to rest on.
+
+In: a kernel, an input of floats, and the reason why its caller knows the fact.  Out: the kernel
+with a block that assumes the fact of every logical element.  What always holds: assumptions that
+contradict each other are a VerifyError; the caller answers for their truth.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +37,9 @@ from graphflow.tir import (
 def assume_finite(func: PrimFunc, buffer: str, because: str) -> Rewrite:
     """`S` → `for i: assume(abs(b[i]) < inf)`, then `S`: the input holds no NaN and no infinity.
 
-    Of a buffer that was laid out this says nothing about the padding.
-
-    The caller must know it, and says in `because` how: by looking at a constant, or by the word of
-    a user about a value that the user gives.
+    Of a buffer in a padded layout the padding is not assumed to be finite.  The caller must know
+    the fact, and `because` says from what: a constant's values, or what a user states of an input.
+    ScheduleError for a buffer that is not an input of floats.
 
     Makes the block that states it in the role `block`.
     """
@@ -51,8 +55,9 @@ def assume_finite(func: PrimFunc, buffer: str, because: str) -> Rewrite:
 def assume_reciprocal(func: PrimFunc, buffer: str, because: str) -> Rewrite:
     """`S` → `for i: assume(1/b[i] > -inf)`, then `S`: no element of the input is −0.0.
 
-    No comparison tells −0.0 from 0.0, their reciprocals are told apart.  The caller must know it of
-    each element, and says in `because` how.
+    It is stated by reciprocals because comparisons do not tell −0.0 from 0.0.  The caller must know
+    the fact, and `because` says from what.  ScheduleError for a buffer that is not an input of
+    floats.
 
     Makes the block that states it in the role `block`.
     """
@@ -74,12 +79,12 @@ def _reciprocal_above(x: Expr) -> Expr:
 
 
 def is_finite_claim(claim: Expr, load: Load) -> bool:
-    """Whether a claim says of an element that it is finite, and nothing else."""
+    """Whether a claim is exactly that the element which `load` reads is finite."""
     return claim == _finite(load)
 
 
 def is_reciprocal_claim(claim: Expr, load: Load) -> bool:
-    """Whether a claim says of an element that its reciprocal is above −∞."""
+    """Whether a claim is exactly that the reciprocal of what `load` reads is above −∞."""
     return claim == _reciprocal_above(load)
 
 
@@ -91,7 +96,7 @@ def _stating(
         raise ScheduleError(f"{buffer} is not an input of floats, so there is nothing to state")
     block, *loops = stage_names(func, f"{buffer}_{what}", len(found.shape))
     names = tuple(map(Var, loops))
-    # What is known of the tensor says nothing about the padding of a buffer that was laid out.
+    # The fact is one of the tensor: the padding of its buffer is excluded.
     padding = is_padding(padding_stages(func, found), found, names)
     body: Body = (Assume(padding, claim(Load(found, names))),)
     for var, extent in zip(reversed(names), reversed(found.shape), strict=True):

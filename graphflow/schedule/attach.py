@@ -1,4 +1,9 @@
-"""Computing one stage where another one computes what it needs."""
+"""Computing one stage inside the loops of another one.
+
+In: a kernel with two stages, where each iteration of the second reads only what the same iteration
+of the first computes.  Out: the kernel with their loops joined, so that a later step can keep the
+intermediate in registers.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +20,11 @@ from graphflow.tir import Block, For, PrimFunc, Stmt
 def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
     """`block: for i: for j: S1` and `tail: for k: for l: S2` → `block: for i: for j: {S1; S2}`.
 
-    The tail must follow the block, and read of what the block computes only the element it is at
-    itself; its loops are joined with those of the block from the outside in, as far as both are
-    loops, each under the conditions of `fuse`.  A mark on the tail that a graph could lift it out
-    goes, because it is no stage of its own any more.  Refused where not even the outermost loops
-    can be joined.
+    The tail must follow the block, and each of its iterations may read only what the same iteration
+    of the block computes.  Loops are joined from the outside in, each under the conditions of
+    `fuse`, until one of the two has no single loop left.  The tail's annotations go, for it is no
+    stage of its own any more.  ScheduleError where not even the outermost loops can be joined, and
+    where one of the two states padding.
 
     Makes the block and the joined loops in it, from the outermost in, in the role `joined`.
     """

@@ -1,8 +1,8 @@
-"""What the claim of an `Assume` says of single elements.
+"""What the claim of an `Assume` implies for each element that it loads.
 
-In: a claim, a conjunction of comparisons.  Out: for each load in it the values that satisfy the
-claim, as a span or as a fact.  What always holds: every value of a load for which the interpreter
-finds the claim true lies in the span.
+In: a claim, a conjunction of comparisons.  Out: for each load in it, the values that satisfy the
+claim, as a span or as a fact.  What always holds: the span contains every value of the load for
+which the interpreter finds the claim true.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from graphflow.tir import (
 
 
 def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
-    """The fact that a claim states for each of its loads.
+    """Each load of a claim with the fact that follows for it.
 
-    `==`, `<`, `<=`, `>`, `>=` with a constant, the same of `abs`, and conjunctions of these.
-    `x == undef` says that the element may be read, `x != undef` that nothing may access it.
-    `x == 0.0` holds for both zeros, so it says less than a constant does.  A claim that no value
-    satisfies states nothing here; see `claimed`.
+    Understood are `==`, `<`, `<=`, `>` and `>=` with a constant, of an element or of its `abs`, and
+    conjunctions of these.  `x == undef` means that the element may be read, `x != undef` that
+    nothing may access it.  `x == 0.0` holds for both zeros, so no `Constant` follows.  A claim that
+    no value satisfies gives no fact; `claimed` tells such a claim.
     """
     for comparison in _conjuncts(claim):
         if isinstance(comparison.left, Load) and isinstance(comparison.right, Undef):
@@ -56,7 +56,7 @@ def claims(claim: Expr) -> Iterator[tuple[Load, Fact]]:
 
 
 def claimed(claim: Expr) -> dict[Load, Span | None]:
-    """For each load that a claim limits the values that it may have; None where there is none."""
+    """For each load that a claim limits, the span of its values; None where no value is left."""
     found: dict[Load, Span | None] = {}
     for comparison in _conjuncts(claim):
         for load, span in _limited(comparison):
@@ -65,7 +65,7 @@ def claimed(claim: Expr) -> dict[Load, Span | None]:
 
 
 def common(a: Span | None, b: Span | None) -> Span | None:
-    """The values in both spans; None where there is none."""
+    """The intersection of two spans; None where it is empty."""
     if a is None or b is None:
         return None
     lo, hi = max(a.lo, b.lo, key=order_key), min(a.hi, b.hi, key=order_key)
@@ -73,11 +73,12 @@ def common(a: Span | None, b: Span | None) -> Span | None:
 
 
 def forbids_access(claim: Expr) -> bool:
-    """Whether a claim says that an element may not be accessed."""
+    """Whether a claim is that an element may not be accessed."""
     return isinstance(claim, Comparison) and claim.op == "ne" and isinstance(claim.right, Undef)
 
 
 def _fact(span: Span, dtype: str) -> Fact | None:
+    """The fact that a span is; None where it admits NaN or an infinity."""
     if span.is_point:
         return Constant(Literal(span.lo, dtype))
     if span.nan or span.has_infinity:
@@ -97,6 +98,7 @@ def _conjuncts(claim: Expr) -> Iterator[Comparison]:
 
 
 def _limited(comparison: Comparison) -> Iterator[tuple[Load, Span | None]]:
+    """The load that a comparison with a constant limits, and to which span."""
     left, right, op = comparison.left, comparison.right, comparison.op
     if isinstance(left, Literal):
         left, right, op = right, left, MIRRORED[op]

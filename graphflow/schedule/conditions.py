@@ -1,4 +1,8 @@
-"""Primitives about conditions that change nothing: simplification, dead code, moving them out."""
+"""Primitives that simplify conditions and move them outward, and remove code that never runs.
+
+In: a kernel.  Out: a kernel that writes the same values.  What always holds: only what follows
+from the ranges of loops and from conditions around is removed; nothing is computed more often.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +55,10 @@ from graphflow.tir import (
 
 
 def simplify_kernel(func: PrimFunc) -> Rewrite:
-    """Arithmetic simplification of the whole kernel, and conditions that are always or never true.
+    """A kernel → the same with simplified indices and conditions, decided conditions resolved.
 
-    Every index and predicate is simplified with the ranges of the loops around it; an `if` whose
-    condition is decided becomes its branch; a loop that runs once becomes its body; one that never
+    Every index and predicate is simplified under the ranges of the loops around it.  An `if` whose
+    condition is decided becomes its branch, a loop that runs once becomes its body, one that never
     runs goes.  Nothing else moves.
     """
     body = _simplify_body(func.body, ANYWHERE)
@@ -90,7 +94,7 @@ def _simplify_stmt(stmt: Stmt, domain: Domain) -> Body:
 
 @kept
 def _simplify_stage(stage: Block) -> Block:
-    """A block that stands in no loop."""
+    """A block outside all loops, simplified; the result is kept with the block."""
     body = _simplify_body(stage.body, ANYWHERE)
     return stage if body is stage.body else replace(stage, body=body)
 
@@ -129,7 +133,7 @@ def _simplify_if(stmt: If, domain: Domain) -> Body:
 
 
 def _simplified(ranges: Ranges) -> Callable[[Predicate], Predicate]:
-    """A predicate simplified, or the same object where it says the same."""
+    """A function that simplifies a predicate, and returns the same object where nothing changes."""
 
     def change(predicate: Predicate) -> Predicate:
         new = simplify_predicate(predicate, ranges)
@@ -152,10 +156,11 @@ def _simplify_data_if(stmt: If, domain: Domain) -> Body:
 
 
 def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
-    """Loops that never run, branches never taken, and allocations never loaded from, with stores.
+    """`for i in (a, a): S`, `if false: S`, and stores to buffers that nothing loads → nothing.
 
-    With a place only that loop or block is looked at.  A condition that intervals leave open is put
-    to the integer sets; what is not decided stays.  Stores to parameters always stay.
+    With a `place`, only loops and branches in that loop or block are removed.  Conditions are
+    decided by intervals and then by integer sets; what is not decided stays.  Stores to parameters
+    always stay.
     """
     proofs: list[Proof] = []
 
@@ -238,7 +243,7 @@ def _dropped(body: Body, dead: set[Buffer]) -> Body:
                     out.append(stmt)
             case For() | Block():
                 inner = _dropped(stmt.body, dead)
-                # An empty block may say something: which padding nobody may touch.
+                # A block that was empty before may state by its mark which padding is forbidden.
                 if inner or (isinstance(stmt, Block) and not stmt.body):
                     out.append(replace(stmt, body=inner))
             case If():
@@ -253,9 +258,9 @@ def _dropped(body: Body, dead: set[Buffer]) -> Body:
 def lift_conditions(func: PrimFunc, place: str) -> Rewrite:
     """`for i: if c: S` → `if c: for i: S`, as far out as c allows, inside the loop `place`.
 
-    Each member of a conjunction moves by itself.  An `if` moves out of a loop only where it is the
-    loop's whole body, has no else, and does not mention the loop's variable: then evaluating it
-    once is evaluating it in each iteration.
+    Each conjunct moves by itself.  A condition moves out of a loop only where it is on the loop's
+    whole body, has no else, and does not mention the loop's variable, so that it is the same in
+    each iteration.
     """
 
     def change(stmt: Stmt, _: Domain) -> Body:

@@ -1,9 +1,12 @@
-"""When two pieces of a kernel may change their order.
+"""Dependence analysis: whether two pieces of a kernel may change their order, or run at once.
 
-Two accesses conflict if they may touch the same element and at least one writes it; two
-reductions with the same operator never conflict, because iterations of a reduction commute by
-declaration.  Each question is answered by the form of the indices first (they fix the loop
-variable, so that two different iterations cannot meet), and by integer sets where that is open.
+In: two bodies, the domain around them, and which pairs of their iterations change order.  Out:
+proofs that no such pair conflicts; ScheduleError where one is not proven.
+
+Two accesses conflict if they may touch the same element and at least one writes it.  Reductions
+with the same operator do not conflict with each other in sequence: the iterations of a reduction
+commute by declaration.  The form of the indices decides first, where equal elements imply equal
+iterations; integer sets decide what that leaves open.
 """
 
 from __future__ import annotations
@@ -56,10 +59,10 @@ AT_ONCE = (LoopKind.PARALLEL, LoopKind.VECTORIZED)
 def conflicting(
     first: Body, second: Body, domain: Domain, at_once: bool = False
 ) -> Iterator[tuple[Access, Access]]:
-    """Pairs of accesses, one of each body, to one buffer of which at least one writes.
+    """Pairs of accesses, one of each body, to the same buffer, at least one of which writes.
 
-    A buffer allocated inside belongs to its iteration alone.  `at_once` asks about iterations that
-    run at the same time: then reductions with the same operator conflict too.
+    Buffers allocated in the bodies are left out, for each iteration has its own.  With `at_once`,
+    for iterations that run at the same time, reductions with the same operator conflict too.
     """
     private = {s.buffer for b in (first, second) for s in walk(b) if isinstance(s, Allocate)}
     others = (*accesses(second, domain), *claimed_loads(second, domain))
@@ -72,9 +75,9 @@ def conflicting(
 
 
 def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
-    """Loads in claims of `Assume`: what is claimed of an element ends where it is written."""
+    """The loads in claims of `Assume`, as reads: writing an element ends a claim about it."""
     if not any(isinstance(stmt, Assume) for stmt in walk(body)):
-        return  # as mostly: no domains are needed
+        return  # before domains are made, which most bodies do not need
     for site in sites(body, domain):
         if not isinstance(site.stmt, Assume):
             continue
@@ -89,7 +92,10 @@ def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
 
 def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], var: Var,
           shared: frozenset[Var]) -> bool:  # fmt: skip
-    """Whether equal elements imply the same `var`: some axis is `k·var + shared` in both."""
+    """Whether equal indices imply equal values of `var`.
+
+    So it is where some index is `k·var + e` in both, e over the `shared` variables alone.
+    """
     for a, b in zip(indices_a, indices_b, strict=True):
         if a is not b:
             continue
@@ -109,11 +115,12 @@ def ordered_commute(
     condition: str,
     at_once: bool = False,
 ) -> tuple[Proof, ...]:
-    """Refuses unless no iteration of `first` conflicts with a primed one of `second` in `order`.
+    """Proofs that no iteration of `first` conflicts with one of `second` for pairs in `order`.
 
-    `domain` ends with the axes in `moving`; those and all inside them are primed in `second`, and
-    `order` says which pairs of iterations change their order, over `v` and `v'`.  It must differ in
-    each of the moving variables, or be the statement that any of them differs.
+    `domain` ends with the axes in `moving`.  In `second` these variables, and those of loops inside
+    them, are primed; `order` is the predicate over `v` and `v'` for the pairs that change their
+    order.  It must imply that every moving variable differs, or be the disjunction that any does.
+    ScheduleError, which begins with `condition`, where a pair is not proven free of conflicts.
     """
     shared = frozenset(axis.var for axis in domain.axes if axis.var not in moving)
     proofs = [
@@ -135,7 +142,7 @@ def _pair_commutes(
 ) -> Proof:
     claim = f"{condition}: {a.buffer.name}[{_text(a)}] and [{_text(b)}] do not meet"
     fixed = (fixes(a.indices, b.indices, var, shared) for var in moving)
-    # Where only some variable must differ, the element has to fix all of them.
+    # An order by which any one variable may differ is empty only if the element fixes them all.
     if all(fixed) if isinstance(order, Or) and len(moving) > 1 else any(fixed):
         return structural(claim)
     inner = tuple(axis for axis in b.domain.axes if axis.var not in shared)
@@ -147,10 +154,10 @@ def _pair_commutes(
 
 
 def independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
-    """Refuses unless the iterations of a loop may run at once; `domain` is the one around it.
+    """Proofs that the iterations of a loop may run at once; `domain` is that around the loop.
 
-    Reductions into one element must not meet in two threads.  Lanes of a loop of that kind may: the
-    emitter folds them, or takes one after another.
+    ScheduleError where that is not proven.  Two threads may not reduce into one element; two lanes
+    of a vectorized loop may, for the emitter folds the lanes or handles them one by one.
     """
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     primed = Var(stmt.var.name + "'")
@@ -161,7 +168,7 @@ def independent(stmt: For, domain: Domain) -> tuple[Proof, ...]:
 
 
 def still_independent(func: PrimFunc, place: str) -> tuple[Proof, ...]:
-    """Proves again what parallel and vectorized loops need, those around `place` and inside it."""
+    """Proofs that parallel and vectorized loops around `place` and in it are still independent."""
     proofs: tuple[Proof, ...] = ()
     holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
     for site in sites(holding):

@@ -1,4 +1,8 @@
-"""Conditions that become bounds of a loop, and where a loop meets none."""
+"""Conditions as bounds of a loop, and the iterations of a loop that meet no condition.
+
+In: a kernel and a loop.  Out: the kernel with the loop restricted to the iterations for which a
+condition holds; or, of `interior`, the range in which all conditions on the loop hold.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +59,9 @@ from graphflow.tir import (
 def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i in (a, b): if p(i): S` → `for i in (max(a, …), min(b, …)): S`.
 
-    The conditions of the loop's only statement that bound i from one side by an expression free of
-    i and of what stands inside become bounds, exactly; the others stay.
+    Of p, each conjunct that bounds i from one side by an expression without i becomes a bound,
+    exactly; the others stay.  ScheduleError where the body is not one condition without else, and
+    where no conjunct is such a bound.
     """
     stmt, domain = find_loop(func, loop)
     body = stmt.body[0] if len(stmt.body) == 1 else None
@@ -76,6 +81,7 @@ def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def _bounded(stmt: For, condition: Predicate) -> tuple[IndexExpr, IndexExpr, Predicate]:
+    """The bounds of a loop under a condition on its body, and the conjuncts that are no bounds."""
     start, stop, left = stmt.start, stmt.stop, []
     for member in conjuncts(condition):
         k, rest = 0, as_index(0)
@@ -101,9 +107,9 @@ def _equivalent(before: Predicate, after: Predicate, domain: Domain) -> tuple[Pr
 def stride_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i in (a, b): … if (e - i) % s == 0: S` → `for i in (0, ceil((b - a)/s)): … S'`.
 
-    Inside, i becomes `a + (e - a) - s·((e - a) // s) + s·i`: the iterations for which the condition
-    holds, in their order.  What a last one may exceed b by becomes a condition, if it may.  Between
-    the loop and the condition stand only loops and conditions; a and b are constants.
+    In S', i is `a + (e - a) % s + s·i`: the iterations for which the condition holds, in their
+    order.  Where the last of them may exceed b, a condition keeps it out.  ScheduleError where a or
+    b is not a constant, or the loop does something that is not under the condition.
     """
     stmt, domain = find_loop(func, loop)
     start, extent = constant_value(stmt.start), constant_extent(stmt)
@@ -159,11 +165,12 @@ def _solved(member: Predicate, var: Var) -> tuple[IndexExpr, int] | None:
 
 
 def interior(func: PrimFunc, loop: str) -> tuple[int, int]:
-    """The longest run of iterations of `loop` in which no condition on it fails for any other.
+    """The longest range (begin, end) of iterations of `loop` for which all conditions on it hold.
 
-    The conditions are the index predicates inside the loop that mention it, and of those that are
-    conjunctions the members that do.  Outside this run
-    borders are met; `cut_loop` at both ends leaves a middle that `simplify` frees of conditions.
+    The conditions are the conjuncts of index conditions inside the loop that mention its variable;
+    they must hold for all values of the other loops.  Empty (begin = end) where there is no such
+    iteration.  `cut_loop` at both ends leaves a middle that `simplify_kernel` frees of conditions.
+    ScheduleError where the bounds of the loop are not constant.
     """
     stmt, domain = find_loop(func, loop)
     start, extent = constant_value(stmt.start), constant_extent(stmt)

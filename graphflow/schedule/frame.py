@@ -1,14 +1,17 @@
-"""The frame of every schedule: rewrites, the trace, and handles that stay valid across rewrites.
+"""Schedules: steps on one kernel with their proofs, and handles that stay valid across steps.
+
+In: a definition, and primitives with plain arguments.  Out: the `Schedule`, which holds the kernel,
+the steps with their proofs, and the refusals.  What always holds: `replay` of the steps on the
+definition gives the same kernel.
 
 A *place* is a loop, a block or a buffer of a kernel.  Within one kernel its name identifies it
 (that of a loop is its variable's), so a primitive is a function from a kernel and plain arguments,
 names among them, to a `Rewrite`: the new kernel, the proofs that permitted it, where the old places
 went, and which new ones it made.
 
-A later step may rename, copy or remove a place, so a name says nothing across steps.  What does is
-a `Handle`, which belongs to a `Schedule`: `schedule[handle]` is the name that the place has now,
-and `schedule.forward(handle)` is what became of it.  A `Schedule` keeps the definition and the
-trace, in plain names; `replay` makes the same kernel again from both.
+A later step may rename, copy or remove a place, so a name identifies nothing across steps.  A
+`Handle`, which belongs to a `Schedule`, does: `schedule[handle]` is the name that the place has
+now, and `schedule.forward(handle)` is what became of it.
 """
 
 from __future__ import annotations
@@ -38,10 +41,10 @@ Arguments = ParamSpec("Arguments")
 class Rewrite:
     """What a primitive gives back.
 
-    `places` sends the name of an old place to the names it has now, in program order, and says
-    nothing of places that kept their name; an empty tuple means that the place is gone.  `made`
-    names the places that the primitive made, or kept as parts of what it was given, by their role:
-    each primitive documents its own.
+    `places` maps the name of an old place to the names it has now, in program order; an empty tuple
+    means that the place is gone.  Places that kept their name are not in it.  `made` has the names
+    of the places that the primitive made, or kept as parts of those it was given, by role; each
+    primitive documents its roles.
     """
 
     func: PrimFunc
@@ -52,7 +55,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """One application of a primitive, with what permitted it."""
+    """One application of a primitive: arguments, the proofs that permitted it, and moved places."""
 
     primitive: Callable[..., Rewrite]
     arguments: tuple[Any, ...]
@@ -70,9 +73,9 @@ class ScheduleStep:
 class Handle:
     """A loop, block or buffer, wherever later steps of its schedule take it.
 
-    It was called `name` after the first `since` steps, the last of which is `origin`; without
-    steps that is the definition.  It is not `there` where the step that made it also took it away,
-    as simplification does with a loop that runs once.
+    Its name was `name` after the first `since` steps.  `origin` is the last of these steps, or the
+    definition if there was none.  `there` is false where the step that made the place also removed
+    it, as simplification does with a loop that runs once.
     """
 
     name: str
@@ -86,9 +89,9 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A step that was refused, the reason, and by which proof that fails, if it is one.
+    """A refused step, as text, the reason, and the proof that failed, if one did.
 
-    There is no step where what was asked before it, such as the bounds of a loop, was refused.
+    `step` is empty where a query failed before any step, such as for the constant bounds of a loop.
     """
 
     step: str
@@ -101,7 +104,7 @@ class Refusal:
 
     @staticmethod
     def of(error: ScheduleError) -> Refusal:
-        """What an error says, without the kernel's text."""
+        """The refusal that an error stands for, without the kernel's text."""
         if isinstance(error, StepRefused):
             return error.refusal
         if isinstance(error, Unproven):
@@ -117,7 +120,7 @@ class StepRefused(ScheduleError):
         self.refusal, self.func = refusal, func
 
     def __str__(self) -> str:
-        # Most refusals are of steps that were only tried, so the text is made on demand.
+        # Printing a kernel is slow, and most refusals are of attempts whose text nobody reads.
         because = f": {_proof_text(self.refusal.proof)}" if self.refusal.proof else ""
         return f"{self.refusal}{because}\nin\n{to_text(self.func)}"
 
@@ -127,9 +130,9 @@ def _proof_text(proof: Proof) -> str:
 
 
 def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
-    """The places that a rewrite states, without names that simplification took away after it."""
+    """Where the places of `before` went: as the rewrite states, without names that are gone."""
     now = done.func
-    # Names are unique in a kernel, so those of a stage that both have are where they were.
+    # Names are unique in a kernel, so places in a statement that both kernels share did not move.
     common = {*map(id, before.body), *map(id, before.params)}
     common &= {*map(id, now.body), *map(id, now.params)}
     old_names, new_names = (_names_beside(func, common) for func in (before, now))

@@ -1,4 +1,8 @@
-"""Primitives that say how a loop runs: unrolled, in lanes, by several threads."""
+"""Primitives that set the kind of a loop: unrolled, vectorized, parallel.
+
+In: a kernel and a loop.  Out: the kernel with the loop marked; the emitter acts on the mark.  What
+always holds: loops whose iterations run at once are proven independent.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ from graphflow.tir import (
 def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop marked to be unrolled by the emitter.
 
-    The bounds must be constants.  The loop stays a loop until then: an unrolled tile would be
-    thousands of nodes for every later proof.
+    The bounds must be constants.  The kernel is not expanded here, because later proofs would have
+    to go through each of the thousands of statements of an unrolled tile.
     """
     stmt, _ = find_loop(func, loop)
     extent = constant_extent(stmt)
@@ -57,7 +61,7 @@ def vectorize_loop(func: PrimFunc, loop: str) -> Rewrite:
 def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop, whose iterations threads may run at once.
 
-    Iterations must be independent: no element is written in one and touched in another.
+    No iteration may write an element that another one touches.
     """
     stmt, domain = find_loop(func, loop)
     _not_in_lanes(func, domain, loop)
@@ -67,6 +71,7 @@ def parallelize_loop(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def _not_in_lanes(func: PrimFunc, domain: Domain, loop: str) -> None:
+    """ScheduleError where a loop around this one is vectorized."""
     lanes = first_in_lanes(func, loop, (axis.var for axis in domain.axes))
     if lanes is not None:
         raise ScheduleError(f"{loop} stands inside {lanes}, whose iterations are lanes already")

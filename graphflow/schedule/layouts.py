@@ -1,4 +1,9 @@
-"""Primitives that put a buffer into a layout, and loops into the order of a buffer."""
+"""Primitives that put a buffer into a layout, and a loop nest into the order of a buffer.
+
+In: a kernel, a buffer, and a layout with what its padding holds; or a nest that accesses the
+buffer.  Out: the kernel with the buffer's accesses at physical indices and its padding stated; or
+with one loop for each physical axis.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +94,7 @@ PadGiven: TypeAlias = "PadValue | Callable[..., PadValue | Expr]"
 """A pad value, or a function of the physical index that returns one; see `transform_layout`."""
 
 LayoutGiven: TypeAlias = "Layout | Callable[..., Sequence[IndexExpr]]"
-"""A layout, or the function from a logical index to the physical one, in the smallest box."""
+"""A layout, or a function from logical to physical indices; its box is the smallest that fits."""
 
 
 def transform_layout(
@@ -97,16 +102,17 @@ def transform_layout(
 ) -> Rewrite:
     """`S[a[i]]` → `S[a'[layout(i)]]`, with what the padding of a' holds stated.
 
-    `layout` may be a function such as `lambda i: (i // 4, i % 4)`.  `pad_value` is None (nobody may
-    touch the padding), `"undef"` (anyone may, it holds anything), a number, a `PadFunction`, or a
-    function of the physical index that returns one of these or an expression; if it has one
-    parameter more, the first one gives elements of the buffer: `lambda at, io, ii: at(0, ii)`.
+    `layout` may be a function such as `lambda i: (i // 4, i % 4)`.  `pad_value` is None (nothing
+    may access the padding), `"undef"` (it may be read and holds anything), a number, a
+    `PadFunction`, or a function of the physical index that returns one of these or an expression.
+    If that function has one parameter more, the first one gives elements of the buffer:
+    `lambda at, io, ii: at(0, ii)`.
 
-    A buffer that the kernel writes gets a stage `<buffer>_padding` that writes its padding, an
-    output at the end, an allocated one after the last stage that writes it; one that it only reads
-    gets a stage at the start that assumes it.  A buffer that has such a stage keeps it, and gets
-    one more, with a number.  The interface changes: the caller must hand in the buffer in this
-    layout.
+    A padding stage `<buffer>_padding` writes the padding of a buffer that the kernel writes: at the
+    end for an output, after the last stage that writes it for an allocated buffer.  For a buffer
+    that is only read, the stage is at the start and assumes the padding.  A buffer that has such a
+    stage keeps it, and gets one more, with a number.  The interface changes: the caller must pass
+    the buffer in this layout.  ScheduleError where the index map is not proven injective.
 
     Makes the stage of the padding, if there is one, in the role `padding`.
     """
@@ -185,7 +191,7 @@ def _may_move(func: PrimFunc, buffer: Buffer, layout: Layout) -> None:
 
 
 def _stage_position(func: PrimFunc, buffer: Buffer) -> int:
-    """Behind everything for an output; for an allocated buffer before its readers may begin."""
+    """Where a padding stage goes: at the end for an output, else after the last write."""
     if buffer in func.outputs:
         return len(func.body)
     touching = (
@@ -240,7 +246,7 @@ def padding_stage(
     pad, kind = _pad_expression(new, names, pad_value)
     stmt: Body
     if pad is None:
-        # The load says where the padding lies; nothing reads it.
+        # The load only locates the padding; the claim is that nothing may access it.
         stmt = (Assume(logical, Comparison("ne", Load(new, names), Undef(new.dtype))),)
     elif written:
         stmt = (If(negation(logical), (Store(new, names, pad),)),)
@@ -302,13 +308,12 @@ def sequential_buffer_access(
 ) -> Rewrite:
     """A nest that touches `buffer[e(i)]` → the nest over e's values, in the order of the buffer.
 
-    `place` is the outermost loop of the nest, or a block around it.  The loops that the buffer's
-    indices run over are replaced by one loop for each
-    physical axis, called `names` from the outermost in; where the axes take more points than the
-    old loops did, a condition keeps the old ones.  With `whole_box` the new loops run over all of
-    the buffer's box, its padding included.  The new loops are serial.  Refused where the old loop
-    variables cannot be found again from the indices, where the nest is not perfect, and where
-    iterations depend on each other, because then the order is part of the meaning.
+    `place` is the outermost loop of the nest, or a block around it.  The loops whose variables the
+    buffer's indices use become one serial loop for each physical axis, called `names` from the
+    outermost in.  Where the new loops have more points than the old ones, a condition excludes
+    those.  With `whole_box` they run over all of the buffer's box, its padding included.
+    ScheduleError where the indices have no inverse, where the nest is not perfect, and where the
+    iterations are not proven independent of their order.
 
     Makes the new loops in the role `axes`, in the order of `names`.  A loop that runs once is
     simplified away; its handle is that of a place that is gone.

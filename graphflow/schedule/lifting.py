@@ -1,11 +1,12 @@
-"""Stages that a kernel marks for lifting out: what they state, and the kernel without them.
+"""Lifting marked stages out of a kernel: what they state, and the kernel without them.
 
 In: a kernel whose parameters are copied into caches, or out of them, by blocks marked `preproc` and
-`postproc`.  Out: for each such parameter the cache's layout and what the stages state of its
-padding; and the kernel that takes the parameter in this layout.  What always holds: a stage copies
-every element of its parameter to a place of its own, and nothing but stages touches the parameter
-or, of a cache that is read, writes the cache.  The stages are analysed as they are now, so it does
-not matter how they were made.
+`postproc`.  Out: for each such parameter the layout of its cache and what the stages state of the
+padding; and the kernel that takes the parameter in this layout.
+
+What always holds: a stage copies every element of its parameter to a position of its own, and
+nothing but stages accesses the parameter or writes the cache of an input.  The stages are analysed
+as they are, so it does not matter by which steps they were made.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ CROP = re.compile(r"crop(?:\((.*)\))?")
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What marked stages state of one parameter.
+    """What the marked stages of one parameter state.
 
-    `cache` holds it in `layout`.  `pad` is what the padding of the cache holds: for an input behind
-    its stages, for an output before it is cropped; None where nobody may touch it, `Undef` where it
-    holds anything.  `written` says that a stage of its own writes `pad` (an output's; inputs are
-    always padded by stages), otherwise it is a claim.
+    `cache` holds the parameter in `layout`.  `pad` is what the padding of the cache holds, for an
+    input after its stages, for an output before it is cropped: None where nothing may access it,
+    `Undef` where it holds anything.  `written` says that a stage stores `pad` (so it is for every
+    padded input); otherwise the crop of an output claims it.
     """
 
     cache: Buffer
@@ -89,9 +90,10 @@ def is_marked(func: PrimFunc) -> bool:
 
 
 def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
-    """What the marked stages state of a parameter; None where no stage copies it.
+    """What the marked stages of a parameter state; None where no marked stage copies it.
 
-    ScheduleError where the stages cannot be lifted, with the reason.
+    ScheduleError where the stages cannot be lifted: where they do more than copy and pad, do not
+    reach every element, or something else accesses the parameter.
     """
     param = find_buffer(func, buffer)
     reading = param in func.inputs
@@ -117,12 +119,12 @@ def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
 
 
 class UnstatedPadding(ScheduleError):
-    """The padding of a cache holds what no fact can state, so its stages stay in the kernel."""
+    """The padding of a cache holds what no edge type can state, so its stages stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One statement of a stage: what it stores to the cache, or loads from it, and when.
+    """One case of a statement of a stage: `value` is stored at `place` for the points of `domain`.
 
     `number` counts the statements of the stages in program order.
     """
@@ -133,13 +135,13 @@ class _Part:
     domain: Domain
 
     def before(self, other: _Part) -> bool:
-        """Whether all of this has happened before any of the other, which then overwrites it."""
+        """Whether this statement is done before the other one begins, which then overwrites it."""
         shared = {a.var for a in self.domain.axes} & {a.var for a in other.domain.axes}
         return self.number < other.number and not shared
 
 
 def _blocks(func: PrimFunc, param: Buffer, mark: str) -> list[Block]:
-    """The marked blocks that touch the parameter; nothing else may, if there are some."""
+    """The marked blocks that access the parameter; ScheduleError if others do besides."""
     found: list[Block] = []
     other: list[Stmt] = []
     for stmt in func.body:
@@ -155,6 +157,7 @@ def _blocks(func: PrimFunc, param: Buffer, mark: str) -> list[Block]:
 
 
 def _cache(func: PrimFunc, param: Buffer, blocks: list[Block]) -> Buffer:
+    """The buffer that the stages copy the parameter into, or out of."""
     touched = {a.buffer for a in accesses(tuple(blocks))} - {param}
     allocated = {s.buffer for s in func.body if isinstance(s, Allocate)}
     if len(touched) != 1 or not touched <= allocated:
@@ -169,7 +172,8 @@ def _cache(func: PrimFunc, param: Buffer, blocks: list[Block]) -> Buffer:
 def _in_order(
     func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block], reading: bool
 ) -> None:
-    """Inputs are cached before everything reads the cache, outputs after everything wrote it."""
+    """ScheduleError unless an input is cached before anything reads the cache, and an output copied
+    after everything wrote it."""
     stages = [*blocks, *padding_stages(func, cache)]
     own = [k for k, stmt in enumerate(func.body) if stmt in stages]
     if len(own) != len(stages):
@@ -191,7 +195,7 @@ def _in_order(
 def _statements(
     func: PrimFunc, param: Buffer, cache: Buffer, blocks: list[Block]
 ) -> tuple[_Part, list[_Part]]:
-    """The one statement that copies, with places and element, and those that pad the cache."""
+    """The only statement that copies between parameter and cache, and those that pad the cache."""
     copies: list[_Part] = []
     pads: list[_Part] = []
     stages = [*blocks, *padding_stages(func, cache)]
@@ -211,6 +215,7 @@ def _statements(
 
 
 def _cases(value: Expr, domain: Domain) -> Iterator[tuple[Expr, Domain]]:
+    """The two sides of a select on an index condition, each with its points; else the value."""
     if isinstance(value, Select) and is_predicate(value.condition):
         yield value.if_true, domain.given(value.condition)  # type: ignore[arg-type]
         yield value.if_false, domain.given(negation(value.condition))  # type: ignore[arg-type]
@@ -219,7 +224,10 @@ def _cases(value: Expr, domain: Domain) -> Iterator[tuple[Expr, Domain]]:
 
 
 def _layout(param: Buffer, cache: Buffer, copy: _Part) -> tuple[Layout, tuple[Proof, ...]]:
-    """The layout of the cache: where the statement puts, or finds, each element."""
+    """The layout that the copying statement gives the cache, with proofs that it is one.
+
+    ScheduleError where it is not proven to copy each element, to a position of its own.
+    """
     load = copy.value
     assert isinstance(load, Load)
     element, place = (load.indices, copy.place)
@@ -259,11 +267,13 @@ def _layout(param: Buffer, cache: Buffer, copy: _Part) -> tuple[Layout, tuple[Pr
 
 
 def _once(var: Var, copy: _Part) -> bool:
+    """Whether a loop around the copy runs once."""
     low, high = copy.domain.ranges()[var]
     return low is not None and low == high
 
 
 def _away(part: _Part, layout: Layout, cache: Buffer) -> Proof:
+    """A proof that a statement stores to padding alone."""
     padding = negation(layout.is_logical(part.place))
     return require(
         prove(padding, part.domain), f"what is stored to {cache.name} besides is its padding"
@@ -271,7 +281,10 @@ def _away(part: _Part, layout: Layout, cache: Buffer) -> Proof:
 
 
 def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
-    """The constant that is stored to the padding; what is undefined may as well hold it."""
+    """The only constant stored to the padding; `Undef` if nothing else is, None without a store.
+
+    Undefined elements may hold the constant as well, so one constant beside `undef` is enough.
+    """
     values = dict.fromkeys(part.value for part in pads)
     odd = [v for v in values if not isinstance(v, Literal | Undef)]
     if odd:
@@ -283,7 +296,7 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
     if len(constants) > 1:
         stated = " and ".join(f"{v.value}" for v in constants)
         raise ScheduleError(
-            f"the padding of {cache.name} holds {stated}; a form states one value for each buffer"
+            f"the padding of {cache.name} holds {stated}; a variant states one value a buffer"
         )
     if constants:
         return constants[0]
@@ -291,7 +304,7 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
 
 
 def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
-    """What the mark of a crop says of the padding; None where it says nothing."""
+    """What the mark of a crop claims of the padding; None where it claims nothing."""
     text = dict(block.annotations)[MARKS[False]]
     match = CROP.fullmatch(text)
     if match is None or match[1] is None:
@@ -311,7 +324,8 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
 def state_padding(func: PrimFunc, buffer: str, value: float | int | str) -> Rewrite:
     """`a = crop(c)` → the same, marked with what the padding of c then holds: a number, or "undef".
 
-    The mark changes nothing in the kernel.  It is a claim that whoever lifts the stage proves.
+    The mark changes nothing in the kernel.  It is a claim, which is proven when the stage is
+    lifted.  ScheduleError where no stage copies the buffer out.
     """
     param = find_buffer(func, buffer)
     blocks = _blocks(func, param, MARKS[False]) if param in func.outputs else []
@@ -332,11 +346,11 @@ def lift_stages(
 ) -> Rewrite:
     """`c = pad(a); S[c]` → `S[a]`, and `S[c]; a = crop(c)` → `S[a]`, a in the layout of the cache.
 
-    The interface changes: the caller must hand in an input in this layout, padded as the stages
-    padded it, which becomes an assumption; and gets an output in it.  A number `pad_value` is
-    written to the padding of an output by a stage at the end.  With `place` the buffer lies in
-    another box, which has a place for all that the cache has one for.  Refused where no marked
-    stage copies the buffer, or where one does more than that.
+    The interface changes: the caller must pass an input in this layout, padded as the stages padded
+    it, which becomes an assumption; it gets an output in the cache's layout.  A number `pad_value`
+    is written to the padding of an output by a stage at the end.  With `place`, that layout is used
+    instead of the cache's: it must have a position for every element of the cache's box.
+    ScheduleError where no marked stage copies the buffer, or where one does more than that.
 
     Makes the stage that states or writes the padding, if there is one, in the role `padding`.
     """
@@ -385,7 +399,7 @@ def _pad_value(pad: Literal | Undef | None) -> PadValue:
 
 
 def _contained(layout: Layout, target: Layout) -> Proof:
-    """Whether all of the cache's box has a place in another box, each its own."""
+    """A proof that every element of the cache's box has a position in the box of `target`."""
     names = physical_vars(len(layout.physical_shape))
     there = target.physical_index(layout.logical_index(names))
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.physical_shape, strict=True)}
@@ -400,6 +414,8 @@ def _contained(layout: Layout, target: Layout) -> Proof:
 
 
 def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: Layout) -> Body:
+    """`body` with the cache, in `layout`, replaced by the parameter `new`, in `target`."""
+
     def at(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
         if target == layout:
             return indices

@@ -1,4 +1,9 @@
-"""Primitives that change the shape of a loop nest."""
+"""Primitives that change the shape of a loop nest: divide, multiply, reorder, cut and shift loops.
+
+In: a kernel and the names of its loops.  Out: the kernel with other loops over the same iterations.
+What always holds: each iteration runs exactly once, and in the old order unless reordering is
+proven harmless.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +105,7 @@ def divide_loop(
 
 
 def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
-    """Threads take whole blocks, lanes the elements of one; an unrolled loop stays unrolled."""
+    """The kinds of outer and inner loop: threads take whole blocks, lanes the elements of one."""
     match kind:
         case LoopKind.PARALLEL:
             return kind, LoopKind.SERIAL
@@ -124,7 +129,7 @@ def _tail(
 
 
 def _without(func: PrimFunc, loop: str) -> PrimFunc:
-    """`func` with the loop's own name taken out, so that a part may inherit it."""
+    """`func` without the loop itself, so that a part of it may take its name."""
 
     def change(stmt: Stmt, _: Domain) -> Body:
         assert isinstance(stmt, For)

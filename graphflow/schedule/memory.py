@@ -1,4 +1,9 @@
-"""Primitives about where values live: staging, binding, lifting and caching."""
+"""Primitives that decide where values are kept: in registers, in scratch buffers, in caches.
+
+In: a kernel, a buffer, and the loop or kernel whose accesses are redirected.  Out: the kernel with
+those accesses on a small buffer or a copy, and the copying between.  What always holds: what is
+copied is proven to be in bounds, and to be elements that may be accessed.
+"""
 
 from __future__ import annotations
 
@@ -71,11 +76,12 @@ from graphflow.tir import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """What one iteration of the staging scope touches of a buffer.
+class _Footprint:
+    """The elements of a buffer that one iteration of the staged loop accesses.
 
-    Every access has the same `indices`; `dims` are the loops inside the scope that they run over,
-    `guard` the index conditions that all accesses share, `points` where the dims and it lead.
+    All accesses have the same `indices`; `dims` are the loops inside the staged loop that the
+    indices use; `guard` is the conjunction of the index conditions that all accesses share; and
+    `points` the domain of the dims under the guard.
     """
 
     indices: tuple[IndexExpr, ...]
@@ -96,10 +102,10 @@ def stage_mem(
 
     The body of `loop` works on a small buffer `name`, with one axis for each loop in `dims`.  All
     its accesses to `buffer` must use the same indices, which must be injective in `dims`.  The
-    value is loaded first unless the first access stores it, and is not stored back where the loop
-    only reads it, or where the buffer is allocated in the kernel, each iteration stores before it
-    loads and nobody else reads it.  What is copied must lie inside the buffer, and away from
-    padding that nobody may access.
+    elements are loaded first, unless the first access stores all of them.  They are stored back,
+    unless the loop only reads them, or the buffer is allocated in the kernel, stored first in each
+    iteration and read by nothing outside the loop.  What is copied must be in bounds, and no
+    padding that nothing may access.
 
     Makes the small buffer in the role `buffer`, and the nests that copy, whose loops are called
     after the dims, in the roles `load` and `store`.
@@ -115,35 +121,35 @@ def stage_mem(
     stmt, domain = find_loop(func, loop)
     _no_lanes_around(func, stmt, domain)
     old = find_buffer(func, buffer)
-    window, touched = _window(stmt, domain, old, tuple(dims))
+    footprint, touched = _footprint(stmt, domain, old, tuple(dims))
     proofs: list[Proof] = [
         require(
-            _own_element(window),
+            _own_element(footprint),
             f"each iteration of {', '.join(dims)} has its own element of {buffer}",
         )
     ]
-    shape = tuple(_extent(d) for d in window.dims)
+    shape = tuple(_extent(d) for d in footprint.dims)
     new = Buffer(name, shape, old.dtype, scope)
-    index: tuple[IndexExpr, ...] = tuple(d.var - d.start for d in window.dims)
+    index: tuple[IndexExpr, ...] = tuple(d.var - d.start for d in footprint.dims)
     body: Body = (Allocate(new),)
-    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched, window)
+    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched, footprint)
     if not stored_first:
         proofs.append(
-            require(_in_bounds(old, window), f"what is staged of {buffer} lies inside it")
+            require(_in_bounds(old, footprint), f"what is staged of {buffer} lies inside it")
         )
-        proofs.append(_touched_before(func, old, window, touched))
+        proofs.append(_touched_before(func, old, footprint, touched))
         made["load"] = tuple(nests["load"].values())
-        store = Store(new, index, Load(old, window.indices))
-        body = (*body, *_copy_nest(window, made["load"], store))
+        store = Store(new, index, Load(old, footprint.indices))
+        body = (*body, *_copy_nest(footprint, made["load"], store))
     body = (*body, *_redirected(stmt.body, old, new, index))
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
     elif any(access.kind != "read" for access in touched):
-        proofs.append(_touched_before(func, old, window, touched))
+        proofs.append(_touched_before(func, old, footprint, touched))
         made["store"] = tuple(nests["store"].values())
-        store = Store(old, window.indices, Load(new, index))
-        body = (*body, *_copy_nest(window, made["store"], store))
+        store = Store(old, footprint.indices, Load(new, index))
+        body = (*body, *_copy_nest(footprint, made["store"], store))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread is not None and not _is_touched(staged, old):
         staged = replace(staged, body=_without_allocation(staged.body, old))
@@ -152,15 +158,17 @@ def stage_mem(
 
 
 def _no_lanes_around(func: PrimFunc, stmt: For, domain: Domain) -> None:
+    """ScheduleError where the loop, or one around it, is vectorized."""
     around = (*(axis.var for axis in domain.axes), stmt.var)
     lanes = first_in_lanes(func, stmt.var.name, around)
     if lanes is not None:
         raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
 
 
-def _window(
+def _footprint(
     stmt: For, domain: Domain, buffer: Buffer, dims: tuple[str, ...]
-) -> tuple[_Window, tuple[Access, ...]]:
+) -> tuple[_Footprint, tuple[Access, ...]]:
+    """The footprint of a buffer in the loop `stmt`, and its accesses; ScheduleError without one."""
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == buffer)
     if not touched:
@@ -197,10 +205,11 @@ def _window(
     points = inner.given(guard)
     for d in chosen:
         points = points.inside(d.var, d.start, d.stop)
-    return _Window(first.indices, chosen, guard, points), touched
+    return _Footprint(first.indices, chosen, guard, points), touched
 
 
 def _not_claimed(stmt: For, buffer: Buffer) -> None:
+    """ScheduleError where the loop assumes something of the buffer, or allocates it."""
     for inner in walk(stmt.body):
         if isinstance(inner, Assume) and any(a.buffer == buffer for a in loads_in((inner,))):
             raise ScheduleError(f"{stmt.var} assumes something of {buffer.name} inside")
@@ -209,24 +218,25 @@ def _not_claimed(stmt: For, buffer: Buffer) -> None:
 
 
 def _members(where: Predicate, outside: Predicate) -> Iterator[Predicate]:
+    """The conjuncts of `where` that are not conjuncts of `outside`."""
     around = set(conjuncts(outside))
     return (m for m in conjuncts(where) if m not in around)
 
 
-def _own_element(window: _Window) -> Proof:
-    """Whether different points of the dims have different elements, in each outer iteration."""
-    dims = {d.var for d in window.dims}
-    axes = tuple(axis for axis in window.points.axes if axis.var in dims)
-    copy, fresh = Domain(axes, window.points.where).renamed("'")
-    same = [equal(e, substitute(e, fresh)) for e in window.indices]
+def _own_element(footprint: _Footprint) -> Proof:
+    """A proof that, in each outer iteration, different values of the dims give other elements."""
+    dims = {d.var for d in footprint.dims}
+    axes = tuple(axis for axis in footprint.points.axes if axis.var in dims)
+    copy, fresh = Domain(axes, footprint.points.where).renamed("'")
+    same = [equal(e, substitute(e, fresh)) for e in footprint.indices]
     differ = disjunction(negation(equal(axis.var, fresh[axis.var])) for axis in axes)
-    both = joined(window.points, copy).given(conjunction((*same, differ)))
-    return prove_empty(both, f"({', '.join(map(str, window.indices))}) is injective in the dims")
+    both = joined(footprint.points, copy).given(conjunction((*same, differ)))
+    return prove_empty(both, f"({', '.join(map(str, footprint.indices))}) is injective in the dims")
 
 
-def _in_bounds(buffer: Buffer, window: _Window) -> Proof:
-    sides = zip(window.indices, buffer.shape, strict=True)
-    return prove(conjunction(within(e, 0, extent) for e, extent in sides), window.points)
+def _in_bounds(buffer: Buffer, footprint: _Footprint) -> Proof:
+    sides = zip(footprint.indices, buffer.shape, strict=True)
+    return prove(conjunction(within(e, 0, extent) for e, extent in sides), footprint.points)
 
 
 def _extent(loop: For) -> int:
@@ -235,27 +245,27 @@ def _extent(loop: For) -> int:
     return max(loop.extent, 0)
 
 
-def _dominates(first: Access, touched: tuple[Access, ...], window: _Window) -> bool:
-    """Whether `first` happens at every point of the window, before any other access there."""
+def _dominates(first: Access, touched: tuple[Access, ...], footprint: _Footprint) -> bool:
+    """Whether `first` is done at every point of the footprint, before any other access to it."""
     axes = first.domain.axes
     return (
         first.certain
-        and {axis.var for axis in axes} <= {axis.var for axis in window.points.axes}
-        and set(conjuncts(first.domain.where)) <= set(conjuncts(window.points.where))
+        and {axis.var for axis in axes} <= {axis.var for axis in footprint.points.axes}
+        and set(conjuncts(first.domain.where)) <= set(conjuncts(footprint.points.where))
         and all(a.domain.axes[: len(axes)] == axes for a in touched)
     )
 
 
 def _touched_before(
-    func: PrimFunc, buffer: Buffer, window: _Window, touched: tuple[Access, ...]
+    func: PrimFunc, buffer: Buffer, footprint: _Footprint, touched: tuple[Access, ...]
 ) -> Proof:
-    """A proof that copying the window accesses nothing that may not be accessed.
+    """A proof that copying the footprint accesses no forbidden padding.
 
-    What an access of the scope touches at all points of the window may be accessed; else the
-    window must lie away from what is forbidden.
+    That is so where the loop itself accesses all points of the footprint; else it must be proven to
+    contain no forbidden element.
     """
-    axes = {axis.var for axis in window.points.axes}
-    where = set(conjuncts(window.points.where))
+    axes = {axis.var for axis in footprint.points.axes}
+    where = set(conjuncts(footprint.points.where))
     if any(
         access.certain
         and {axis.var for axis in access.domain.axes} <= axes
@@ -263,18 +273,18 @@ def _touched_before(
         for access in touched
     ):
         return structural(f"every element of {buffer.name} that is copied is accessed anyway")
-    copied = Access(buffer, window.indices, window.points, "read", True)
+    copied = Access(buffer, footprint.indices, footprint.points, "read", True)
     return require_away_from_forbidden(func, copied)
 
 
-def _copy_nest(window: _Window, loops: tuple[str, ...], store: Store) -> Body:
-    names = {d.var: Var(name) for d, name in zip(window.dims, loops, strict=True)}
+def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: Store) -> Body:
+    names = {d.var: Var(name) for d, name in zip(footprint.dims, loops, strict=True)}
     values: dict[Var, IndexExpr] = dict(names.items())
     body = substitute_body((store,), values)
-    guard = substitute_in(window.guard, values)
+    guard = substitute_in(footprint.guard, values)
     if guard != TRUE:
         body = (If(guard, body),)
-    for d in reversed(window.dims):
+    for d in reversed(footprint.dims):
         body = (For(names[d.var], d.start, d.stop, LoopKind.SERIAL, body),)
     return body
 
@@ -327,8 +337,9 @@ def _without_allocation(body: Body, buffer: Buffer) -> Body:
 def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     """`for i: {a; S}` → `a; for i: S`, out of `levels` loops.
 
-    Each iteration must store what it loads: values may not be carried from one to the next.  Nor
-    may iterations run at once, because they would share the buffer then.
+    Each iteration must store the buffer before it loads it, so that no value is carried from one
+    iteration to the next.  The loops may not be parallel or vectorized: their iterations would
+    share the buffer.
     """
     old = find_buffer(func, buffer)
     proofs: list[Proof] = []
@@ -361,9 +372,9 @@ def _loop_around(func: PrimFunc, buffer: Buffer) -> str:
 def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     """`S[b[e]]` → `t = b[e]; S[t]` in the body of the loop `place`, for its loads of `buffer`.
 
-    All loads of `buffer` in the body must be the same expression, free of inner loop variables, and
-    the body may not write the buffer.  In every iteration the element must exist, and must not be
-    padding that nobody may access.
+    All loads of `buffer` in the body must be of the same element, which no inner loop variable
+    changes, and the body may not write the buffer.  In every iteration the element must be in
+    bounds, and no padding that nothing may access.
 
     Makes the new buffer in the role `buffer`.
     """
@@ -383,9 +394,11 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
         raise ScheduleError(f"{place} reads {buffer} at different places or under conditions")
     if any(v not in known for e in indices for v in variables(e)):
         raise ScheduleError(f"the element of {buffer} changes inside {place}")
-    window = _Window(indices, (), TRUE, inner)
-    inside = require(_in_bounds(old, window), f"the element of {buffer} exists in each iteration")
-    allowed = _touched_before(func, old, window, tuple(touched))
+    footprint = _Footprint(indices, (), TRUE, inner)
+    inside = require(
+        _in_bounds(old, footprint), f"the element of {buffer} exists in each iteration"
+    )
+    allowed = _touched_before(func, old, footprint, tuple(touched))
     bound = Buffer(name, (), old.dtype, "register")
     head = (Allocate(bound), Store(bound, (), Load(old, indices)))
     body = (*head, *_redirected(stmt.body, old, bound, ()))
@@ -395,9 +408,9 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
 
 
 def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
-    """Copies the input `buffer` into `name` before everything, and reads the copy instead.
+    """`S[a]` → `name_copy: c = a`, then `S[c]`, for the input a and a new buffer c.
 
-    The copying stage is a block `name_copy` marked `preproc: copy`; a graph may lift it out.
+    The stage `name_copy` is marked `preproc: copy`, so that `lift_stages` can lift it out.
 
     Makes the copy in the role `buffer`, the stage in the role `block`.
     """
@@ -414,10 +427,10 @@ def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
 
 
 def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
-    """Computes the output `buffer` in `name`, and copies it out after everything.
+    """`S[a]` → `S[c]`, then `name_copy: a = c`, for the output a and a new buffer c.
 
-    The copying stage is a block marked `postproc: copy`; a graph may lift it out.  The kernel must
-    not read the buffer before it wrote it, which the verifier ensures for outputs.
+    The stage is marked `postproc: copy`, so that `lift_stages` can lift it out.  The kernel must
+    not read the output before it writes it, which the verifier ensures.
 
     Makes the copy in the role `buffer`, the stage in the role `block`.
     """
@@ -434,7 +447,7 @@ def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
 
 
 def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
-    """The names of the copying stage and of its loops, if `name` can be a cache of the buffer."""
+    """Fresh names for a copying stage and its loops; ScheduleError where the buffer is padded."""
     require_names(name)
     require_fresh(func, name)
     for stmt in walk(func.body):

@@ -1,4 +1,7 @@
-"""What a rewrite must prove before it may happen: proofs demanded, and proofs by structure."""
+"""Proof obligations: what a rewrite must prove before it is done.
+
+In: a `Proof` and the condition it is needed for.  Out: the proof; `Unproven` where it fails.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from graphflow.base.errors import ScheduleError
 
 
 class Unproven(ScheduleError):
-    """A condition of a rewrite is refuted or not decided; `proof` says by what, and where."""
+    """A condition of a rewrite is refuted or not decided, as `proof` says and why."""
 
     def __init__(self, reason: str, proof: Proof) -> None:
         super().__init__(reason, proof)
@@ -18,7 +21,7 @@ class Unproven(ScheduleError):
 
 
 def require(proof: Proof, condition: str) -> Proof:
-    """`proof` if it is proven; else an `Unproven` that names the condition and the reason."""
+    """The proof itself; `Unproven`, which names the `condition`, where it is not proven."""
     if proof.verdict is Verdict.PROVEN:
         return proof
     word = "does not hold" if proof.verdict is Verdict.REFUTED else "is not proven"
@@ -26,5 +29,5 @@ def require(proof: Proof, condition: str) -> Proof:
 
 
 def structural(claim: str) -> Proof:
-    """A proof that follows from the form of the kernel alone."""
+    """A proven proof of a claim that follows from the form of the kernel, without a prover."""
     return Proof(Verdict.PROVEN, claim, "structure")

@@ -1,8 +1,8 @@
-"""Taking conditions away by computing more: what runs then must be a no-op for everybody else.
+"""Removing conditions by overcompute: statements run more often, where nothing can observe it.
 
-In: a kernel, and the loop or block whose index conditions shall go.  Out: the kernel without them,
-and for every statement that runs more often than before a proof that nobody can tell.  Such a
-statement writes where nobody reads, or is a reduction that takes in a neutral element.
+In: a kernel, and the loop or block whose index conditions are to be removed.  Out: the kernel
+without them, and for each statement that runs more often a proof that this cannot be observed: it
+writes elements that nothing reads, or it reduces a neutral element into its target.
 """
 
 from __future__ import annotations
@@ -89,13 +89,14 @@ def remove_branching_through_overcompute(
 ) -> Rewrite:
     """`if c: S` → `S`, for the index conditions in the loop or block `place`.
 
-    With `about`, only the conditions that mention that loop's variable are looked at.
+    With `about`, only conditions that mention that loop's variable are removed.
 
-    What S does where c fails must be a no-op for everybody else.  Either it writes only elements
-    that no load ever reads, of buffers that are allocated in the kernel, or padding of an output
-    that a later stage writes or leaves undefined.  Or it is a reduction of a value that is then the
-    neutral element of its operator, because of what is known of the padding it loads.  Every access
-    of S must stay inside its buffer and away from padding that may not be touched.
+    Where c fails, running S must not be observable.  Either S writes only elements that nothing
+    reads, of buffers allocated in the kernel, or padding of an output that a later stage writes or
+    leaves undefined; or S reduces a value that is the neutral element of its operator there, by
+    what is known of the padding it loads.  Every access of S must be in bounds, and no padding that
+    nothing may access.  ScheduleError where one of these is not proven, where there is no such
+    condition, or where one has an else branch.
     """
     stmt, domain = find(func, place)
     _no_else(func, place, about)
@@ -132,7 +133,7 @@ def _no_else(func: PrimFunc, place: str, about: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Extra:
-    """A statement that will run in all of `domain`, and ran where all of `removed` held."""
+    """A statement that is to run in all of `domain`, and now runs where all of `removed` hold."""
 
     stmt: Stmt
     domain: Domain
@@ -169,7 +170,7 @@ def _extra(
 
 
 def _pieces(extra: _Extra) -> Iterator[Domain]:
-    """The points at which the statement newly runs, by the first condition that fails there."""
+    """The points at which the statement will run besides, by the first condition that fails."""
     held = extra.domain
     for condition in extra.removed:
         yield held.given(negation(condition))
@@ -177,7 +178,7 @@ def _pieces(extra: _Extra) -> Iterator[Domain]:
 
 
 def _freed(body: Body, condition: Predicate, about: str | None) -> Body:
-    """`body` without the conditions; what was assumed under one is still assumed only there."""
+    """`body` without the conditions; an assumption under one stays under it."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -206,14 +207,14 @@ def _guarded_assumption(stmt: Assume, condition: Predicate) -> Assume:
 
 @dataclass(frozen=True, slots=True)
 class OvercomputeQuery:
-    """Questions about statements in `place`, which stands at `position` of the kernel's body."""
+    """Queries on statements in `place`, which is in the statement at `position` of the body."""
 
     func: PrimFunc
     place: str
     position: int
 
     def harmless(self, stmt: Stmt, where: Domain) -> Iterator[Proof]:
-        """Proofs that nobody can tell whether `stmt` runs at the points `where`."""
+        """Proofs that running `stmt` at the points `where` cannot be observed."""
         found = accesses((stmt,), where)
         for access in found:
             yield self.in_bounds(access)
@@ -230,6 +231,7 @@ class OvercomputeQuery:
                 yield self.neutral(stmt, where, error)
 
     def in_bounds(self, access: Access) -> Proof:
+        """A proof that an access stays in its buffer; else ScheduleError."""
         sides = zip(access.indices, access.buffer.shape, strict=True)
         inside = conjunction(within(e, 0, extent) for e, extent in sides)
         text = f"the overcomputed access {_text(access)} stays in bounds"
@@ -258,6 +260,7 @@ class OvercomputeQuery:
         return require(prove(padding, access.domain), text)
 
     def never_reads(self, load: Access, write: Access) -> Proof:
+        """A proof that a load never reads what a write has written; else ScheduleError."""
         where = _text(write)
         copy, fresh = write.domain.renamed("'")
         same = [
@@ -272,7 +275,10 @@ class OvercomputeQuery:
         )
 
     def neutral(self, stmt: Reduce, where: Domain, seen: ScheduleError) -> Proof:
-        """Whether the reduced value is neutral at `where`, by what is known of the loads in it."""
+        """A proof that the reduced value is neutral at `where`, by the facts of its loads.
+
+        ScheduleError, which repeats the reason `seen` why the target is observed, where it is not.
+        """
         target = f"{element_text(stmt.buffer, stmt.indices)}"
         try:
             (target_access,) = (a for a in accesses((stmt,), where) if a.kind == "reduce")
@@ -307,9 +313,8 @@ class OvercomputeQuery:
         zero = isinstance(fact, Range) and fact.lo == fact.hi == 0
         if not zero and not any(serves(fact, d) for d in demands):
             return "it must be a zero (and 0.0 times a number that may be infinite or NaN is none)"
-        # −0.0 + +0.0 is +0.0, so a positive zero is neutral only where the sum is not −0.0.  A sum
-        # becomes −0.0 only if all its terms are, the first one included: so it never does if it
-        # begins with anything else.
+        # −0.0 + 0.0 is 0.0, so 0.0 is neutral only where the sum is not −0.0.  A sum is −0.0 only
+        # if all its terms are, the first one included: one that starts at anything else never is.
         for site in sites(self.func.body[: self.position + 1]):
             other = site.stmt
             if isinstance(other, Reduce) and other.buffer == stmt.buffer and other.op != stmt.op:
@@ -337,6 +342,7 @@ class OvercomputeQuery:
 
 
 def never_minus_zero(fact: Fact) -> bool:
+    """Whether a fact excludes −0.0."""
     match fact:
         case Constant():
             return order_key(fact.literal.value) != order_key(-0.0)
@@ -347,13 +353,14 @@ def never_minus_zero(fact: Fact) -> bool:
 
 
 def _decided(predicate: Predicate, domain: Domain) -> bool | None:
+    """Whether a predicate holds, or fails, at all points; None where neither is proven."""
     if prove(predicate, domain).proven:
         return True
     return False if prove(negation(predicate), domain).proven else None
 
 
 def _axes_around(func: PrimFunc, buffer: Buffer) -> list[Var]:
-    """The loops around the allocation: each iteration of them has an instance of its own."""
+    """The loops around the allocation of a buffer; each of their iterations has its own buffer."""
     for site in sites(func.body, ANYWHERE):
         if isinstance(site.stmt, Allocate) and site.stmt.buffer == buffer:
             return [axis.var for axis in site.domain.axes]

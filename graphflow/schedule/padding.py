@@ -1,10 +1,11 @@
-"""What a kernel says about the padding of its buffers.
+"""What a kernel states about the padding of its buffers, read from its padding stages.
 
 In: a kernel with stages marked `padding_of`, which `transform_layout` makes.  Out: when an access
-touches padding, whether it may, and what padding holds at a given stage of the kernel.  What
-always holds: an element counts as padding only if a statement of a padding stage names it by its
-indices, so that simplified, shifted or divided stages mean the same; no name of a loop or block
-decides anything.
+touches padding, whether it may, and what the padding holds at a given statement of the kernel.
+
+What always holds: an element is padding only if a statement of a padding stage names it by its
+indices.  So stages that were simplified, shifted or divided mean the same, and the names of loops
+and blocks do not matter.
 """
 
 from __future__ import annotations
@@ -68,8 +69,11 @@ from graphflow.tir import (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Elements `indices` of a buffer for the points of `domain`, and what is known of them."""
+class KnownElements:
+    """The elements of a buffer at `indices` for the points of `domain`, and the fact of them.
+
+    `value` is what a stage stores there, None where it only assumes the fact.
+    """
 
     indices: tuple[IndexExpr, ...]
     domain: Domain
@@ -77,7 +81,10 @@ class Part:
     value: Expr | None = None
 
     def holds(self, at: Sequence[IndexExpr]) -> Predicate:
-        """When the element `at` is one of these; ScheduleError where that cannot be said."""
+        """The predicate that the element `at` is one of these.
+
+        ScheduleError where the indices have no inverse.
+        """
         probe = physical_vars(len(self.indices))
         known = solve(dict(zip(probe, self.indices, strict=True)), self.domain.ranges())
         places: dict[Var, IndexExpr] = dict(zip(probe, at, strict=True))
@@ -101,7 +108,7 @@ class Part:
 
 
 def _runs(axis: Axis) -> bool:
-    """Whether a loop surely has an iteration."""
+    """Whether a loop is known to have an iteration."""
     extent = constant_value(axis.stop - axis.start)
     return extent is not None and extent > 0
 
@@ -127,10 +134,10 @@ def _stages_in(body: Body) -> tuple[Block, ...]:
 
 
 class PaddingKind(StrEnum):
-    """What a padding stage says of the elements that it names; the text of its mark `padding`."""
+    """What a padding stage states of the elements that it names: the text of its mark `padding`."""
 
     NONE = "none"
-    """Nobody may touch them."""
+    """Nothing may access them."""
     UNDEF = "undef"
     """They may be read, and hold anything."""
     VALUE = "value"
@@ -138,7 +145,7 @@ class PaddingKind(StrEnum):
 
 
 def padding_kind(stage: Block) -> PaddingKind:
-    """The kind of a padding stage; ScheduleError where its mark is missing or another word."""
+    """The kind of a padding stage; ScheduleError where its mark is missing or unknown."""
     kind = dict(stage.annotations).get("padding")
     if kind not in tuple(PaddingKind):
         raise ScheduleError(
@@ -148,15 +155,15 @@ def padding_kind(stage: Block) -> PaddingKind:
     return PaddingKind(kind)
 
 
-def parts_of(stage: Block, buffer: Buffer) -> tuple[Part, ...]:
-    """The padding that one stage states; ScheduleError where it does not say where that lies."""
-    found: list[Part] = []
+def stated_elements(stage: Block, buffer: Buffer) -> tuple[KnownElements, ...]:
+    """The padding that one stage states; ScheduleError where it locates none."""
+    found: list[KnownElements] = []
     for site in sites(stage.body):
         stmt = site.stmt
         if isinstance(stmt, Store) and stmt.buffer == buffer and not site.guards:
-            found.append(Part(stmt.indices, site.domain, _stored(stmt.value), stmt.value))
+            found.append(KnownElements(stmt.indices, site.domain, _stored(stmt.value), stmt.value))
         elif isinstance(stmt, Assume):
-            found.append(_assumed_part(stage, buffer, site))
+            found.append(_assumed_by_stage(stage, buffer, site))
     if not found:
         raise ScheduleError(f"the stage {stage.name} does not say where the padding lies")
     return tuple(found)
@@ -166,37 +173,37 @@ def _stored(value: Expr) -> Fact:
     return Constant(value) if isinstance(value, Literal) else Undefined()
 
 
-def _assumed_part(stage: Block, buffer: Buffer, site: Site) -> Part:
+def _assumed_by_stage(stage: Block, buffer: Buffer, site: Site) -> KnownElements:
     stmt = cast(Assume, site.stmt)
     if not is_predicate(stmt.unless):
         raise ScheduleError(f"the stage {stage.name} assumes under a condition on data")
     where = site.domain.given(negation(cast(Predicate, stmt.unless)))
     for load, fact in claims(stmt.claim):
         if load.buffer == buffer:
-            return Part(load.indices, where, fact)
+            return KnownElements(load.indices, where, fact)
     for node in walk_expr(stmt.claim):
         if isinstance(node, Load) and node.buffer == buffer:
-            return Part(node.indices, where, Undefined())
+            return KnownElements(node.indices, where, Undefined())
     raise ScheduleError(f"the stage {stage.name} assumes nothing about {buffer.name}")
 
 
 def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
-    """When the element `at` lies in the padding that any of `stages` states."""
-    return disjunction(part.holds(at) for stage in stages for part in parts_of(stage, buffer))
+    """The predicate that the element `at` is padding by any of `stages`."""
+    return disjunction(one.holds(at) for stage in stages for one in stated_elements(stage, buffer))
 
 
 def is_written(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
-    """When any of `stages` stores something, or `undef`, to the element `at`."""
-    parts = (part for stage in stages for part in parts_of(stage, buffer))
-    return disjunction(part.holds(at) for part in parts if part.value is not None)
+    """The predicate that any of `stages` stores to the element `at`, a value or `undef`."""
+    elements = (one for stage in stages for one in stated_elements(stage, buffer))
+    return disjunction(one.holds(at) for one in elements if one.value is not None)
 
 
-def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
+def forbidden_elements(func: PrimFunc, buffer: Buffer) -> tuple[KnownElements, ...]:
     """The elements of a buffer that nothing may access.
 
-    ScheduleError where the kernel forbids some and does not say which.
+    ScheduleError where the kernel forbids elements without locating them.
     """
-    found: list[Part] = []
+    found: list[KnownElements] = []
     for site in sites(func.body):
         stmt = site.stmt
         if not isinstance(stmt, Assume) or not forbids_access(stmt.claim):
@@ -205,7 +212,7 @@ def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
             raise ScheduleError(f"{func.name} forbids elements under a condition on data")
         where = site.domain.given(negation(cast(Predicate, stmt.unless)))
         found += [
-            Part(load.indices, where, fact)
+            KnownElements(load.indices, where, fact)
             for load, fact in claims(stmt.claim)
             if load.buffer == buffer
         ]
@@ -215,15 +222,15 @@ def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
 
 
 def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
-    """A proof that an access, which a rewrite adds, touches no element that nothing may access.
+    """A proof that an access, which a rewrite adds, touches no forbidden padding.
 
-    ScheduleError where that is not proven, or where the kernel does not say which those are.
+    ScheduleError where that is not proven, or the kernel does not locate the forbidden elements.
     """
     name = access.buffer.name
-    forbidden = forbidden_parts(func, access.buffer)
+    forbidden = forbidden_elements(func, access.buffer)
     if not forbidden:
         return structural(f"{name} has no padding that may not be accessed")
-    away = conjunction(negation(part.holds(access.indices)) for part in forbidden)
+    away = conjunction(negation(one.holds(access.indices)) for one in forbidden)
     place = f"{name}[{', '.join(map(str, access.indices))}]"
     return require(prove(away, access.domain), f"{place} stays away from forbidden padding")
 
@@ -232,7 +239,7 @@ def require_away_from_forbidden(func: PrimFunc, access: Access) -> Proof:
 
 
 def top_level(func: PrimFunc, place: str) -> int:
-    """The position in the kernel's body of the statement that holds `place`."""
+    """The position in the kernel's body of the statement that contains `place`."""
     for position, stmt in enumerate(func.body):
         if has_name(stmt, place):
             return position
@@ -240,21 +247,22 @@ def top_level(func: PrimFunc, place: str) -> int:
 
 
 def fact_at(func: PrimFunc, load: Load, domain: Domain, position: int) -> Fact:
-    """What `load` finds for all of `domain` in the statement at `position` of the kernel's body.
+    """The fact of `load` for all points of `domain`, in the statement at `position` of the body.
 
-    An input holds what was assumed of it before; an allocated buffer what its padding stage stored,
-    if nothing writes the buffer from there on to the end of the statement.
+    Of an input, what statements before assume; of a buffer that is written, what its padding stage
+    stored, if nothing writes the buffer from there to the end of the statement.  `NoAccess` unless
+    the element is proven not to be forbidden, `Undefined` where nothing is known.
     """
     found: Fact = Undefined()
-    for part in _known_parts(func, load.buffer, position):
-        if isinstance(part.fact, NoAccess):
-            # What nobody may touch must be proven not to be touched.
-            if not prove(negation(part.holds(load.indices)), domain).proven:
+    for one in _known_elements(func, load.buffer, position):
+        if isinstance(one.fact, NoAccess):
+            # Not to touch forbidden elements must be proven.
+            if not prove(negation(one.holds(load.indices)), domain).proven:
                 return NoAccess()
-        elif isinstance(part.fact, Undefined) or isinstance(found, Constant):
+        elif isinstance(one.fact, Undefined) or isinstance(found, Constant):
             continue
-        elif prove(part.holds(load.indices), domain).proven:
-            found = part.fact
+        elif prove(one.holds(load.indices), domain).proven:
+            found = one.fact
     return found
 
 
@@ -265,7 +273,10 @@ def assumed_at(
     position: int,
     says: Callable[[Expr, Load], bool],
 ) -> bool:
-    """Whether a claim was made of an input's element for all of `domain`; `says` tells which."""
+    """Whether a statement before `position` makes a claim of the element for all of `domain`.
+
+    `says` tells by claim and load whether it is that claim.  False for a buffer that is written.
+    """
     if writes_to(func.body, load.buffer):
         return False
     for site in sites(func.body[:position]):
@@ -274,34 +285,34 @@ def assumed_at(
         where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
         for node in walk_expr(site.stmt.claim):
             if isinstance(node, Load) and node.buffer == load.buffer:
-                part = Part(node.indices, where, Undefined())
-                if says(site.stmt.claim, node) and prove(part.holds(load.indices), domain).proven:
+                one = KnownElements(node.indices, where, Undefined())
+                if says(site.stmt.claim, node) and prove(one.holds(load.indices), domain).proven:
                     return True
     return False
 
 
-def _known_parts(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[Part]:
+def _known_elements(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[KnownElements]:
     written = [k for k, stmt in enumerate(func.body) if writes_to((stmt,), buffer)]
-    yield from forbidden_parts(func, buffer)
+    yield from forbidden_elements(func, buffer)
     for k, stmt in enumerate(func.body[:position]):
         if not written:
-            yield from _assumed_parts(stmt, buffer)
+            yield from _assumed_elements(stmt, buffer)
         elif _is_stage(stmt, buffer) and not any(k < w <= position for w in written):
-            yield from parts_of(stmt, buffer)
+            yield from stated_elements(stmt, buffer)
 
 
 def _is_stage(stmt: Stmt, buffer: Buffer) -> TypeGuard[Block]:
     return isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations
 
 
-def _assumed_parts(stmt: Stmt, buffer: Buffer) -> Iterator[Part]:
+def _assumed_elements(stmt: Stmt, buffer: Buffer) -> Iterator[KnownElements]:
     for site in sites((stmt,)):
         if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
             continue
         where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
         for load, fact in claims(site.stmt.claim):
             if load.buffer == buffer:
-                yield Part(load.indices, where, fact)
+                yield KnownElements(load.indices, where, fact)
 
 
 def writes_to(body: Body, buffer: Buffer) -> bool:

@@ -1,4 +1,9 @@
-"""Primitives that part one loop or condition into two, or join two into one."""
+"""Primitives that split one loop, condition or block into two, or fuse two into one.
+
+In: a kernel and the place to split, or two neighbours to fuse.  Out: the kernel with their
+statements in other nests.  What always holds: pairs of iterations that change their order are
+proven free of conflicts.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +98,7 @@ def _spread(body: Body) -> Body:
 
 
 def _may_part(stmt: For, first: Body, second: Body, domain: Domain) -> tuple[Proof, ...]:
+    """Proofs that a loop over `first; second` may become two loops; else ScheduleError."""
     allocated = {s.buffer for s in walk(first) if isinstance(s, Allocate)}
     shared = [a.buffer.name for a in accesses(second) if a.buffer in allocated]
     if shared:
@@ -114,7 +120,10 @@ def _parent_loop(func: PrimFunc, place: str) -> str:
 def _split_conditions(
     func: PrimFunc, parent: str, second: str
 ) -> tuple[PrimFunc, int, tuple[str, ...]]:
-    """`for p: if c: {F; G}` → `for p: {if c: F; if c: G}`, the position of the gap, lost blocks."""
+    """`for p: if c: {F; G}` → `for p: {if c: F; if c: G}`, where G holds the loop `second`.
+
+    With the position of G in the loop's body, and the blocks around both that are dissolved.
+    """
     stmt, _ = find_loop(func, parent)
     body = _parted(stmt.body, second)
     new = rewrite_at(func, parent, lambda _s, _d: (replace(stmt, body=body),))
@@ -160,7 +169,7 @@ def _holds(stmt: Stmt, name: str) -> bool:
 def split_condition(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: if c: {F; G}` → `for i: {if c: F; if c: G}`; c must be an index condition.
 
-    Nothing that F does changes an index condition, and it is the same for all of one iteration.
+    F cannot change c, because an index condition depends on loop variables alone.
     """
     stmt, _ = find_loop(func, loop)
     body = _spread(stmt.body)
@@ -173,8 +182,9 @@ def split_condition(func: PrimFunc, loop: str) -> Rewrite:
 def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
     """`for i: S1` and `for j: S2` → `for i: {S1; S2[j → i]}`; two blocks → one block.
 
-    The two must be neighbours (allocations may stand between, and move ahead), the loops must have
-    equal bounds, and no iteration of S2 may conflict with a later one of S1.
+    The two must be neighbours; allocations between them move in front.  Loops must have equal
+    bounds, and no iteration of S2 may conflict with a later one of S1.  Blocks must have equal
+    annotations.
 
     Makes the joined loop or block in the role `joined`; it keeps the name of the first.
     """

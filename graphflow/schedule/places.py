@@ -1,4 +1,8 @@
-"""Finding and replacing places by name, and copies of bodies under fresh names."""
+"""Places of a kernel (loops, blocks, buffers) by name: finding, replacing and copying them.
+
+In: a kernel and a name.  Out: the statement with its domain, the kernel with it replaced, or a copy
+of a body under fresh names.  What always holds: names are unique in a kernel, and stay so.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ Change = Callable[[Body, int, Domain], Body]
 
 
 def name_of(stmt: Stmt) -> str | None:
-    """The name by which `stmt` is found, if it has one."""
+    """The name of a loop (its variable's) or a block; None for other statements."""
     match stmt:
         case For():
             return stmt.var.name
@@ -45,11 +49,11 @@ def name_of(stmt: Stmt) -> str | None:
 
 
 Path = tuple[tuple[int, bool], ...]
-"""From the outside in: a position in a body, and whether the way goes on in an else."""
+"""From the outside in: positions in bodies, and whether the path continues in the else branch."""
 
 
 def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:
-    """`func` with the body that holds the loop or block `place` replaced by what `change` gives."""
+    """`func` with the body around the loop or block `place` replaced by what `change` gives."""
     body = _rewrite(func.body, _path(func, place), change, ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
@@ -111,7 +115,7 @@ def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
 
 
 def _path(func: PrimFunc, place: str) -> Path:
-    """The way to the loop or block called `place`."""
+    """The path to the loop or block called `place`; ScheduleError where there is none."""
     path = _way(func.body, place)
     if path is None:
         raise ScheduleError(unknown_place(func, place))
@@ -132,7 +136,7 @@ def _way(body: Body, place: str) -> Path | None:
 
 
 def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
-    """The loop or block called `place`, with the domain around it."""
+    """The loop or block called `place`, and the domain around it; else ScheduleError."""
     *outer, (last, _) = _path(func, place)
     body, domain = func.body, ANYWHERE
     for position, otherwise in outer:
@@ -142,7 +146,7 @@ def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
 
 
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
-    """The loop over the variable `place`, with the domain around it."""
+    """The loop over the variable `place`, and the domain around it; else ScheduleError."""
     stmt, domain = find(func, place)
     if not isinstance(stmt, For):
         raise ScheduleError(f"{place} is a block, and a loop is needed")
@@ -150,7 +154,7 @@ def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
 
 
 def find_buffer(func: PrimFunc, name: str) -> Buffer:
-    """The parameter or allocated buffer called `name`."""
+    """The parameter or allocated buffer called `name`; ScheduleError where there is none."""
     for param in func.params:
         if param.buffer.name == name:
             return param.buffer
@@ -162,7 +166,7 @@ def find_buffer(func: PrimFunc, name: str) -> Buffer:
 
 
 def unknown_place(func: PrimFunc, place: str) -> str:
-    """The message that a kernel has no such loop or block, with those that it has."""
+    """The message that a kernel has no loop or block `place`, with the names that it has."""
     names = [name for name in (name_of(stmt) for stmt in walk(func.body)) if name]
     return f"{func.name} has no loop or block {place}; it has {', '.join(names) or 'none'}"
 
@@ -210,7 +214,7 @@ def has_place(func: PrimFunc, name: str) -> bool:
 
 
 def require_fresh(func: PrimFunc, *names: str) -> None:
-    """Refuses names that `func` uses already."""
+    """ScheduleError where a name is used in `func` already, or twice among `names`."""
     wanted = set(names)
     taken = wanted & {p.buffer.name for p in func.params}
     for stmt in func.body:
@@ -224,7 +228,7 @@ def require_fresh(func: PrimFunc, *names: str) -> None:
 
 
 def require_names(*names: str) -> None:
-    """Refuses what cannot be the name of a loop or a buffer."""
+    """ScheduleError for what is no name: identifiers, with dots between them."""
     odd = [name for name in names if not all(map(is_identifier, name.split(".")))]
     if odd:
         raise ScheduleError(f"{odd[0]!r} is no name: it takes identifiers, with dots between them")
@@ -240,7 +244,7 @@ def fresh_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def fresh_names(taken: Collection[str], wanted: Iterable[str]) -> dict[str, str]:
-    """For each of the wanted names one that is neither taken nor among the others."""
+    """For each wanted name a fresh one, neither `taken` nor given to another."""
     used = set(taken)
     found: dict[str, str] = {}
     for name in wanted:
@@ -250,19 +254,19 @@ def fresh_names(taken: Collection[str], wanted: Iterable[str]) -> dict[str, str]
 
 
 def stage_names(func: PrimFunc, block: str, rank: int, *taken: str) -> tuple[str, ...]:
-    """Fresh names of a new block and of its `rank` loops, which are called after it.
+    """Fresh names for a new block, wanted as `block`, and for its `rank` loops, called after it.
 
-    Names that are `taken` besides those of the kernel are avoided too.
+    They avoid the names in `taken` besides those of the kernel.
     """
     wanted = (block, *(f"{block}_{axis}" for axis in range(rank)))
     return tuple(fresh_names({*taken, *place_names(func)}, wanted).values())
 
 
 def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, dict[str, str]]:
-    """A copy of `body` under names that are not taken, and from each old name to the new one.
+    """A copy of `body` under fresh names, and the new name by each old one.
 
-    The names of loops, blocks and allocated buffers get the suffix, and a number where the name
-    with the suffix is taken.
+    The names of loops, blocks and allocated buffers get the suffix, and a number behind it where
+    that name is `taken`.
     """
     old = names_in(body)
     fresh = fresh_names(taken, (name + suffix for name in old))
@@ -290,7 +294,7 @@ def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, d
 
 
 def constant_extent(stmt: For) -> int:
-    """The number of iterations of `stmt`; refuses a loop where that is not a constant."""
+    """The number of iterations of a loop; ScheduleError where that is not a constant."""
     if stmt.extent is None:
         raise ScheduleError(
             f"the loop {stmt.var} runs over ({stmt.start}, {stmt.stop}), not a constant extent"
@@ -299,7 +303,7 @@ def constant_extent(stmt: For) -> int:
 
 
 def first_in_lanes(func: PrimFunc, place: str, around: Iterable[Var]) -> Var | None:
-    """The first of the variables of loops `around` a place whose iterations are lanes, if any."""
+    """The first of the loops over `around`, those around a place, that is vectorized, or None."""
     holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
     kinds = {loop.var: loop.kind for loop in loops_of(holding)}
     return next((var for var in around if kinds[var] is LoopKind.VECTORIZED), None)

@@ -1,9 +1,8 @@
-"""What must hold of a kernel before anything rests on it, whoever wrote it.
+"""Soundness of a kernel, proven before anything rests on it, whoever wrote the kernel.
 
-In: a kernel.  Out: proofs, or a `VerifyError` that shows the place which is wrong.  The verifier of
-`tir` sees names, scopes and types; here is proven what needs integer sets: that iterations of
-parallel and vectorized loops are independent, that what is assumed can be true, and that accesses
-stay in their buffers.
+In: a kernel.  Out: proofs; VerifyError, which shows the wrong place, where one fails.  The verifier
+of `tir` checks names, scopes and types.  Here integer sets prove that iterations of parallel and
+vectorized loops are independent, that assumptions are consistent, and that accesses are in bounds.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ from graphflow.tir import (
 
 @lru_cache(maxsize=4096)
 def require_sound(func: PrimFunc) -> tuple[Proof, ...]:
-    """Proofs that a kernel is well formed, and that its loop kinds and assumptions can be trusted.
+    """Proofs that a kernel is well formed, its loop kinds are safe and its assumptions consistent.
 
-    VerifyError where a name, a type or a scope is wrong, where a parallel or vectorized loop is not
-    proven to have independent iterations, and where what is assumed is provably false.
+    VerifyError where a name, a type or a scope is wrong, where the iterations of a parallel or
+    vectorized loop are not proven independent, and where an assumption is provably false.
     """
     verify(func, "scheduled")
     require_consistent(func)
@@ -65,6 +64,7 @@ def require_sound(func: PrimFunc) -> tuple[Proof, ...]:
 
 
 def _loop_kinds(func: PrimFunc) -> Iterator[Proof]:
+    """Proofs that parallel and vectorized loops have independent iterations."""
     for site in sites(func.body):
         stmt = site.stmt
         if not isinstance(stmt, For) or stmt.kind not in AT_ONCE:
@@ -136,7 +136,7 @@ def _stated_in(block: Block) -> tuple[_Stated, ...]:
 
 
 def _stated(body: Body) -> tuple[_Stated, ...]:
-    """What is assumed under index conditions alone."""
+    """The assumptions in a body, without those under conditions on data."""
     if not any(isinstance(stmt, Assume) for stmt in walk(body)):
         return ()
     return tuple(
@@ -155,7 +155,7 @@ class _Stated:
         self.spans = claimed(stmt.claim)
         self.buffers = tuple(dict.fromkeys(load.buffer for load in self.spans))
         self.is_false = self._never_holds() and _has_points(domain)
-        """Whether it is made somewhere, and no value makes it true."""
+        """Whether the assumption is made at some point, and no value makes it true."""
 
     def _never_holds(self) -> bool:
         """Whether the claim is false whatever the loads in it are."""
@@ -177,7 +177,7 @@ def _has_points(domain: Domain) -> bool:
 def _disjoint(
     one: _Stated, other: _Stated, buffer: Buffer
 ) -> Iterator[tuple[Load, Span, Load, Span]]:
-    """Loads of a buffer of which the two claims admit no common value."""
+    """Pairs of loads of a buffer, with the spans by the two claims, that have no common value."""
     for load, span in one.spans.items():
         for again, limit in other.spans.items():
             if not load.buffer == again.buffer == buffer or span is None or limit is None:
@@ -187,7 +187,7 @@ def _disjoint(
 
 
 def _meet(a: Load, here: Domain, b: Load, there: Domain) -> bool:
-    """Whether the loads surely touch one element for some points of their domains."""
+    """Whether the loads provably read the same element at some points of their domains."""
     copy, fresh = there.renamed("'")
     same = [equal(x, substitute(y, fresh)) for x, y in zip(a.indices, b.indices, strict=True)]
     return _has_points(joined(here, copy).given(conjunction(same)))

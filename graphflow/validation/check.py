@@ -232,7 +232,7 @@ class Checker:
 def _assumed(recipe: Recipe) -> AssumedInputs:
     match recipe:
         case Tiled():
-            return AssumedInputs(frozenset(recipe.finite), frozenset(recipe.reciprocal))
+            return AssumedInputs(frozenset(recipe.finite), frozenset(recipe.excludes_negative_zero))
         case Scheduled():
             return AssumedInputs(frozenset(recipe.finite))
         case _:

@@ -60,7 +60,7 @@ class AssumedInputs:
     −0.0."""
 
     finite: frozenset[str] = frozenset()
-    reciprocal: frozenset[str] = frozenset()
+    excludes_negative_zero: frozenset[str] = frozenset()
 
 
 def logical_inputs(
@@ -109,7 +109,7 @@ def _specials(buffer: Buffer, assumed: AssumedInputs) -> list[Any]:
     found = [denormal, 0.0]
     if buffer.name not in assumed.finite:
         found.insert(0, float("inf"))
-    if buffer.name not in assumed.reciprocal:
+    if buffer.name not in assumed.excludes_negative_zero:
         found += [-0.0, -denormal]
         if buffer.name not in assumed.finite:
             found = [float("nan"), float("-inf"), *found]

@@ -1,6 +1,7 @@
-"""One kernel from its definition, placements and recipe to what the emitter takes.
+"""Lowering one kernel: from its definition, placements and recipe to what the emitter takes.
 
-This is what worker processes run: it knows no graph and no plan.
+In: a `KernelTask`.  Out: a `LoweredKernel`.  What always holds: nothing here knows a graph or a
+plan, so worker processes can run it on any task.
 """
 
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef

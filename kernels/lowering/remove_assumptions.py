@@ -1,4 +1,8 @@
-"""Removing `assume` and `undef`: after this no simplification may rest on what they said."""
+"""Removing `assume` and `undef` from a kernel, which the emitter does not know.
+
+In: a scheduled kernel.  Out: the kernel with defined values only.  What always holds: afterwards no
+simplification may rest on what assumptions said, because nothing in the kernel says it any more.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ from graphflow.tir import (
 
 
 def remove_assume(func: PrimFunc) -> PrimFunc:
-    """`func` without any `assume`, and without the loops and blocks that held nothing else."""
+    """`func` without `assume`, and without loops and blocks that are empty then."""
 
     def change(stmt: Stmt) -> Body:
         return () if isinstance(stmt, Assume) or _is_empty(stmt) else (stmt,)
@@ -49,12 +53,12 @@ def remove_assume(func: PrimFunc) -> PrimFunc:
 
 
 def remove_undef(func: PrimFunc) -> PrimFunc:
-    """`func` without `undef`: its stores go, and a select beside it becomes the other side.
+    """`func` without `undef`: `b[i] = undef` → nothing, `b[i] = select(c, v, undef)` → `b[i] = v`.
 
-    An expression of `undef` is undefined, so storing one permits leaving anything, and so does
-    reducing one into an element.  Where a side of a stored select is undefined, the other side is
-    stored in both cases if its loads are proven to stay in bounds there, and else under the
-    condition.  VerifyError where control depends on `undef`.
+    An expression with an undefined operand is undefined, so storing it, or reducing it into an
+    element, may leave anything there.  A stored select with an undefined side stores the other side
+    in both cases where the loads of that are proven to stay in bounds, and else only under the
+    condition.  VerifyError where a condition depends on `undef`.
     """
     if not any(_has_undef(expr) for stmt in walk(func.body) for expr in expressions_of(stmt)):
         return func
@@ -63,12 +67,13 @@ def remove_undef(func: PrimFunc) -> PrimFunc:
 
 
 class _Undefined:
-    """Takes `undef` out of the statements of one kernel."""
+    """Removes `undef` from the statements of one kernel."""
 
     def __init__(self, func: PrimFunc) -> None:
         self.func = func
 
     def removed(self, body: Body, domain: Domain) -> Body:
+        """`body` without `undef`, for the points of `domain`."""
         out: list[Stmt] = []
         for stmt in body:
             out += self.statement(stmt, domain)
@@ -89,6 +94,7 @@ class _Undefined:
                 return (stmt,)
 
     def branch(self, stmt: If, domain: Domain) -> If:
+        """A condition with both bodies defined; VerifyError where it depends on `undef` itself."""
         here = there = domain
         if is_predicate(stmt.condition):
             predicate = cast(Predicate, stmt.condition)
@@ -103,12 +109,13 @@ class _Undefined:
         return replace(stmt, then=then, orelse=orelse)
 
     def written(self, stmt: Store | Reduce, domain: Domain) -> Body:
+        """A store or update of a defined value; nothing where its value is undefined."""
         value = self.defined(stmt.value, domain)
         if value is None:
             return ()
         if not _has_undef(value):
             return (stmt if value is stmt.value else replace(stmt, value=value),)
-        # A side that may only be evaluated where it is taken: the select becomes a condition.
+        # The defined side may be out of bounds elsewhere, so the select becomes a condition.
         select = _outermost_select(value)
         then, orelse = (
             replace(stmt, value=map_expr(value, lambda e, side=side: side if e == select else e))  # type: ignore[misc]
@@ -136,6 +143,7 @@ class _Undefined:
         assert_never(expr)
 
     def select(self, expr: Select, domain: Domain) -> Expr | None:
+        """A select without its undefined side where the other side may be evaluated instead."""
         condition, here, there = expr.condition, domain, domain
         if is_predicate(condition):
             predicate = cast(Predicate, condition)

@@ -1,7 +1,7 @@
-"""One kernel: its recipe run, its claims about memory proven.
+"""Lowering tasks: the recipe of one kernel run, and its accesses and its contract proven.
 
-In: a `KernelTask`, which names no call of a graph.  Out: a `LoweredKernel`, each of whose accesses
-is proven to stay in its buffer.  What always holds: equal tasks give equal kernels, in whatever
+In: a `KernelTask`, which names no call of a graph.  Out: a `LoweredKernel`.  What always holds:
+each of its accesses is proven to stay in its buffer, and equal tasks give equal kernels in whatever
 process they are made.
 """
 
@@ -41,10 +41,11 @@ from graphflow.tir import (
 
 @dataclass(frozen=True)
 class KernelTask:
-    """What decides about a kernel, without the calls that run it.
+    """All that decides about a kernel, without the calls that run it.
 
-    `claimed` names a call and its variant if the plan relies on what the kernel leaves in the
-    padding of its output."""
+    `claimed` names a call and its variant where the plan relies on what the kernel leaves in the
+    padding of its output, None where it does not.
+    """
 
     symbol: str
     definition: PrimFunc
@@ -56,10 +57,11 @@ class KernelTask:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel ready for the emitter, and the task and the schedule that made it.
+    """A kernel for the emitter, and the task and the schedule that made it.
 
-    `extent` counts the iterations of its parallel loop; `workspace` are buffers that the caller
-    hands in besides the definition's parameters, after them; `proofs` that accesses stay in bounds.
+    `extent` is the number of iterations of its parallel loop, 1 without one.  `workspace` are the
+    buffers that the caller passes after the definition's parameters.  `proofs` show that each
+    access stays in its buffer.
     """
 
     symbol: str
@@ -72,7 +74,10 @@ class LoweredKernel:
 
 
 def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
-    """The kernel of a task; the trace gets the seconds of scheduling and of the last proofs."""
+    """The kernel of a task; the trace gets the seconds of scheduling and of the proofs.
+
+    ScheduleError where its recipe is refused, VerifyError where a proof fails.
+    """
     with trace.timer("schedule", task.symbol):
         schedule = _schedule(task)
         func, workspace = with_workspace(schedule.func)
@@ -88,7 +93,7 @@ def make_kernel(task: KernelTask, trace: Trace) -> LoweredKernel:
 
 
 def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
-    """The kernels of tasks, made in this process."""
+    """The kernels of tasks, by symbol, made in this process."""
     trace = Trace(Options())
     return {symbol: make_kernel(task, trace) for symbol, task in tasks.items()}
 
@@ -96,9 +101,9 @@ def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
 def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
-    Where a step of a tile is refused, which is nobody's fault but the recipe's, the kernel is made
-    stage by stage with its parameters placed alike; the schedule then begins with the refusal.
-    ScheduleError where the plan relies on what only the tile leaves in padding.
+    Where a step of a register tile is refused, the kernel is made stage by stage instead, with the
+    same placements; its schedule begins with the refusal.  ScheduleError for other recipes, and
+    where the plan relies on what the tile would leave in padding.
     """
     try:
         return build(task.definition, task.placements, task.recipe, task.target)
@@ -113,15 +118,16 @@ def _schedule(task: KernelTask) -> Schedule:
 
 
 def instead_of_tile(func: PrimFunc, reason: str) -> Rewrite:
-    """The kernel as it is: a step that says for which `reason` no tile is made of it."""
+    """The kernel as it is: a step that records the `reason` why no tile is made of it."""
     claim = f"no tile is made, for {reason}"
     return Rewrite(replace(func), (Proof(Verdict.PROVEN, claim, "structure"),))
 
 
 def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
-    """Intermediates become parameters: their memory is planned with everything else.
+    """The kernel with its intermediates as parameters, and those buffers.
 
-    Those that each iteration of a parallel loop has for itself are on the stack of its thread.
+    So their memory is planned with that of all tensors.  Buffers that each iteration of a parallel
+    loop allocates become scratch, on the stack of its thread.
     """
     loops = [s for s in loops_of(func.body) if s.kind is LoopKind.PARALLEL]
     private = {b: replace(b, scope="scratch") for loop in loops for b in _allocated(loop.body)}
@@ -137,9 +143,10 @@ def with_workspace(func: PrimFunc) -> tuple[PrimFunc, tuple[Buffer, ...]]:
 
 
 def _with_addresses(func: PrimFunc) -> PrimFunc:
-    """Buffers in registers become memory of the thread where a loop that runs indexes them.
+    """The kernel with scratch memory for register buffers that loops index at run time.
 
-    Registers have no addresses; like a parallel loop, the scope is a wish of whoever wrote it.
+    Registers have no addresses, so indices into them must be constants once unrolled and vectorized
+    loops are expanded.  The scope `register` is a request, as `parallel` is.
     """
     running = {loop.var for loop in loops_of(func.body) if loop.kind not in EXPANDED}
     indexed = {
@@ -152,12 +159,13 @@ def _with_addresses(func: PrimFunc) -> PrimFunc:
 
 
 def _allocated(body: Body) -> tuple[Buffer, ...]:
-    """The buffers that a body allocates in memory which others could see."""
+    """The buffers in memory, not registers or scratch, that a body allocates."""
     allocations = (s.buffer for s in walk(body) if isinstance(s, Allocate))
     return tuple(buffer for buffer in allocations if buffer.scope == "global")
 
 
 def parallel_extent(func: PrimFunc) -> int:
+    """The number of iterations of a kernel's parallel loop; 1 where it has none."""
     for loop in loops_of(func.body):
         if loop.kind is LoopKind.PARALLEL:
             assert loop.extent is not None, "parallel loops have constant bounds"
@@ -166,11 +174,11 @@ def parallel_extent(func: PrimFunc) -> int:
 
 
 def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
-    """What a variant claims to leave in the padding of its output, it must have stored there.
+    """VerifyError unless the kernel stores to the padding of its output, as its variant claims.
 
-    Stores under an index condition need not reach all of the box: then together they must reach
-    each region of padding.  Otherwise a mask was left where the plan relies on padding that the
-    kernel runs over.
+    Unconditional stores reach the whole box.  Where a store is under an index condition, all stores
+    together must be proven to reach each region of padding; else a mask was left where the plan
+    relies on what the kernel writes there.
     """
     layouts = {name: layout for name, layout, _ in task.placements}
     for output in task.definition.outputs:
@@ -188,7 +196,7 @@ def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
 
 
 def _reaches_padding(writes: list[Access], layout: Layout) -> bool:
-    """Whether stores reach all of each region of padding."""
+    """Whether stores are proven to reach every element of every region of padding."""
     images = [Image(access.domain, access.indices) for access in writes]
     shape, axes = layout.physical_shape, layout.physical_axes
     return all(

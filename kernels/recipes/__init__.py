@@ -1,6 +1,11 @@
-"""Recipes: the variants a compute definition can take, made by schedule primitives alone."""
+"""Recipes: the variants a compute definition can take, and the schedules that make them.
 
-from graphflow.kernels.recipes.halo import asked_of
+In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  Out: its
+`KernelVariant`s, which flow chooses among; for the one chosen, the schedule of its kernel.  What
+always holds: kernels are made by schedule primitives alone, so each step is proven.
+"""
+
+from graphflow.kernels.recipes.halo import contents_query
 from graphflow.kernels.recipes.kernel_variants import kernel_variants, refused_variants
 from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, variant_key
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
@@ -23,11 +28,11 @@ from graphflow.kernels.recipes.variant import (
 )
 from graphflow.kernels.recipes.views import (
     MemoryKey,
+    conversion_work,
+    copy_run,
     crosses,
     memory_key,
     moved_bytes,
-    rewriting_of,
-    run_of,
 )
 
 __all__ = [
@@ -47,9 +52,11 @@ __all__ = [
     "Staged",
     "Tiled",
     "View",
-    "asked_of",
     "build",
+    "contents_query",
     "conversion_key",
+    "conversion_work",
+    "copy_run",
     "crosses",
     "definition_key",
     "fill_key",
@@ -61,7 +68,5 @@ __all__ = [
     "moved_bytes",
     "placed_variant",
     "refused_variants",
-    "rewriting_of",
-    "run_of",
     "variant_key",
 ]

@@ -1,9 +1,13 @@
-"""Variants that read a zero halo instead of testing for the border.
+"""Variants that read a halo of neutral elements instead of testing for the border.
 
-In: a variant, and the roles of its kernel.  Out: the same variant on an operand with a halo as wide
-as its windows reach beyond it, which must hold an element that leaves the reduction unchanged.  A
-sum of products needs a halo of zeros and the other factor proven finite, for 0 times infinity is
-NaN."""
+In: a variant made by the register tile, and the roles of its kernel.  Out: the same variant with a
+halo around one input, as wide as the kernel's windows reach beyond it, and a demand on what the
+halo holds: the neutral element of the reduction.
+
+What always holds: terms read from the halo leave the reduction unchanged.  For a sum of products
+that is a halo of zeros, and only where the other factor is proven finite (0 times infinity is NaN)
+and the sum is proven not to start at −0.0 (−0.0 + 0.0 is 0.0).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,11 @@ from graphflow.tir import FLOATS, Literal, PrimFunc, ReduceOp
 def halo_variants(
     variant: KernelVariant, roles: Roles, known: KnownContents
 ) -> Iterator[KernelVariant]:
-    """The variant with a halo, where its windows reach beyond an operand and the proof can be
-    made."""
+    """The variant with a halo around each input in turn whose windows reach beyond it.
+
+    Nothing for an input whose halo is not proven to leave the reduction unchanged, or whose layout
+    cannot have one.
+    """
     if not isinstance(variant.recipe, Tiled) or not variant.vector_form or variant.demands:
         return
     for name in roles.reads:
@@ -46,15 +53,17 @@ def halo_variants(
             recipe=replace(
                 variant.recipe,
                 finite=tuple(sorted(known.finite & roles.factors - {name})),
-                reciprocal=tuple(sorted(known.reciprocal & {str(roles.start)})),
+                excludes_negative_zero=tuple(
+                    sorted(known.excludes_negative_zero & {str(roles.start)})
+                ),
             ),
             work=replace(variant.work, read=variant.work.read + extra),
         )
 
 
 @lru_cache(maxsize=4096)
-def asked_of(definition: PrimFunc) -> ContentsQuery:
-    """What is worth finding out about the inputs of `definition`: what a halo would rest on."""
+def contents_query(definition: PrimFunc) -> ContentsQuery:
+    """The facts about input values that a variant of `definition` with a halo would rest on."""
     roles = roles_of(definition)
     if roles is None:
         return ContentsQuery()
@@ -62,12 +71,12 @@ def asked_of(definition: PrimFunc) -> ContentsQuery:
     beside = {other for name in wide for other in roles.factors - {name}}
     starts = {roles.start} if wide and isinstance(roles.start, str) else set()
     floats = frozenset(b.name for b in definition.inputs if b.dtype in FLOATS)
-    return ContentsQuery(finite=floats & beside, reciprocal=floats & starts)
+    return ContentsQuery(finite=floats & beside, excludes_negative_zero=floats & starts)
 
 
 @lru_cache(maxsize=10_000)
 def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
-    """How far the accesses to an input reach before and behind each of its logical axes."""
+    """For each logical axis of an input, how far accesses reach before and beyond it."""
     ranges = {v: (0, n - 1) for v, n in zip(roles.axes, roles.extents, strict=True)}
     ranges |= {v: (0, n - 1) for v, n in roles.reduction}
     reads = roles.reads[name]
@@ -83,10 +92,7 @@ def overhang(roles: Roles, name: str) -> tuple[tuple[int, int], ...]:
 
 
 def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
-    """What the halo must hold, if the reduction has such an element.
-
-    A sum that starts at −0.0 would see a zero that is added to it.
-    """
+    """The demand on the halo of the input `name`; None where no value is proven to be neutral."""
     dtype = roles.output.dtype
     if roles.bare is not None:
         return reduction_demand(roles.bare, dtype)[0]
@@ -99,14 +105,17 @@ def _neutral(roles: Roles, name: str, known: KnownContents) -> Demand | None:
 
 
 def _starts_above(start: Literal | str | None, known: KnownContents) -> bool:
-    """Whether a sum starts at something else than −0.0."""
+    """Whether a sum is proven to start at something else than −0.0."""
     if isinstance(start, Literal):
         return copysign(1.0, start.value) > 0 or start.value != 0
-    return start in known.reciprocal
+    return start in known.excludes_negative_zero
 
 
 def _with_halo(layout: Layout, reach: tuple[tuple[int, int], ...]) -> Layout | None:
-    """A halo on the physical axes that are a logical one as it is; None where one is not."""
+    """The layout with a halo of `reach` elements before and after each logical axis.
+
+    None where an axis that needs one is not a physical axis as it is.
+    """
     before = [0] * len(layout.physical_shape)
     after = list(before)
     places = {v: k for k, v in enumerate(layout.index_map.outputs)}

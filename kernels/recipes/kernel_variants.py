@@ -1,8 +1,12 @@
-"""The variants a kernel can take on a target, derived from its access relations.
+"""The variants of a compute definition on a target, derived from its access relations.
 
-In: a compute definition, which of its inputs are constants, and the target.  Out: variants, from
-the plainest on.  No kernel is built here; a test builds the variants of small kernels and checks
-the claims against what analysis finds in them."""
+In: a compute definition, which of its inputs are constants, what is known of their values, the
+layouts in which inputs are offered, and the target.  Out: its variants, in a stated order, and
+those that a schedule step refused, with the reasons.
+
+What always holds: no kernel is built here, so a variant's contract is derived, not observed; tests
+build the variants of small kernels and compare what analysis finds in them with the contract.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +70,11 @@ def kernel_variants(
     known: KnownContents = NOTHING,
     offered: Offers = (),
 ) -> tuple[KernelVariant, ...]:
-    """All variants of `definition`; `constants` are the inputs that are there before the first run,
-    and `known` says what is known of any.
+    """All variants of `definition`, in the same order for the same arguments.
 
-    Besides the layouts of families, inputs are read in those that are `offered`.
+    `constants` are the inputs whose values are known before the first run, which a recipe may
+    pack; `known` holds what is proven of the values of any input.  Inputs are read in the layouts
+    of families, and in those `offered` for them, which may be of no family.
     """
     return _variants(definition, constants, target, known, offered)[0]
 
@@ -81,11 +86,10 @@ def refused_variants(
     known: KnownContents = NOTHING,
     offered: Offers = (),
 ) -> tuple[RefusedVariant, ...]:
-    """The variants that `kernel_variants` does not give for the same arguments, as a step refused
-    them.
+    """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
-    Variants that do not apply to such a kernel, as tiles of one that moves elements, are not
-    listed."""
+    Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
+    """
     return _variants(definition, constants, target, known, offered)[1]
 
 
@@ -103,7 +107,7 @@ def _variants(
     reason = refused_roles(definition)
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
-        # With the very arguments of whoever asks for these alone, or they are made once more.
+        # All arguments, as other callers give them, for the cache compares them by position.
         variants = [*kernel_variants(definition, constants, target, known, ())]
         refused += refused_variants(definition, constants, target, known, ())
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
@@ -135,7 +139,7 @@ def _sort_out(
     variants: list[KernelVariant],
     refused: list[RefusedVariant],
 ) -> None:
-    """Appends each of what was found to the list of its kind."""
+    """Appends each of `found` to the list of its kind."""
     for item in found:
         if isinstance(item, RefusedVariant):
             refused.append(item)
@@ -145,7 +149,10 @@ def _sort_out(
 
 @lru_cache(maxsize=4096)
 def _tileable(definition: PrimFunc) -> Roles | None:
-    """The roles, where they permit tiles: one element has no lanes, and none at all no loops."""
+    """The roles of a definition to which tiles apply, else None.
+
+    An output of one element has no lanes, and an empty parameter no loops.
+    """
     roles = roles_of(definition)
     empty = any(p.buffer.size == 0 for p in definition.params)
     return None if roles is None or empty or prod(roles.output.shape) == 1 else roles
@@ -158,7 +165,7 @@ def variants_in(
     out: Family | UserLayout,
     data: Family | UserLayout | OfferedLayout,
 ) -> Iterator[KernelVariant]:
-    """The tiled variants in layouts that are no family's; whether they can be made is not known."""
+    """The tiled variants in layouts of no family; building them may be refused."""
     roles = _tileable(definition)
     variant = None if roles is None else tiled_variant(roles, constants, out, data, target)
     if roles is not None and variant is not None:
@@ -168,7 +175,7 @@ def variants_in(
 def plain_variant(
     definition: PrimFunc, placed: Mapping[str, Layout] | None = None
 ) -> KernelVariant:
-    """The variant made stage by stage, its parameters row-major where `placed` names no layout."""
+    """The variant made stage by stage, its parameters as `placed` says, the others row-major."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     layouts |= placed or {}
     cycles = operation_cycles(operations(definition))
@@ -179,8 +186,7 @@ def plain_variant(
 
 
 def foreign_variant(definition: PrimFunc) -> KernelVariant:
-    """The one variant of what is computed elsewhere: row-major, the cost that of its memory
-    alone."""
+    """The only variant of a foreign section: row-major, priced by the memory it touches alone."""
     layouts = {p.buffer.name: row_major(p.buffer.shape) for p in definition.params}
     work = Work(0.0, 0.0, 1, *touched(definition.params, layouts))
     name = f"row-major, by {definition.callee}"
@@ -188,7 +194,7 @@ def foreign_variant(definition: PrimFunc) -> KernelVariant:
 
 
 def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
-    """Movement with the operands in layouts of one family, which is not row-major."""
+    """Variants of movement whose operands are all in layouts of families other than row-major."""
     moves = moves_of(definition)
     if not moves or len(definition.outputs) != 1 or not definition.outputs[0].size:
         return
@@ -216,7 +222,7 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
 
 
 def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
-    """Whether both sides lie in the order in which they are walked."""
+    """Whether some loop has stride one on both sides of a move, so that it copies in vectors."""
     steps = []
     for access in (store, load):
         flat = flat_offset(layouts[access.buffer.name], access.indices)
@@ -262,8 +268,11 @@ def _as_offered(
     target: Target,
     offered: Offers,
 ) -> Iterator[KernelVariant]:
-    """Variants that read an operand as it is offered, and write the layout of a family or that
-    one."""
+    """Variants that read an input in a layout offered for it.
+
+    They write a layout of a family or, where the offered one orders the channels otherwise, that
+    same order.
+    """
     for name, layouts in offered:
         for layout in layouts:
             lanes = target.computed_lanes(roles.output.dtype)
@@ -278,10 +287,11 @@ def _as_offered(
 
 
 def _with_demands(variant: KernelVariant, roles: Roles) -> Iterator[KernelVariant]:
-    """The variant, and where it reduces over a padded axis, one that reads the padding as well.
+    """The variant; where it reduces over a padded axis, also one that reads the padding.
 
-    Sums of products always run over the logical extent.  A reduction of bare elements may run over
-    the padding too, if that holds a neutral element; then it needs no mask.
+    A reduction whose terms are elements of an input needs no mask where the padding holds its
+    neutral element, which the second variant demands.  Sums of products always run over the logical
+    extent.
     """
     padded = _padded_reductions(variant, roles)
     if not padded:
@@ -297,7 +307,7 @@ def _with_demands(variant: KernelVariant, roles: Roles) -> Iterator[KernelVarian
 
 
 def _padded_reductions(variant: KernelVariant, roles: Roles) -> list[str]:
-    """Inputs of which bare elements are reduced along an axis that their layout pads."""
+    """The inputs whose elements are reduced along an axis that their layout pads."""
     if roles.bare is None:
         return []
     reduced = {v for v, _ in roles.reduction}

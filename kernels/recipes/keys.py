@@ -1,9 +1,8 @@
-"""What is timed, as a text that is the same in every process: the structure of a kernel or a copy.
+"""Keys of the timing table: digests of what decides about a kernel's or a copy's machine code.
 
-In: a definition with a variant of it, or the layouts of a copy.  Out: a key, the
-digest of a text of all that decides about the machine code, except for the processor and the names
-of nodes.
-What always holds: calls that run the same kernel have the same key.
+In: a definition with a variant of it, or the layouts of a copy.  Out: a key.  What always holds:
+the key is the same in every process, and calls that run the same kernel have the same key; names of
+nodes, and the processor, are not in it (the table tells processors apart by `host_key`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled
+from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled, Tiled
 from graphflow.kernels.recipes.views import crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.processes.digest import text_digest
@@ -19,14 +18,14 @@ from graphflow.tir import Literal, PrimFunc, to_text
 
 
 def definition_key(definition: PrimFunc) -> str:
-    """The part of a kernel's key that its variants have in common."""
+    """The part of a kernel's key that all its variants share."""
     return text_digest(_anonymous(definition))
 
 
 def variant_key(definition: str, variant: KernelVariant, pad: float | None) -> str:
-    """The kernel that a variant makes of a definition, given by its key.
+    """The key of a kernel: a variant of the definition with the key `definition`.
 
-    `pad` is the constant that is written to the padding of the output, None for anything.
+    `pad` is the constant that the kernel writes to the padding of its output, None for none.
     """
     placed = (
         f"{name}: {_layout(layout)} {variant.demands.get(name, '')}"
@@ -38,9 +37,9 @@ def variant_key(definition: str, variant: KernelVariant, pad: float | None) -> s
 
 
 def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | None) -> str:
-    """The conversion between two layouts; `fill` is written to the padding of the target.
+    """The key of a conversion between two layouts; `fill` is written to the target's padding.
 
-    Layouts that are the same memory are the same, as everywhere in a plan's edges.
+    Layouts that put the elements at the same positions in memory give the same key.
     """
     way = ("in blocks",) if crosses(source, target, dtype) else ()
     return text_digest(
@@ -49,14 +48,40 @@ def conversion_key(source: Layout, target: Layout, dtype: str, fill: Literal | N
 
 
 def fill_key(layout: Layout, dtype: str, value: Literal) -> str:
-    """Writing a constant to the padding of a layout."""
+    """The key of a fill, which writes a constant to the padding of a layout."""
     return text_digest("\n".join(("fill", dtype, str(value), _memory(layout))))
 
 
 def _recipe(recipe: Recipe) -> str:
-    if isinstance(recipe, Scheduled):
-        return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
-    return repr(recipe)
+    match recipe:
+        case Scheduled():
+            return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
+        case Tiled():
+            return _tiled(recipe)
+        case _:
+            return repr(recipe)
+
+
+def _tiled(recipe: Tiled) -> str:
+    """The text of a tiled recipe.
+
+    It is written out, not `repr`, for its words are hashed into the keys of timing tables: a field
+    that gets another name must not make a table that a user filled worthless.
+    """
+    panels = ", ".join(
+        f"Panel(count={p.count}, vectors={p.nr_vectors}, lanes={p.lanes}, pixels={p.mr})"
+        for p in recipe.tiling.panels
+    )
+    comma = "," if len(recipe.tiling.panels) == 1 else ""
+    tiling = (
+        f"Tiling(panels=({panels}{comma}), panel_outermost={recipe.tiling.panel_outermost}, "
+        f"write_padding={recipe.tiling.write_padding})"
+    )
+    return (
+        f"Tiled(tiling={tiling}, finite={recipe.finite}, "
+        f"reciprocal={recipe.excludes_negative_zero}, group={recipe.group}, "
+        f"group_rows={recipe.group_rows}, registers={recipe.held_axis})"
+    )
 
 
 def _anonymous(func: PrimFunc) -> str:

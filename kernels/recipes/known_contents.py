@@ -1,4 +1,8 @@
-"""What is known of the contents of a kernel's inputs, as far as some variant can use it."""
+"""Facts about the values of a kernel's inputs that a variant may rest on.
+
+`ContentsQuery` is the question, which a kernel asks: the facts that its variants could use.
+`KnownContents` is flow's answer: those of them that are proven.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KnownContents:
-    """Names of inputs by what holds for each of their elements.
+    """The inputs of a kernel all of whose elements are proven to have a property.
 
-    `finite`: neither NaN nor infinite.  `reciprocal`: `1/x` is above −∞, so x is not −0.0 (nor one
-    of the numbers so close to it that the quotient overflows).
+    `finite`: neither NaN nor infinite.  `excludes_negative_zero`: not −0.0, nor so close to zero
+    from below that `1/x` overflows to −∞: `1/x > −∞` is what `assume_reciprocal` states in the IR.
     """
 
     finite: frozenset[str] = frozenset()
-    reciprocal: frozenset[str] = frozenset()
+    excludes_negative_zero: frozenset[str] = frozenset()
 
 
 NOTHING = KnownContents()
@@ -22,7 +26,7 @@ NOTHING = KnownContents()
 
 @dataclass(frozen=True, slots=True)
 class ContentsQuery:
-    """Of which inputs the forms of a kernel could use which part of a `KnownContents`."""
+    """The inputs of which a variant of a kernel could use each property of `KnownContents`."""
 
     finite: frozenset[str] = frozenset()
-    reciprocal: frozenset[str] = frozenset()
+    excludes_negative_zero: frozenset[str] = frozenset()

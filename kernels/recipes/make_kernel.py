@@ -1,4 +1,8 @@
-"""Making a kernel: the recipe of a variant, run on the compute definition."""
+"""Making a kernel: the recipe of a variant, run on its compute definition.
+
+In: a definition, a layout and padding for each parameter, a recipe and the target.  Out: the
+schedule of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,16 @@ from graphflow.schedule import PadValue, Schedule
 from graphflow.tir import PrimFunc
 
 Placements = tuple[tuple[str, Layout, PadValue], ...]
-"""For each parameter its layout, and what its padding holds (inputs) or gets (outputs)."""
+"""Name, layout and padding of each parameter: what it holds (an input) or gets (an output)."""
 
 
 @lru_cache(maxsize=4096)
 def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: Target) -> Schedule:
-    """The schedule that makes the kernel of `definition` with its parameters placed so."""
+    """The schedule of the kernel that `recipe` makes of `definition`.
+
+    ScheduleError where a step is refused, and for recipes that make no kernel: a view, and what a
+    callee computes.
+    """
     match recipe:
         case Tiled():
             placed = {name: (layout, pad) for name, layout, pad in placements}

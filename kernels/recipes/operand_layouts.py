@@ -1,7 +1,7 @@
-"""Layouts of the operands of one variant: those of families, and those that come as they are.
+"""The layouts in which a variant may have its operands: of a family, offered, or given by a user.
 
-In: a family, or a layout of none that an operand is offered in.  Out: a layout for each operand,
-and which axis of it runs along the lanes.
+In: a family, or a single layout of no family.  Out: for the shape of an operand its layout, and
+which axis of it runs along the lanes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from graphflow.layout import Family, IndexMap, Layout, row_major
 from graphflow.tir import Buffer
 
 Offers: TypeAlias = tuple[tuple[str, tuple[Layout, ...]], ...]
-"""Layouts of no family, by the input that has them."""
+"""Inputs, each with the layouts of no family in which it is offered."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedLayout:
-    """One layout for one operand; the others follow the family of the output."""
+    """The layout in which the operand `name` is read; others follow the output's family."""
 
     name: str
     layout: Layout
@@ -27,7 +27,7 @@ class OfferedLayout:
 
 @dataclass(frozen=True, slots=True)
 class SameAxisOrder:
-    """The family of a layout that has the channels, in some order, innermost."""
+    """All tensors laid out like `layout`, which has the channels innermost, in another order."""
 
     layout: Layout
 
@@ -37,7 +37,7 @@ class SameAxisOrder:
         return len(self.layout.logical_shape)
 
     def instantiate(self, shape: tuple[int, ...]) -> Layout | None:
-        """The same order for another shape; None where that has other channels."""
+        """The same order for another shape; None where its rank or its channels differ."""
         given, outputs = self.layout, self.layout.index_map.outputs
         if len(shape) != self.rank:
             return None
@@ -55,7 +55,7 @@ class SameAxisOrder:
 
 @dataclass(frozen=True, slots=True)
 class UserLayout:
-    """A layout that a user gave for one shape; tensors of other shapes stay row-major."""
+    """A layout that a user gave for its shape; tensors of other shapes are row-major."""
 
     layout: Layout
 
@@ -70,9 +70,10 @@ class UserLayout:
 
 
 def channel_order(layout: Layout) -> IndexExpr | None:
-    """Where a channel is on the innermost axis, if that has them all, in another order than theirs.
+    """The position of a channel on the innermost axis, where that holds all channels permuted.
 
-    None where the other axes are not logical ones as they are.
+    An expression over the channel.  None where the channels are in their logical order, where the
+    layout is padded, and where another physical axis is not a logical axis as it is.
     """
     if not layout.index_map.outputs:
         return None
@@ -96,15 +97,17 @@ def lane_axis(layout: Layout) -> int:
 
 
 def second_lane(output: Layout, lane: int) -> int:
-    """The channel next to channel 0 in memory."""
+    """The channel that follows channel 0 in memory; 1 where none does."""
     place = [0] * len(output.physical_shape)
     place[-1] = 1 if output.physical_shape[-1] > 1 else 0
     return constant_value(output.logical_index(place)[lane]) or 1
 
 
 def operand_layout(family: Family | SameAxisOrder | UserLayout, buffer: Buffer) -> Layout | None:
-    """The layout of an operand: row-major where its rank is not the family's; None where the family
-    has none for its shape."""
+    """The layout of an operand in a family; row-major where its rank is not the family's.
+
+    None where the family has no layout for its shape.
+    """
     if len(buffer.shape) != family.rank:
         return row_major(buffer.shape)
     return family.instantiate(buffer.shape)

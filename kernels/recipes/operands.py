@@ -1,7 +1,8 @@
-"""Where the operands of a tiled variant lie, once its output and its data are decided.
+"""The layouts of all operands of a tiled variant, given those of its output and of its data.
 
-In: the roles of a kernel, the layouts of the output and of the data.  Out: a layout for every
-operand but the weights, which are packed for the tile that is chosen afterwards.
+In: the roles of a kernel, the layout of the output and that of the data.  Out: a layout for every
+operand but the packed constants, whose panels are as wide as the tile that is chosen afterwards;
+None where no such variant exists.
 """
 
 from __future__ import annotations
@@ -26,37 +27,38 @@ from graphflow.tir import Buffer
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Frame:
-    """What the layout of the output decides, wherever the data lies.
+class OutputDecisions:
+    """What the layout of the output decides about a variant, whatever the layout of its data.
 
-    There is one object for each kernel and layout (see `frame_of`), by which findings are kept.
+    There is one object for each kernel and layout (`decisions_of`), so caches compare them by
+    identity.
     """
 
     output: Layout
     lane: int
-    """The axis along the lanes."""
-    second: int
-    """The channel next to channel 0 in memory."""
+    """The output's logical axis that runs along the lanes."""
+    second_channel: int
+    """The channel that follows channel 0 in memory."""
     channels: IndexExpr | None
-    """Where in the lanes a channel is, if they are not in their order."""
+    """The position of a channel in the lanes, where that is not their logical order."""
     group: int
-    """How many of its elements read the same part of an operand; 0: all do."""
+    """How many neighbouring channels read the same part of an operand; 0 where all do."""
     packed: tuple[Buffer, ...]
-    """Constants that are packed for the tile, which is chosen afterwards."""
+    """The constants that are packed in panels as wide as the tile."""
     layouts: dict[str, Layout | None]
-    """Where the output and all other operands lie if the data lies as the output does; None for an
-    operand that cannot."""
+    """The layouts of the output and the other operands, with the data laid out like the output;
+    None for an operand that has no such layout."""
     free: tuple[Buffer, ...]
-    """Those that may lie as the data does, rather than as the output."""
+    """The operands that take the layout of the data rather than that of the output."""
     movable: frozenset[str]
-    """Those that may lie apart from all others."""
+    """The operands that may be in an offered layout, each by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Layouts of the output and of the operands, and those operands that lie as the data does."""
+    """The layouts of the output and the operands; `free` are the operands laid out as the data."""
 
-    frame: Frame
+    decided: OutputDecisions
     layouts: dict[str, Layout]
     free: tuple[str, ...]
 
@@ -68,43 +70,45 @@ def place_operands(
     data: Family | UserLayout | OfferedLayout,
     target: Target,
 ) -> Operands | None:
-    """The operands' places, or None where there is no variant with the output and the data so."""
-    frame = frame_of(roles, constants, out, target)
-    if frame is None:
+    """The layouts of a variant that writes `out` and reads `data`; None where there is none."""
+    decided = decisions_of(roles, constants, out, target)
+    if decided is None:
         return None
-    free = {buffer.name for buffer in frame.free}
+    free = {buffer.name for buffer in decided.free}
     given: dict[str, Layout | None] = {}
     if not isinstance(data, OfferedLayout):
         if not free and data is not out:
             return None
-        given = {buffer.name: operand_layout(data, buffer) for buffer in frame.free}
-    elif data.name in frame.movable:
+        given = {buffer.name: operand_layout(data, buffer) for buffer in decided.free}
+    elif data.name in decided.movable:
         free.add(data.name)
         given = {data.name: data.layout}
-    elif frame.layouts.get(data.name) != data.layout:
+    elif decided.layouts.get(data.name) != data.layout:
         return None
     layouts: dict[str, Layout] = {}
-    for name, layout in {**frame.layouts, **given}.items():
+    for name, layout in {**decided.layouts, **given}.items():
         if layout is None:
             return None
         layouts[name] = layout
-    return Operands(frame, layouts, tuple(b.name for b in roles.inputs if b.name in free))
+    return Operands(decided, layouts, tuple(b.name for b in roles.inputs if b.name in free))
 
 
 @lru_cache(maxsize=10_000)
-def frame_of(
+def decisions_of(
     roles: Roles,
     constants: frozenset[str],
     out: Family | SameAxisOrder | UserLayout,
     target: Target,
-) -> Frame | None:
-    """What an output in `out` decides, or None where there is no variant that writes it."""
+) -> OutputDecisions | None:
+    """What an output in the layout `out` decides; None where no variant writes that layout."""
     output = out.instantiate(roles.output.shape)
     if output is None:
         return None
     lane = lane_axis(output)
     if output.is_padded and roles.output.shape[lane] == 1:
-        return None  # one channel has no loop that could run on over the padding
+        return (
+            None  # a loop over one channel is simplified away, and could not run over the padding
+        )
     group = _group(roles, lane, target)
     if group and isinstance(out, SameAxisOrder):
         return None
@@ -120,12 +124,12 @@ def frame_of(
                 return None  # its elements would be gathered
             layouts[buffer.name] = row_major(buffer.shape)
         else:
-            # A constant is laid out as the variant likes best; only data comes in several layouts.
+            # A constant is prepared once, in one layout; only data comes in several.
             if not constant and _follows_data(roles, buffer, lane, group):
                 free.append(buffer)
             layouts[buffer.name] = operand_layout(out, buffer)
     movable = {b.name for b in (roles.inputs if group else free)} - constants
-    return Frame(
+    return OutputDecisions(
         output,
         lane,
         second_lane(output, lane),
@@ -139,16 +143,17 @@ def frame_of(
 
 
 def _follows_data(roles: Roles, buffer: Buffer, lane: int, group: int) -> bool:
-    """Whether an operand lies as the data does, rather than as the output."""
+    """Whether an operand takes the layout of the data, rather than that of the output."""
     same_in_group = group > 0 and _is_same_in_group(roles, buffer.name, lane, group)
     return same_in_group or _is_free(roles, buffer, lane)
 
 
 @lru_cache(maxsize=10_000)
 def _group(roles: Roles, lane: int, target: Target) -> int:
-    """Channels that read the same part of an operand, where a vector could straddle two parts.
+    """The number of neighbouring channels that read the same part of an operand; 0 where all do.
 
-    Groups far narrower than a vector are not worth a tile each; their lanes gather.
+    0 also for groups narrower than half a vector: a tile for each would waste most lanes, so their
+    lanes gather instead.
     """
     var = roles.axes[lane]
     for reads in roles.reads.values():
@@ -165,7 +170,7 @@ def _group(roles: Roles, lane: int, target: Target) -> int:
 
 @lru_cache(maxsize=10_000)
 def _is_weight(roles: Roles, name: str, lane: int) -> bool:
-    """Indexed by the lane variable and by reduction variables alone, each axis by one of them."""
+    """Whether each axis of an input is indexed by the lane variable or a reduction variable."""
     known: set[Var] = {roles.axes[lane], *(v for v, _ in roles.reduction)}
     reads = roles.reads[name]
     return bool(reads) and all(
@@ -176,11 +181,10 @@ def _is_weight(roles: Roles, name: str, lane: int) -> bool:
 
 
 def _is_free(roles: Roles, buffer: Buffer, lane: int) -> bool:
-    """Whether an operand may be laid out otherwise than the output.
+    """Whether an operand may be in another layout than the output.
 
-    It does not run along the lanes, or it has other axes, or its channels are reduced away: then
-    the lanes may run along an axis that lies inside in one layout and outside in another, and loads
-    of it are gathered.
+    That is where its accesses do not depend on the lanes, where it has axes that the output has
+    not, and where its channels are reduced away.  Loads of it may be gathered then.
     """
     shape = roles.output.shape
     channels_reduced = roles.bare is not None and len(shape) > 2 and shape[1] == 1
@@ -189,7 +193,7 @@ def _is_free(roles: Roles, buffer: Buffer, lane: int) -> bool:
 
 
 def loses_axes(roles: Roles, buffer: Buffer) -> bool:
-    """Whether axes of an operand are reduced away that the output does not have at all."""
+    """Whether an operand has more axes than the output, and some of them are reduced away."""
     reduced = {v for v, _ in roles.reduction}
     used = {v for a in roles.reads[buffer.name] for e in a.indices for v in variables(e)}
     return len(buffer.shape) > len(roles.output.shape) and not reduced.isdisjoint(used)

@@ -1,4 +1,10 @@
-"""How constant operands are packed: panel after panel, each read once from front to back."""
+"""Packed layouts of constant operands: panel after panel, each read once from front to back.
+
+In: the roles of a kernel, a constant operand, the width of a panel (the columns of a tile), and the
+layouts of the other operands.  Out: the operand's layout.  What always holds: a tile reads its
+panel in the order of memory, because the axes of the panel are in the order of the reduction loops,
+which the data operand decides (`tiled_kernel` orders the loops by the same strides).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +27,11 @@ def packed_layout(
     group: int = 0,
     channels: IndexExpr | None = None,
 ) -> Layout:
-    """The layout of a constant operand that runs along the lanes, in panels of `width`.
+    """The layout of a constant operand that runs along the lanes, in panels of `width` columns.
 
-    `layouts` are those of the other operands: the reduction runs in the order of the data operand.
-    Panels do not cross from one `group` of channels into the next.  `channels` says where in the
-    lanes a channel is, if they are not in their order.
+    `lane` is the output axis along the lanes, `layouts` are those of the other operands.  Panels do
+    not cross from one `group` of channels into the next (0: there are no groups).  `channels` is
+    the position of a channel in the lanes, where that is not the logical order.
     """
     if len(buffer.shape) == 1:
         return _packed_vector(buffer.shape[0], width, group, channels)
@@ -46,7 +52,7 @@ def _packed_beside(
     group: int,
     channels: IndexExpr | None,
 ) -> Layout:
-    """The layout of an operand that is read beside the `data`, which lies at such a `place`."""
+    """The layout of an operand of several axes; `place` is the index map and box of `data`."""
     order = _order_of(roles, buffer.name, lane, data, place)
     lane_of = roles.reads[buffer.name][0].indices.index(lane)
     return packed_weights(buffer.shape, lane_of, width, order, group, channels)
@@ -54,7 +60,7 @@ def _packed_beside(
 
 @lru_cache(maxsize=4096)
 def _packed_vector(extent: int, width: int, group: int, channels: IndexExpr | None) -> Layout:
-    """One axis along the lanes, as long as the last panel of the last group reaches."""
+    """The layout of a vector along the lanes, padded to the end of the last group's last panel."""
     whole = group or extent
     size = extent - whole + -(-whole // width) * width
     in_order = IndexMap.from_function(1, lambda i: (_lane(i, channels),), (extent,))
@@ -62,15 +68,18 @@ def _packed_vector(extent: int, width: int, group: int, channels: IndexExpr | No
 
 
 def _lane(channel: IndexExpr, channels: IndexExpr | None) -> IndexExpr:
-    """The lane of a channel: `channels` is an expression over one variable, the channel."""
+    """The position of a channel in the lanes; `channels` is an expression over one variable."""
     if channels is None:
         return channel
     return substitute(channels, dict.fromkeys(variables(channels), channel))
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
-    """`index // step % base` of an axis; all that is above the step where `base` is zero."""
+class AxisDigit:
+    """The digit `index // step % base` of an index along `axis`, as in a mixed-radix number.
+
+    With a `base` of 0 the digit is `index // step`: all that is above the step.
+    """
 
     axis: int
     step: int = 1
@@ -83,13 +92,13 @@ class Digit:
 
 
 def _loops_of(roles: Roles, name: str) -> tuple[Var, ...]:
-    """The loops of the reduction that a constant operand is part of."""
+    """The loops of the reduction that reads a constant operand."""
     return tuple(var for var, _ in roles.nest_of(roles.reads[name][0]))
 
 
 @lru_cache(maxsize=10_000)
 def _read_beside(roles: Roles, name: str) -> dict[str, Access]:
-    """The first access to each input that is read along loops of an operand's reduction."""
+    """For each input that an operand's reduction reads along its loops, the first access."""
     loops = _loops_of(roles, name)
     found: dict[str, Access] = {}
     for other, reads in roles.reads.items():
@@ -101,18 +110,19 @@ def _read_beside(roles: Roles, name: str) -> dict[str, Access]:
 
 def _order_of(
     roles: Roles, name: str, lane: Var, data: str, place: tuple[IndexMap, tuple[int, ...]] | None
-) -> tuple[Digit, ...]:
-    """Digits of all axes of an operand but that of the lanes: those of the reduction's loops by
-    falling stride in the `data` read beside it, which lies at such a `place`.
+) -> tuple[AxisDigit, ...]:
+    """The digits of an operand's axes, without that of the lanes, outermost first.
 
-    Where the data splits a loop, its digits are apart.
+    They are in the order of the reduction loops: by falling stride in `data`, whose index map and
+    box are `place`.  A loop that the data splits into quotient and remainder gives a digit for
+    each.
     """
     loops, indices = _loops_of(roles, name), roles.reads[name][0].indices
-    digits = tuple(Digit(number) for number in range(len(loops)))
+    digits = tuple(AxisDigit(number) for number in range(len(loops)))
     if place is not None:
         digits = _by_stride(*place, _read_beside(roles, name)[data].indices, loops)
     return tuple(
-        Digit(axis, digit.step, digit.base)
+        AxisDigit(axis, digit.step, digit.base)
         for digit in digits
         for axis, e in enumerate(indices)
         if e is loops[digit.axis] and e is not lane
@@ -125,8 +135,9 @@ def _by_stride(
     box: tuple[int, ...],
     indices: tuple[IndexExpr, ...],
     loops: tuple[Var, ...],
-) -> tuple[Digit, ...]:
-    strides: dict[Digit, int] = {}
+) -> tuple[AxisDigit, ...]:
+    """The digits of the loops by falling stride in the operand accessed at `indices`."""
+    strides: dict[AxisDigit, int] = {}
     for e, step in zip(index_map.apply(indices), Buffer("_", box).strides, strict=True):
         for atom, k in terms_of(e)[0]:
             for number, var in enumerate(loops):
@@ -136,20 +147,21 @@ def _by_stride(
     found = [
         digit
         for number in range(len(loops))
-        for digit in [d for d in strides if d.axis == number] or [Digit(number)]
+        for digit in [d for d in strides if d.axis == number] or [AxisDigit(number)]
     ]
     return tuple(sorted(found, key=lambda digit: -strides.get(digit, 0)))
 
 
-def _digit(atom: IndexExpr, var: Var, number: int) -> Digit | None:
+def _digit(atom: IndexExpr, var: Var, number: int) -> AxisDigit | None:
+    """The digit of `var`, the loop of this number, that an atom is; None if it is without it."""
     inner, base, step = atom, 0, 1
     if isinstance(inner, FloorMod):
         base, inner = inner.divisor, inner.numerator
     if isinstance(inner, FloorDiv):
         step, inner = inner.divisor, inner.numerator
     if inner is var:
-        return Digit(number, step, base)
-    return Digit(number) if var in variables(atom) else None
+        return AxisDigit(number, step, base)
+    return AxisDigit(number) if var in variables(atom) else None
 
 
 @lru_cache(maxsize=4096)
@@ -157,14 +169,14 @@ def packed_weights(
     shape: tuple[int, ...],
     lane: int,
     width: int,
-    order: tuple[Digit, ...],
+    order: tuple[AxisDigit, ...],
     group: int = 0,
     channels: IndexExpr | None = None,
 ) -> Layout:
-    """Logical weight axes → `[lane // width, order …, lane % width]`, one panel after another.
+    """The layout `[lane // width, order …, lane % width]` of an operand of this logical shape.
 
-    `order` are the digits of the other axes from the outermost in.  With a `group` the lane axis is
-    first cut into groups; with `channels` it is in that order.
+    `lane` is its axis along the lanes, `order` the digits of the other axes, outermost first.  With
+    a `group` the lane axis is cut into groups first; with `channels` it is in that order.
     """
 
     def place(*i: Var) -> list[IndexExpr]:

@@ -1,8 +1,12 @@
-"""Copies across the order of their source: square blocks, which registers hold.
+"""Copies that transpose, in square blocks that go through vector registers.
 
-In: a schedule of which some nests do nothing but copy.  Out: the schedule with these in blocks, the
-rows of which are read along the loop that the source runs along, and written along the innermost
-one, that of the target.  A nest in which no loop is the source's stays as it is.
+In: a schedule, some nests of which only copy.  Out: the schedule with those nests in blocks of at
+most lanes × lanes elements.  A block is read in rows along the loop in which the source is
+contiguous, and written in columns along the innermost loop, in which the target is, so that both
+sides move whole vectors.
+
+What always holds: a nest that is contiguous in its source along no loop but the innermost, or that
+a step refuses, stays a plain copy.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from graphflow.tir import Block, Body, For, Load, LoopKind, Store, loops_of
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """One store of a load in the loops `around`, of which the last `loops` are a perfect nest."""
+    """A store of a load: `around` are all its loops, `loops` the innermost ones, a perfect nest."""
 
     around: tuple[For, ...]
     loops: tuple[For, ...]
@@ -39,15 +43,18 @@ class _Copy:
     load: Load
 
     def source(self) -> dict[IndexExpr, int]:
-        """How far each loop, or a digit of it, moves in the source."""
+        """The stride of each loop variable, or digit of one, in the source."""
         return dict(terms_of(self.load.buffer.flat_index(self.load.indices))[0])
 
     def target(self) -> dict[IndexExpr, int]:
-        """How far each loop, or a digit of it, moves in the target."""
+        """The stride of each loop variable, or digit of one, in the target."""
         return dict(terms_of(self.store.buffer.flat_index(self.store.indices))[0])
 
     def digit(self) -> tuple[For, int] | None:
-        """The loop along which the source runs and the elements it runs there, 0 for all."""
+        """The loop along which the source is contiguous, and for how many elements (0: all).
+
+        None where that is the innermost loop, or no loop.
+        """
         for atom, k in self.source().items():
             var = atom.numerator if isinstance(atom, FloorMod) else atom
             loop = next((loop for loop in self.around[:-1] if loop.var is var), None)
@@ -57,10 +64,10 @@ class _Copy:
 
 
 def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
-    """Nests that copy across the order of their source, in blocks of up to `lanes` by `lanes`.
+    """The schedule with the nests that transpose in blocks of up to `lanes` × `lanes` elements.
 
-    With the innermost loops that are lanes.  A nest that a step is refused for keeps the variant it
-    had before that step, with the reason: it copies the same without blocks.
+    With handles of the loops that are vectorized by that.  Where a step of a nest is refused, the
+    nest stays as it was before that step, and the schedule keeps the reason.
     """
     for step in (_alone, _digit_apart, partial(_blocked, lanes=lanes)):
         for inner in s.handles([copy.loops[-1] for copy in _copies(s.func.body)]):
@@ -71,7 +78,7 @@ def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
 
 
 def _innermost(s: Schedule, inner: Handle) -> _Copy | None:
-    """The copy in the innermost loop `inner`, or in the first part that steps made of it."""
+    """The copy in the innermost loop `inner`, or in the first loop that steps made of it."""
     names = [place.name for place in s.forward(inner)[:1]]
     return next((c for c in _copies(s.func.body) if c.loops[-1].var.name in names), None)
 
@@ -93,9 +100,9 @@ def _copies(
 
 
 def _alone(s: Schedule, copy: _Copy) -> Schedule:
-    """The nest parted from others inside the loop along which the source runs.
+    """The copy's nest split from the other nests inside the loop along which the source runs.
 
-    The outermost loop stays whole: threads share one nest.
+    Not where that is the outermost loop: it stays one nest, for threads share a single one.
     """
     found = copy.digit()
     if found is None:
@@ -116,7 +123,7 @@ def _alone(s: Schedule, copy: _Copy) -> Schedule:
 
 
 def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
-    """The loop of which the last digit is what the source runs along, as a loop for each digit."""
+    """The loop whose remainder the source runs along, divided into quotient and remainder."""
     found = copy.digit()
     if found is None or found[0] not in copy.loops:
         return s
@@ -129,7 +136,7 @@ def _digit_apart(s: Schedule, copy: _Copy) -> Schedule:
 
 
 def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
-    """The nest in blocks; as it is where it does not cross its source, or is no box of elements."""
+    """The nest in blocks; as it is where it does not transpose, or its bounds are not constant."""
     source, target = copy.source(), copy.target()
     bent = {v for atom in (*source, *target) if not isinstance(atom, Var) for v in variables(atom)}
     inner = copy.loops[-1].var
@@ -138,7 +145,8 @@ def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
         return s
     if not _span_a_box(copy.loops, along, inner):
         return s
-    # The innermost loop of blocks uses up the lines that lie far apart before others are begun.
+    # The innermost loop over blocks runs along the cache lines of the side whose lines are further
+    # apart, so that they are used up before others are begun.
     rows_first = source.get(inner, 0) > target.get(along, 0)
     loops = dict(zip((loop.var for loop in copy.loops), s.handles(copy.loops), strict=True))
     first, second = (loops[v] for v in ((inner, along) if rows_first else (along, inner)))
@@ -162,8 +170,8 @@ def _blocked(s: Schedule, copy: _Copy, lanes: int) -> Schedule:
 def _span_a_box(loops: tuple[For, ...], *moved: Var) -> bool:
     """Whether the loops over the `moved` variables can be cut and reordered in their nest.
 
-    Their bounds must be constants, and no bounds of another loop of the nest may use them: a
-    restricted loop (behind an offset and a split, say) begins where the loop around it says.
+    Their bounds must be constants, and no bounds of another loop of the nest may use them, as those
+    of a restricted loop may (in a copy with an offset into a split axis, for one).
     """
     for loop in loops:
         bounds = variables(loop.start) | variables(loop.stop)
@@ -175,7 +183,7 @@ def _span_a_box(loops: tuple[For, ...], *moved: Var) -> bool:
 def _through_registers(
     s: Schedule, source: str, place: Handle, row: Handle, column: Handle
 ) -> Schedule:
-    """The block that one iteration of `place` copies: read by rows, written by columns."""
+    """The block that one iteration of `place` copies, read in rows and written in columns."""
     rows = s.fresh("rows_{}", place)
     s = s.apply(stage_mem, s[place], source, rows, s.names((row, column)))
     row_in, column_in = s.made["load"]
@@ -189,7 +197,10 @@ def _through_registers(
 def _in_pieces(
     s: Schedule, place: Handle, lanes: int, suffix: str
 ) -> tuple[Schedule, list[tuple[Handle, Handle]]]:
-    """A loop over as many vectors as are whole, and one for the rest: each as two loops."""
+    """The loop cut into whole vectors and a rest, each divided into blocks and their elements.
+
+    With the two loops of each piece.  ScheduleError where the bounds are not constant.
+    """
     loop = s.loop(place)
     start, extent = constant_value(loop.start), loop.extent
     if start is None or extent is None:
@@ -211,5 +222,5 @@ def _in_pieces(
 
 
 def _below(s: Schedule, place: Handle) -> Handle | None:
-    """The loop right inside another one of a nest; None where that is innermost."""
+    """The first loop inside another one; None where that is innermost."""
     return next(iter(s.handles(loops_of(s.loop(place).body))), None)

@@ -1,4 +1,12 @@
-"""The roles of loops and parameters in a kernel, read off its access relations."""
+"""The roles that loops and parameters play in a kernel, derived from its access relations.
+
+In: a compute definition.  Out: its `Roles`: which loops run over the axes of the output, which
+reduce, and what is known of each input's accesses; None where the kernel is not one nest over the
+axes of one output with reductions inside.  Also counts of its operations.
+
+What always holds: the roles follow from indices alone, never from the name of an operator, so every
+definition with the same access relations gets the same variants.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +57,9 @@ from graphflow.tir import (
 class Roles:
     """A kernel as one nest over the axes of its output, with reductions inside.
 
-    There is one object for each kernel (see `roles_of`), by which findings are kept.  `axes` are
-    the loop variables of the output's axes; `nests` the loops inside them with their extents, for
-    each reduction into the output; `reads` the accesses of each input.
+    `axes` are the loop variables of the output's axes, `extents` their extents; `nests` the loops,
+    with their extents, of each reduction into the output; `reads` the accesses of each input.
+    There is one object for each definition (`roles_of`), so caches compare roles by identity.
     """
 
     output: Buffer
@@ -62,13 +70,15 @@ class Roles:
     reads: dict[str, tuple[Access, ...]]
     multiply_adds: int
     bare: ReduceOp | None
-    """The operator, where the only reduction takes bare elements of an input."""
+    """The operator of the only reduction, where its terms are elements of an input; else None."""
     factors: frozenset[str]
-    """The inputs of the only reduction, where it sums products of two elements."""
+    """The inputs of the only reduction, where it sums products of two of their elements."""
     start: Literal | str | None
-    """What such a sum starts from: a number, or an element of the input of this name."""
+    """The first value of the only reduction: a number, or an element of the input of this name."""
     phases: tuple[int, ...] = ()
-    """For each axis: how many of its neighbours meet different taps, each one of so many."""
+    """For each output axis the number n of its phases: a position meets every n-th tap only, and
+    the first n positions start at different taps (a transposed convolution of stride n).  1 where
+    every position meets every tap."""
     sum_dtype: str = ""
     """The widest element type that is reduced into; empty where nothing is."""
 
@@ -84,12 +94,12 @@ class Roles:
 
     @cached_property
     def steps(self) -> int:
-        """How many terms are reduced into one element of the output."""
+        """The number of terms reduced into one element of the output, rounded up."""
         terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
         return -(-terms // prod(self.phases))
 
     def nest_of(self, access: Access) -> tuple[tuple[Var, int], ...]:
-        """The loops of the reduction that an access is part of; none for one outside them."""
+        """The loops of the reduction that an access is in; empty for an access outside them."""
         used = {v for e in access.indices for v in variables(e)}
         return next((nest for nest in self.nests if any(v in used for v, _ in nest)), ())
 
@@ -100,13 +110,13 @@ class Roles:
 
 
 def roles_of(definition: PrimFunc) -> Roles | None:
-    """The roles, or None where the kernel is not one nest over the axes of one output."""
+    """The roles of a definition; None where it is not one nest over the axes of one output."""
     found = _roles_or_refusal(definition)
     return found if isinstance(found, Roles) else None
 
 
 def refused_roles(definition: PrimFunc) -> Refusal | None:
-    """Why the stages of a kernel of one output are not joined to one nest, if a step refused to."""
+    """The refusal of a step that joins the stages of a definition to one nest, or None."""
     found = _roles_or_refusal(definition)
     return found if isinstance(found, Refusal) else None
 
@@ -154,11 +164,14 @@ def _roles_or_refusal(definition: PrimFunc) -> Roles | Refusal | None:
 
 
 def _sum_dtype(func: PrimFunc) -> str:
+    """The widest element type that is reduced into; empty without a reduction."""
     found = {s.buffer.dtype for s in walk(func.body) if isinstance(s, Reduce)}
     return max(sorted(found), key=lambda dtype: DTYPES[dtype].itemsize, default="")
 
 
 def _phases(func: PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:
+    """For each axis the largest divisor n of the conditions `… % n == 0` on it that guard a
+    reduction."""
     found = [
         phase
         for site in sites(func.body)
@@ -169,7 +182,7 @@ def _phases(func: PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:
 
 
 def _first_covers(func: PrimFunc) -> bool:
-    """Whether the first stage has a perfect nest over all of the output."""
+    """Whether the first stage is a perfect nest over all of the output."""
     first = next((stmt for stmt in func.body if isinstance(stmt, Block)), None)
     if first is None:
         return False
@@ -178,7 +191,10 @@ def _first_covers(func: PrimFunc) -> bool:
 
 
 def _nest_over(output: Buffer, stage: Block) -> tuple[list[For], Body]:
-    """The perfect nest of a stage, as many loops as the output has axes, and what is inside it."""
+    """The outer loops of a stage, one for each axis of the output, and the body inside them.
+
+    Fewer where the loops of its perfect nest are fewer.
+    """
     nest: list[For] = []
     body = stage.body
     while len(body) == 1 and isinstance(body[0], For) and len(nest) < len(output.shape):
@@ -188,14 +204,17 @@ def _nest_over(output: Buffer, stage: Block) -> tuple[list[For], Body]:
 
 
 def _covers(nest: Sequence[For], output: Buffer) -> bool:
-    """Whether there is a loop for each axis of the output, and it runs over all of the axis."""
+    """Whether there is one loop for each axis of the output, and it runs over the whole axis."""
     sides = [(constant_value(loop.start), constant_value(loop.stop)) for loop in nest]
     return sides == [(0, extent) for extent in output.shape]
 
 
 def _reductions(body: Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
-    """The loops of each statement that has some; None unless these stand next to each other, each a
-    perfect nest around one update with constant bounds, all into one element by one operator."""
+    """The loops of each reduction in the body of the output's nest.
+
+    None unless the statements with loops stand next to each other, each of them a perfect nest with
+    constant bounds around one update, all into the same element by the same operator.
+    """
     looped = [place for place, stmt in enumerate(body) if any(True for _ in loops_of((stmt,)))]
     if looped and looped[-1] - looped[0] + 1 != len(looped):
         return None
@@ -211,6 +230,7 @@ def _reductions(body: Body) -> tuple[tuple[tuple[Var, int], ...], ...] | None:
 
 
 def _only_update(stmt: Stmt) -> Reduce | None:
+    """The update inside a perfect nest of loops and conditions; None if there is more in it."""
     inner: Body = (stmt,)
     while len(inner) == 1 and isinstance(inner[0], For | If):
         inner = inner[0].body if isinstance(inner[0], For) else inner[0].then
@@ -218,9 +238,10 @@ def _only_update(stmt: Stmt) -> Reduce | None:
 
 
 def _kept_to_element(func: PrimFunc, there: Sequence[Access]) -> bool:
-    """Whether every intermediate is used at one element in each iteration of the output's loops.
+    """Whether every iteration of the output's loops uses one element of each intermediate.
 
-    One that is allocated inside these loops is not: a tile has no element of it to keep.
+    False where an intermediate is allocated inside these loops: a tile keeps one element of each
+    intermediate for each element of the output, and has no place for a whole buffer.
     """
     for stmt in walk(func.body):
         if isinstance(stmt, Allocate):
@@ -233,6 +254,7 @@ def _kept_to_element(func: PrimFunc, there: Sequence[Access]) -> bool:
 
 
 def _bare(func: PrimFunc) -> ReduceOp | None:
+    """See `Roles.bare`."""
     found = [s for s in walk(func.body) if isinstance(s, Reduce)]
     inputs = set(func.inputs)
     if len(found) == 1 and isinstance(found[0].value, Load) and found[0].value.buffer in inputs:
@@ -241,6 +263,7 @@ def _bare(func: PrimFunc) -> ReduceOp | None:
 
 
 def _factors(func: PrimFunc) -> frozenset[str]:
+    """See `Roles.factors`; empty where the reduction is no sum of products."""
     found = [s for s in walk(func.body) if isinstance(s, Reduce)]
     if len(found) != 1 or found[0].op is not ReduceOp.ADD:
         return frozenset()
@@ -254,6 +277,7 @@ def _factors(func: PrimFunc) -> frozenset[str]:
 
 
 def _start(func: PrimFunc) -> Literal | str | None:
+    """See `Roles.start`; None where it is something else."""
     found = [s.buffer for s in walk(func.body) if isinstance(s, Reduce)]
     starts = [s.value for s in walk(func.body) if isinstance(s, Store) and s.buffer in found]
     if len(found) != 1 or len(starts) != 1:
@@ -265,9 +289,10 @@ def _start(func: PrimFunc) -> Literal | str | None:
 
 
 def multiply_adds(func: PrimFunc) -> int:
-    """Iterations of the reductions whose terms contain a product, those that meet an element.
+    """The number of multiply-adds: iterations of the reductions whose terms contain a product.
 
-    Of iterations under a condition `… % s == 0`, one in s is counted.
+    Under a condition `… % s == 0` one iteration in s is counted; other conditions are not looked
+    at, so taps in the padding count.
     """
     total = 0
     for site in sites(func.body):
@@ -281,9 +306,10 @@ def multiply_adds(func: PrimFunc) -> int:
 
 
 def operations(func: PrimFunc) -> int:
-    """Arithmetic operations of the whole kernel, each scalar operation counted once.
+    """The number of scalar operations of one run of the kernel.
 
-    A matched loop counts as one iteration, and its test and what it moves as one operation.
+    Literals count like operations, loads do not.  A matched loop counts as one iteration, and its
+    test as one operation.
     """
     total = 0
     matched = matched_variables(func.body)
@@ -298,5 +324,5 @@ def operations(func: PrimFunc) -> int:
 
 
 def iterations(axes: tuple[Axis, ...]) -> int:
-    """The product of the extents of constant axes."""
+    """The product of the extents of the axes; 0 where an extent is not constant."""
     return prod(constant_value(axis.stop - axis.start) or 0 for axis in axes)

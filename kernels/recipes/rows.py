@@ -1,9 +1,12 @@
-"""Variants whose lanes run along a row of the data, while a tile holds several channels of it.
+"""Variants whose lanes run along a row of the data, while a tile holds several channels.
 
-In: a variant whose innermost axis the weights do not depend on (rows of an image, row-major), and
-the roles of its kernel.  Out: the same variant with its weights packed by an axis that the data
-does not depend on.  A tile of channels × vectors then needs, for each step, the vectors and one
-weight for each channel, and no lane is wasted where the channels would not fill whole vectors."""
+In: a variant whose innermost axis the weights do not depend on (positions in a row of a row-major
+image), and the roles of its kernel.  Out: the same variant in which the rows of a tile are an axis
+that the data does not depend on, mostly the channels, with the weights packed by that axis.
+
+Each step of such a tile loads vectors of data and broadcasts one weight for each channel, so no
+lane is wasted where the channels would not fill whole vectors.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from math import prod
 
 from graphflow.arith import Var, terms_of, variables
 from graphflow.base.target import Target
-from graphflow.cost import BORDER_GROUPS, AlongRow, TileProblem, missed_lines
+from graphflow.cost import BORDER_GROUPS, LanesAlongRow, TileProblem, missed_lines
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import lane_axis
 from graphflow.kernels.recipes.packing import packed_layout
@@ -28,12 +31,12 @@ from graphflow.tir import DTYPES, Access
 def along_rows(
     variant: KernelVariant, roles: Roles, constants: frozenset[str], target: Target
 ) -> Iterator[KernelVariant]:
-    """The variant with an axis of the weights in registers, where one axis and the operands allow
-    it.
+    """The variant with lanes along rows and an axis of the weights along the rows of its tile.
 
-    The data lies along the lanes without gaps and is read in products with constant weights only,
-    and the output is not padded.  Rows that end within a vector are left alone, and those all of
-    whose groups meet a border: masks in every step cost most of what there is to gain.
+    Nothing where the data does not lie along the lanes without gaps, or is read in other terms than
+    products with constant weights, where channels are in groups or the output is padded.  Nothing
+    either for rows that end within a vector, and for rows so short that every panel meets a border:
+    masks in every step cost most of what there is to gain.
     """
     output = variant.layouts[roles.output.name]
     if not isinstance(variant.recipe, Tiled) or variant.recipe.group or output.is_padded:
@@ -58,15 +61,15 @@ def along_rows(
     if borders and extent <= BORDER_GROUPS * lanes:
         return
     problem = TileProblem(
-        channels=extent,
-        pixels=roles.output.shape[held],
-        rows=prod(roles.output.shape) // (extent * roles.output.shape[held]),
+        columns=extent,
+        rows=roles.output.shape[held],
+        planes=prod(roles.output.shape) // (extent * roles.output.shape[held]),
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
         weight_bytes=sum(roles.reads[n][0].buffer.bytes for n in weights),
-        pixel_bytes=DTYPES[roles.output.dtype].itemsize,
+        broadcast_stride=DTYPES[roles.output.dtype].itemsize,
         whole_vectors=False,
-        along=AlongRow(
+        along=LanesAlongRow(
             max(_misses(roles, a, variant.layouts, target) for a in data),
             borders,
         ),
@@ -76,7 +79,7 @@ def along_rows(
     tiling, cycles = choose_tiling(problem, target)
     others = {n: x for n, x in variant.layouts.items() if n not in weights}
     packed = {
-        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].pixels, others)
+        n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].mr, others)
         for n in weights
     }
     place = output.index_map.outputs.index(output.index_map.inputs[held])
@@ -86,14 +89,16 @@ def along_rows(
         name=f"{variant.name} along rows",
         layouts={**variant.layouts, **packed},
         private=variant.private | frozenset(weights),
-        recipe=replace(variant.recipe, tiling=tiling, registers=place),
-        work=replace(variant.work, cycles=cycles, rows=problem.rows, read=variant.work.read + more),
+        recipe=replace(variant.recipe, tiling=tiling, held_axis=place),
+        work=replace(
+            variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
+        ),
         vector_form=True,
     )
 
 
 def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) -> int | None:
-    """The only axis that all weights depend on, each index by one loop, and no data does."""
+    """The output axis that weights depend on and no data does; None unless there is just one."""
     if not weights or not data or roles.phases[lane] != 1:
         return None
     output_axes = set(roles.axes)
@@ -114,14 +119,14 @@ def _held_axis(roles: Roles, weights: list[str], data: list[Access], lane: int) 
 
 
 def _is_along(roles: Roles, access: Access, layouts: Mapping[str, Layout], lane: int) -> bool:
-    """Whether neighbouring lanes read neighbouring elements."""
+    """Whether neighbouring lanes read neighbouring elements of an access."""
     terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
     var = roles.axes[lane]
     return [(a, k) for a, k in terms if var in variables(a)] == [(var, 1)]
 
 
 def _misses(roles: Roles, access: Access, layouts: Mapping[str, Layout], target: Target) -> float:
-    """How often a step takes a line of data from the second-level cache, instead of the first."""
+    """Lines of data that a step takes from the second-level cache; see `missed_lines`."""
     size = DTYPES[access.buffer.dtype].itemsize
     terms, _ = terms_of(flat_offset(layouts[access.buffer.name], access.indices))
     strides = {atom: abs(k) * size for atom, k in terms}

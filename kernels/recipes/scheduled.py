@@ -1,14 +1,14 @@
-"""Variants given by a user: kernels whose parameters are cached, laid out and padded by marked
-stages.
+"""Variants that a user scheduled: kernels whose marked stages lay out and pad their parameters.
 
-In: a scheduled kernel.  Out: the `KernelVariant` that it is once its stages are lifted out, with
-everything it claims proven; its kernel; and what it leaves in the padding of its output.
+In: a scheduled kernel, some of whose blocks are marked as stages that copy a parameter into a cache
+(an input) or out of one (an output).  Out: the `KernelVariant` that the kernel is without these
+stages, its contract proven; its schedule; and what it leaves in the padding of its output.
 
-What the stages state is the contract.  An input that they pad with a constant is demanded with it,
-one that they pad with `undef` must be readable, and of one that they do not pad the padding is
-nobody's business.  An output that is cropped under a constant holds it, which must be proven.  One
-cropped under `undef` promises nothing, unless no input is padded with a constant: then what is in
-its padding follows from what is in theirs.
+The stages state the contract.  An input that they pad with a constant is demanded with that
+constant; one that they pad with `undef` must be readable; where they do not pad, there is no
+demand.  An output cropped under a constant holds it in its padding, which must be proven.  One
+cropped under `undef` promises nothing, unless no input is padded with a constant: then what its
+padding holds follows from what the padding of the inputs holds.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ from graphflow.tir import (
 )
 
 ONE_THREAD = ", by one thread: its parallel loop is not all it does"
-"""What the name of a variant says whose parallel loop was made serial."""
+"""The end of the name of a variant whose parallel loop was made serial."""
 
 
 @lru_cache(maxsize=1024)
 def lifted(scheduled: PrimFunc, target: Target) -> KernelVariant:
-    """The variant that a scheduled kernel is without its marked stages.
+    """The variant that a scheduled kernel is once its marked stages are lifted out.
 
-    ScheduleError where the stages do more than to copy and pad, where a claim is not proven, and
-    where the kernel assumes what no stage states.
+    ScheduleError where the stages do more than copy and pad, where what they state of the output's
+    padding is not proven, and where the kernel assumes what no stage states.
     """
     stated = _stated(scheduled)
     outputs = {b.name for b in scheduled.outputs}
@@ -111,8 +111,10 @@ def lifted(scheduled: PrimFunc, target: Target) -> KernelVariant:
 def left_facts(
     definition: PrimFunc, variant: KernelVariant, facts: RegionFacts
 ) -> dict[tuple[str, str], Fact]:
-    """What a variant of `definition` that runs over its padding leaves there, by output and
-    region."""
+    """The facts that a variant with `Padding.EVALUATED` leaves, by output and region.
+
+    `facts` are those of its inputs, by input and region.
+    """
     if not isinstance(variant.recipe, Scheduled):
         return output_facts(definition, variant.layouts, facts)
     known = dict(facts)
@@ -121,17 +123,19 @@ def left_facts(
             high = float(np.finfo(buffer.dtype).max)
             known[buffer.name, LOGICAL] = Range(-high, high)
     left = packed_facts(_packed(variant.recipe.kernel), variant.layouts, known)
-    # What is not known of what was stored can be read nevertheless.
+    # Every element is stored, so one of unknown value may be read all the same.
     return {key: Undefined() if fact == NoAccess() else fact for key, fact in left.items()}
 
 
 def finished(
     recipe: Scheduled, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
-    """The kernel with its stages lifted out and its parameters placed.
+    """The schedule with the stages lifted out and the parameters placed.
 
-    A kernel all of whose loops are serial also gets lanes and threads.  A parallel loop that is not
-    all the kernel does, as where a stage beside it writes padding, becomes serial.
+    A kernel all of whose loops are serial is vectorized and parallelized besides.  A parallel loop
+    becomes serial where the kernel does something beside it, such as writing padding.
+    ScheduleError where a stage cannot be lifted, and where the kernel runs over the padding of an
+    output that is a view here: that memory belongs to other tensors.
     """
     s = Schedule.of(recipe.kernel)
     stated = _stated(recipe.kernel)
@@ -159,6 +163,7 @@ def finished(
 
 @lru_cache(maxsize=1024)
 def _packed(scheduled: PrimFunc) -> PrimFunc:
+    """The kernel without its stages, over its parameters in the layouts of their caches."""
     s = Schedule.of(scheduled)
     for name in _stated(scheduled):
         s = s.apply(lift_stages, name)
@@ -166,9 +171,9 @@ def _packed(scheduled: PrimFunc) -> PrimFunc:
 
 
 def _stated(scheduled: PrimFunc) -> dict[str, Marked]:
-    """What the stages of each parameter state, of those that are lifted out.
+    """By parameter what its stages state, for the stages that are lifted out.
 
-    Stages that pad with a function of the index stay in the kernel, as no graph can state that.
+    Stages that pad with a function of the index stay in the kernel: no edge type can say that.
     """
     found: dict[str, Marked] = {}
     for param in scheduled.params:
@@ -198,7 +203,10 @@ def _demand(marked: Marked) -> Demand | None:
 
 
 def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
-    """The inputs that blocks marked `states` assume to be finite; nothing else may be assumed."""
+    """The inputs that blocks marked `states` assume to be finite.
+
+    ScheduleError for any other assumption, except that padding may not be touched.
+    """
     found: list[str] = []
     for stmt in scheduled.body:
         notes = dict(stmt.annotations) if isinstance(stmt, Block) else {}
@@ -216,7 +224,7 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
 
 
 def _states_finite(stmt: Stmt, name: str) -> bool:
-    """Whether a block assumes nothing but that elements of this buffer are finite."""
+    """Whether all assumptions of a block are that elements of the buffer `name` are finite."""
     return all(
         any(
             isinstance(node, Load)
@@ -232,9 +240,9 @@ def _states_finite(stmt: Stmt, name: str) -> bool:
 def _padding(
     recipe: Scheduled, stated: Mapping[str, Marked], demands: Mapping[str, Demand]
 ) -> Padding:
-    """What the variant leaves in the padding of its output: proven where it claims a constant.
+    """What the variant leaves in the padding of its output; a constant is proven.
 
-    A kernel of several outputs promises nothing of any.
+    UNDEF for a kernel of several outputs.
     """
     if len(recipe.kernel.outputs) != 1:
         return Padding.UNDEF
@@ -260,7 +268,10 @@ def _padding(
 def _proven(
     recipe: Scheduled, output: str, marked: Marked, given: Mapping[tuple[str, str], Fact]
 ) -> None:
-    """Whether the kernel leaves what its crop states, for what it demands of its inputs."""
+    """ScheduleError unless the kernel is proven to leave the constant that its crop states.
+
+    `given` are the facts that follow from its demands.
+    """
     assert isinstance(marked.pad, Literal)
     layouts = _layouts(recipe.kernel)
     probe = KernelVariant("", layouts, frozenset(), {}, Padding.EVALUATED, recipe, NO_WORK, False)
@@ -276,7 +287,7 @@ def _proven(
 
 
 def _name(scheduled: PrimFunc, layouts: Mapping[str, Layout], stated: Mapping[str, Marked]) -> str:
-    """What a user recognizes: the parameters that have stages, and what these state."""
+    """The name of the variant: the parameters that have stages, with layouts and padding."""
     said = []
     for name, marked in stated.items():
         pad = "untouched" if marked.pad is None else "undef"
@@ -288,7 +299,7 @@ def _name(scheduled: PrimFunc, layouts: Mapping[str, Layout], stated: Mapping[st
 
 
 def _work(final: PrimFunc, target: Target) -> Work:
-    """The cost of the kernel as it stands: each operation once an iteration, or once a vector."""
+    """The work of the kernel as scheduled: each operation once an iteration, or once a vector."""
     kinds = {loop.var: loop.kind for loop in loops_of(final.body)}
     cycles = 0.0
     for site in sites(final.body):
@@ -306,7 +317,7 @@ def _work(final: PrimFunc, target: Target) -> Work:
 
 
 def _runs(site: Site, kinds: Mapping[Var, LoopKind], lanes: int) -> float:
-    """Iterations of a statement, those of lanes counted a vector at a time."""
+    """Iterations of a statement, where those of a vectorized loop count once for each vector."""
     total = 1.0
     for axis in site.domain.axes:
         extent = constant_value(axis.stop - axis.start) or 1

@@ -1,8 +1,8 @@
-"""Parallel loops that threads cannot share, because they are not all that their kernel does.
+"""Parallel loops that threads cannot share, because their kernel does something beside them.
 
-Every thread runs the whole kernel on its share of the parallel loop, so what stands beside the loop
-would run once in each.  In: a kernel that a user scheduled.  Out: whether that is so, and the same
-kernel with these loops serial, for a parallel loop is only a permission.
+In: a kernel that a user scheduled.  Out: whether threads can share its parallel loop; and the same
+kernel with its parallel loops serial.  Every thread runs the whole kernel on its share of the
+parallel loop, so statements beside that loop would run once in each thread.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from graphflow.tir import (
 
 
 def is_shareable(func: PrimFunc) -> bool:
-    """Whether `func` has no parallel loop, or a single one that is all it does.
+    """Whether `func` has no parallel loop, or one, with nothing beside it that lowering keeps.
 
-    Blocks may stand around that loop, and beside it what lowering takes away: allocations,
-    assumptions, stores of undef.
+    Lowering removes allocations, assumptions and stores of undef; blocks may be around the loop.
     """
     parallel = [loop for loop in loops_of(func.body) if loop.kind is LoopKind.PARALLEL]
     if not parallel:
@@ -47,4 +46,5 @@ def run_by_one_thread(func: PrimFunc) -> Rewrite:
 
 
 def _has_effect(stmt: Stmt) -> bool:
+    """Whether a statement writes a defined value."""
     return any(not isinstance(write.value, Undef) for write in writes_in((stmt,)))

@@ -1,10 +1,14 @@
-"""The plain recipe: each stage keeps its own nest; lanes and threads where they are proven.
+"""The plain recipe: each stage keeps its loop nest, vectorized and parallel where that is proven.
 
-In: a definition and placements.  Out: its schedule.  Serves kernels of several nests that depend on
-each other, and kernels that only move elements.  What stands in the way of lanes is taken out of
-the innermost loops first: conditions that hold for most iterations, and quotients and remainders.
-Matched loops (`tir.matched`) stay as they are: divided, in lanes or shared by threads they would
-run all their iterations instead of one.
+In: a compute definition and a layout and padding for each parameter.  Out: its schedule.  This is
+the recipe of kernels that the register tile does not apply to: kernels of several nests that
+depend on each other, and kernels that only move elements.  Before the innermost loops become
+lanes, what prevents that is taken out of them: conditions that hold for most iterations, and
+quotients and remainders of their variables.
+
+What always holds: where a step that would make the kernel faster is refused, the kernel stays as it
+was, and the schedule keeps the reason.  Matched loops (`tir.matched`) are never divided, vectorized
+or shared by threads: they run only the iteration that matches, and would run all of them then.
 """
 
 from __future__ import annotations
@@ -63,7 +67,10 @@ from graphflow.tir import (
 def staged(
     definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
 ) -> Schedule:
-    """`definition` placed, its innermost loops in lanes, an outer loop shared by threads."""
+    """The schedule that puts the parameters into their layouts, vectorizes and parallelizes.
+
+    `placements` are name, layout and padding.  ScheduleError where a layout cannot be applied.
+    """
     s = Schedule.of(definition)
     moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
     for name, layout, pad in moved:
@@ -74,9 +81,9 @@ def staged(
 
 
 def crossing(definition: PrimFunc, target: Target) -> Schedule:
-    """A copy in blocks where it crosses the order of its source, an outer loop shared by threads.
+    """The schedule of a copy that goes through square blocks in registers where it transposes.
 
-    `definition` says what is physical already.
+    `definition` is over physical indices already, so there are no layouts to apply.
     """
     s = _fills_apart(_conditions_apart(Schedule.of(definition)))
     s, blocks = in_blocks(s, _lanes(s, target))
@@ -84,16 +91,17 @@ def crossing(definition: PrimFunc, target: Target) -> Schedule:
 
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
-    """The kernel as it is, its innermost loops in lanes, an outer loop shared by threads."""
+    """The schedule with innermost loops vectorized and an outer loop parallel, where proven."""
     return _threaded(_innermost_in_lanes(_conditions_apart(s), target), target)
 
 
 def _conditions_apart(s: Schedule) -> Schedule:
+    """Conditions, quotients and remainders taken out of the innermost loops where possible."""
     return _digits_apart(_guards_apart(s.apply(simplify_kernel)))
 
 
 def _fills_apart(s: Schedule) -> Schedule:
-    """Innermost loops cut where what they copy ends and what they write instead begins."""
+    """Innermost loops cut at the bounds of what they copy; outside, they write the fill value."""
     for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
         if any(_mention(p, stmt, False) for p in _conditions(stmt)):
             s = s.attempt_all(_fill_apart, place)
@@ -107,9 +115,10 @@ def _fill_apart(s: Schedule, place: Handle) -> Schedule:
 def _cut_at(
     s: Schedule, place: Handle, bounds: tuple[int, int], suffixes: tuple[str, str]
 ) -> Schedule:
-    """A loop in up to three pieces, the middle one within the bounds, unless they hold nothing.
+    """A loop cut at `bounds`, the begin and end of a middle piece, into up to three pieces.
 
-    The names in the middle piece get the first suffix, those in the last piece the second.
+    As it is where the bounds are empty or the loop's own are not constant.  Names in the middle
+    piece get the first suffix where there is a piece before it, those in the last the second.
     """
     low, high = bounds
     loop = s.loop(place)
@@ -125,27 +134,28 @@ def _cut_at(
 
 
 def _lanes(s: Schedule, target: Target) -> int:
+    """The lanes of a vector of the widest element type among the parameters."""
     return min(target.lanes(p.buffer.dtype) for p in s.func.params)
 
 
 def _innermost_in_lanes(s: Schedule, target: Target, done: tuple[Handle, ...] = ()) -> Schedule:
-    """The innermost loops in lanes, except for those that are `done`."""
+    """The innermost loops vectorized, except for those that are `done`."""
     lanes, excluded = _lanes(s, target), s.names(done)
     for place, loop in _followed(s, filter(_is_innermost, _divisible(s.func))):
-        # A loop that writes nothing only states something.
+        # A loop that writes nothing only holds assumptions.
         if loop.var.name not in excluded and any(writes_in(loop.body)):
             s = _in_lanes(s, place, loop, lanes)
     return s
 
 
 def _followed(s: Schedule, loops: Iterable[For]) -> list[tuple[Handle, For]]:
-    """Loops of the kernel as it is now, each with a handle that follows it through later steps."""
+    """Loops of the kernel, each with the handle that follows it through later steps."""
     found = [*loops]
     return [*zip(s.handles(found), found, strict=True)]
 
 
 def _in_memory_order(s: Schedule) -> Schedule:
-    """Perfect nests that store one element each, in the order in which these lie in memory."""
+    """Perfect nests around one store, their loops by falling stride in the stored buffer."""
     for nest in _outermost(s.func):
         loops, body = [nest], nest.body
         while len(body) == 1 and isinstance(body[0], For):
@@ -164,7 +174,7 @@ def _in_memory_order(s: Schedule) -> Schedule:
 
 
 def _nests_joined(s: Schedule) -> Schedule:
-    """Neighbouring nests as one, as far in as their loops can be joined: threads share one nest."""
+    """All nests fused into one, as far in as their loops allow, for threads share a single nest."""
     blocks = [stmt for stmt in s.func.body if isinstance(stmt, Block)]
     if len(blocks) < 2 or len(blocks) != len(s.func.body):
         return s
@@ -184,9 +194,10 @@ def _nests_joined(s: Schedule) -> Schedule:
 
 
 def _guards_apart(s: Schedule) -> Schedule:
-    """Loops cut where a condition on them and a loop inside holds for all of the latter.
+    """Loops cut so that in the larger piece a condition on them and a loop inside always holds.
 
-    A loop that is cut is not left outermost, where one nest is to be shared by threads.
+    A loop that is cut is not left outermost, for threads share one nest: it changes places with the
+    loop inside it before.
     """
     loops = _followed(s, _divisible(s.func))
     for place, stmt in loops:
@@ -194,7 +205,7 @@ def _guards_apart(s: Schedule) -> Schedule:
             continue
         copied = [p for p, _ in loops if len(s.forward(p)) > 1]
         if place in copied or s.inside(place, copied):
-            continue  # with pieces of pieces, a kernel would grow by a power for each loop
+            continue  # cutting the pieces again would multiply the size of the kernel for each loop
         inner = stmt.body[0] if len(stmt.body) == 1 else None
         try:
             low, high = interior(s.func, s[place])
@@ -215,6 +226,7 @@ def _guards_apart(s: Schedule) -> Schedule:
 
 
 def _conditions(stmt: For) -> list[Predicate]:
+    """The index conditions inside a loop."""
     return [
         inner.condition  # type: ignore[misc]
         for inner in walk(stmt.body)
@@ -223,14 +235,14 @@ def _conditions(stmt: For) -> list[Predicate]:
 
 
 def _mention(predicate: Predicate, stmt: For, inside: bool) -> bool:
-    """Whether a condition is about a loop, and as said about one `inside` it as well."""
+    """Whether a condition mentions a loop, and besides a loop in it (`inside`) or none (not)."""
     about = predicate_variables(predicate)
     inner = {loop.var for loop in loops_of(stmt.body)}
     return stmt.var in about and bool(about & inner) is inside
 
 
 def _outermost(func: PrimFunc) -> list[For]:
-    """The loops that stand in no other statement but a block."""
+    """The loops that are in no other statement but a block."""
     inside = (s for stmt in func.body for s in (stmt.body if isinstance(stmt, Block) else (stmt,)))
     return [stmt for stmt in inside if isinstance(stmt, For)]
 
@@ -240,7 +252,7 @@ def _is_outermost(func: PrimFunc, stmt: For) -> bool:
 
 
 def _digits_apart(s: Schedule) -> Schedule:
-    """Innermost loops of which an access sees quotient and remainder become a loop for each."""
+    """`for i: … a[i // b, i % b]` → `for q: for r: … a[q, r]`, for the innermost loops."""
     for place, stmt in _followed(s, filter(_is_innermost, _divisible(s.func))):
         base = _aligned_divisor(stmt)
         if base is not None and stmt.extent is not None and base < stmt.extent:
@@ -254,7 +266,8 @@ def _divided(s: Schedule, place: Handle, base: int) -> Schedule:
 
 
 def _aligned_divisor(stmt: For) -> int | None:
-    """By what an access splits a loop variable, where the loop begins at a multiple of it."""
+    """The b of the `i // b` or `i % b` in an access, i the loop variable, if i starts at a multiple
+    of b; else None."""
     start = constant_value(stmt.start)
     for access in accesses(stmt.body):
         for atom, _ in terms_of(access.buffer.flat_index(access.indices))[0]:
@@ -268,7 +281,7 @@ def _aligned_divisor(stmt: For) -> int | None:
 
 
 def _divisible(func: PrimFunc) -> list[For]:
-    """The loops but the matched ones."""
+    """All loops but the matched ones."""
     return [loop for loop in loops_of(func.body) if matched_value(loop) is None]
 
 
@@ -277,10 +290,10 @@ def _is_innermost(stmt: For) -> bool:
 
 
 def _in_lanes(s: Schedule, place: Handle, loop: For, lanes: int) -> Schedule:
-    """The loop in vectors where its accesses run along them; scalar otherwise."""
+    """The loop vectorized where its writes are contiguous along it; else as it is."""
     if loop.extent is None or loop.extent < 2 or not _contiguous(loop):
         return s
-    return s.attempt_all(_in_vectors, place, loop.extent, lanes)  # not where a value is carried
+    return s.attempt_all(_in_vectors, place, loop.extent, lanes)  # refused if a value is carried
 
 
 def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule:
@@ -295,7 +308,7 @@ def _in_vectors(s: Schedule, place: Handle, extent: int, lanes: int) -> Schedule
 
 
 def _is_row(loop: For) -> bool:
-    """Whether each lane of a loop writes an element of its own, unlike those of a reduction."""
+    """Whether the lanes of a loop write different elements, unlike those of a reduction."""
     return loop.kind is LoopKind.VECTORIZED and any(
         loop.var in variables(index)
         for access in accesses(loop.body)
@@ -305,7 +318,7 @@ def _is_row(loop: For) -> bool:
 
 
 def _contiguous(loop: For) -> bool:
-    """Whether every access moves by one element or none when the loop does."""
+    """Whether writes move by at most one element a step, and no access splits the variable."""
     for access in accesses(loop.body):
         for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
             if atom is loop.var and abs(k) > 1 and access.kind != "read":
@@ -316,9 +329,10 @@ def _contiguous(loop: For) -> bool:
 
 
 def _threaded(s: Schedule, target: Target) -> Schedule:
-    """Joins the outer loops of a kernel with a single nest, and gives them to the threads.
+    """The outer loops of a kernel of a single nest joined to one parallel loop.
 
-    What an iteration allocates for itself is on the stack of its thread.
+    As it is for a kernel of several nests, or of buffers shared by iterations, and where the
+    buffers that an iteration allocates exceed the stack of a thread, on which they are.
     """
     work = [stmt for stmt in s.func.body if any(writes_in((stmt,)))]
     if len(work) != 1 or any(isinstance(stmt, Allocate) for stmt in s.func.body):

@@ -1,11 +1,15 @@
-"""The register tile: the one recipe by which reductions and elementwise kernels become fast.
+"""The register tile: the recipe that makes reductions and elementwise kernels fast.
 
-In: a schedule whose output nest follows the axes of the output, innermost last, and a `Tiling`.
-Out: the schedule of the finished kernel.  The innermost axis of the nest becomes lanes, the one
-before it pixels; pixels × vectors are held in registers while the reduction loops run outside them.
-Where lanes run along a row of an image, "pixels" are its channels.  Borders are cut off the loop
-over pixels, or over groups of lanes, so that its middle has no conditions.  Nothing here knows
-which operator the kernel came from: loops are told apart by the indices they occur in.
+In: a schedule whose output nest has one loop for each axis of the output, innermost last, and a
+`Tiling`.  Out: the schedule of the finished kernel.  The innermost loop gives the columns of the
+tile, which become lanes; the loop around it gives the rows.  A tile of mr rows × nr vectors stays
+in registers while the reduction loops run around its unrolled update.  Mostly the columns are
+channels and the rows positions in a row of an image; where the lanes run along that row, it is the
+other way round.
+
+What always holds: where a border makes conditions necessary, the iterations that meet it are cut
+off the loop over tiles, so that those in the middle run without conditions.  Loops are recognized
+by the indices that use them; nothing here knows which operator the kernel came from.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Container
 
 from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
 from graphflow.base.errors import ScheduleError
-from graphflow.cost import Panel, Tiling
+from graphflow.cost import Panels, Tiling
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -53,14 +57,22 @@ from graphflow.tir import (
 )
 
 UNROLL_BUDGET = 8192
-"""The most stores and updates of a kernel whose border taps are unrolled.
+"""The register tile: the recipe that makes reductions and elementwise kernels fast.
 
-Each is about 10 lines of LLVM IR, of which LLVM takes some 25,000 a second.  The kernels of known
-networks have at most 700.
+In: a schedule whose output nest has one loop for each axis of the output, innermost last, and a
+`Tiling`.  Out: the schedule of the finished kernel.  The innermost loop gives the columns of the
+tile, which become lanes; the loop around it gives the rows.  A tile of mr rows × nr vectors stays
+in registers while the reduction loops run around its unrolled update.  Mostly the columns are
+channels and the rows positions in a row of an image; where the lanes run along that row, it is the
+other way round.
+
+What always holds: where a border makes conditions necessary, the iterations that meet it are cut
+off the loop over tiles, so that those in the middle run without conditions.  Loops are recognized
+by the indices that use them; nothing here knows which operator the kernel came from.
 """
 
 Tile = tuple[Handle, tuple[Handle, ...]]
-"""The loop around a tile, and the reduction loops inside it."""
+"""The loop around a tile, and the reduction loops inside that loop."""
 
 
 def register_tile(
@@ -70,42 +82,43 @@ def register_tile(
     reduction: tuple[Handle, ...],
     lanes_meet_borders: bool,
 ) -> Schedule:
-    """Tiles the nest over the output `axes`, with the `reduction` loops in that order.
+    """The schedule with the nest over the output `axes` tiled and shared by threads.
 
-    Axes of extent one may be missing from the kernel.  Borders are cut off the loops over pixels,
-    or off those over groups of lanes where these are what borders are about.
+    The `reduction` loops run around each tile in the order given.  Loops of `axes` that run once
+    may be gone.  Borders are cut off the loops over tiles of rows; with `lanes_meet_borders`, off
+    the loops over panels instead.  ScheduleError where a step of the recipe is refused.
     """
     present = s.present(axes)
     if not present:
         return s.apply(simplify_kernel)
     *outer, lane = present
-    pixel = outer.pop() if outer else None
+    row = outer.pop() if outer else None
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))
         s = s.apply(divide_loop, s[lane], first.width, parts, "guard")
-        group, channel = s.made["parts"]
-        s = _reordered(s, [group, *outer, *_some(pixel), channel])
-        s, tiles = _plane(s, pixel, channel, first, reduction, tiling)
-        return _in_parallel(_borders_cut(s, tiles), [group, *outer])
-    s = _reordered(s, [*outer, lane, *_some(pixel)])
+        panel, column = s.made["parts"]
+        s = _reordered(s, [panel, *outer, *_some(row), column])
+        s, tiles = _plane(s, row, column, first, reduction, tiling)
+        return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
+    s = _reordered(s, [*outer, lane, *_some(row)])
     tiles = []
     rest = lane
-    for number, panel in enumerate(tiling.panels):
+    for number, panels in enumerate(tiling.panels):
         here = rest
         if number + 1 < len(tiling.panels):
-            width = panel.count * panel.width
+            width = panels.count * panels.width
             s = s.apply(cut_loop, s[here], _start(s.loop(here)) + width, "_p")
             here, rest = s.made["pieces"]
-        # The cut copied the loops over pixels and of the reduction for the rest.
-        inner, loops = s.inside(here, _some(pixel)), s.inside(here, reduction)
+        # The cut made a copy of the row and reduction loops for the rest; take this piece's own.
+        inner, loops = s.inside(here, _some(row)), s.inside(here, reduction)
         parts = (s.fresh("{}g", here), s.fresh("{}t", here))
-        s = s.apply(divide_loop, s[here], panel.width, parts, "guard")
-        group, channel = s.made["parts"]
-        s = _reordered(s, [group, *inner, channel])
-        s, found = _plane(s, inner[0] if inner else None, channel, panel, loops, tiling)
+        s = s.apply(divide_loop, s[here], panels.width, parts, "guard")
+        panel, column = s.made["parts"]
+        s = _reordered(s, [panel, *inner, column])
+        s, found = _plane(s, inner[0] if inner else None, column, panels, loops, tiling)
         inside = tuple(r for _, reductions in found for r in reductions)
-        tiles += [(group, inside)] if lanes_meet_borders else found
+        tiles += [(panel, inside)] if lanes_meet_borders else found
     return _in_parallel(_borders_cut(s, tiles), outer)
 
 
@@ -129,26 +142,29 @@ def _start(loop: For) -> int:
 
 def _plane(
     s: Schedule,
-    pixel: Handle | None,
+    row: Handle | None,
     lane: Handle,
-    panel: Panel,
+    panels: Panels,
     reduction: tuple[Handle, ...],
     tiling: Tiling,
 ) -> tuple[Schedule, list[Tile]]:
-    """Tiles one group of channels over all pixels; what `pixels` leaves is a tile of its own."""
+    """One panel in tiles of mr rows; the rows that are left over make a smaller tile.
+
+    With the tiles, none where the kernel has no loop over rows.
+    """
     s = s.apply(
-        divide_loop, s[lane], panel.lanes, (s.fresh("{}j", lane), s.fresh("{}v", lane)), "guard"
+        divide_loop, s[lane], panels.lanes, (s.fresh("{}j", lane), s.fresh("{}v", lane)), "guard"
     )
     lanes = s.made["parts"]
-    if pixel is None:
+    if row is None:
         return _tile(s, None, (), lanes, reduction, tiling), []
-    extent, pixels = _extent(s.loop(pixel)), panel.pixels
-    rest = extent % pixels
-    pieces = [(pixel, min(pixels, extent))]
-    if rest and extent > pixels:
-        s = s.apply(cut_loop, s[pixel], _start(s.loop(pixel)) + extent - rest, "_rest")
+    extent, mr = _extent(s.loop(row)), panels.mr
+    rest = extent % mr
+    pieces = [(row, min(mr, extent))]
+    if rest and extent > mr:
+        s = s.apply(cut_loop, s[row], _start(s.loop(row)) + extent - rest, "_rest")
         whole, ragged = s.made["pieces"]
-        pieces = [(whole, pixels), (ragged, rest)]
+        pieces = [(whole, mr), (ragged, rest)]
     tiles: list[Tile] = []
     for piece, width in pieces:
         parts = (s.fresh("{}o", piece), s.fresh("{}i", piece))
@@ -161,7 +177,11 @@ def _plane(
 
 
 def _borders_cut(s: Schedule, tiles: list[Tile]) -> Schedule:
-    """Borders last: simplifying drops loops that run once, and other tiles are made of them."""
+    """The borders of all tiles cut off.
+
+    After all tiles are made: this simplifies the kernel, which drops loops that run once, and the
+    recipe of a tile needs them.
+    """
     for around, reduction in tiles:
         s = _without_borders(s, around, reduction)
     return s
@@ -170,13 +190,13 @@ def _borders_cut(s: Schedule, tiles: list[Tile]) -> Schedule:
 def _tile(
     s: Schedule,
     around: Handle | None,
-    pixels: tuple[Handle, ...],
+    rows: tuple[Handle, ...],
     lanes: tuple[Handle, ...],
     reduction: tuple[Handle, ...],
     tiling: Tiling,
 ) -> Schedule:
-    """Registers for one tile: the nests that fill, update and store it, unrolled and vectorized."""
-    nest = (*pixels, *lanes)
+    """One tile in registers: the nests that fill, update and store it, unrolled and vectorized."""
+    nest = (*rows, *lanes)
     scope = around or _loop_around(s, nest[0])
     nests = [nest]
     for buffer in _private(s.func, s.loop(scope)):
@@ -215,7 +235,10 @@ Nest = tuple[Handle, ...]
 
 
 def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[Nest], list[Nest]]:
-    """Splits `init; reductions; tail` into a nest each; the last result are those that reduce."""
+    """`for nest: {init; reductions; tail}` → a nest for each part.
+
+    With all nests of the tile, and those of the reductions.
+    """
     parts = s.loop(nest[-1]).body
     while len(parts) == 1 and isinstance(only := parts[0], If):
         parts = only.then
@@ -250,9 +273,9 @@ def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Sche
 
 
 def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
-    """The nest without conditions on its lanes, where what the lanes do then is proven harmless.
+    """The nest without the conditions on its lanes, where running all lanes is proven harmless.
 
-    Elsewhere the conditions stay, and become masks.
+    Where it is not, the conditions stay, and the emitter makes masks of them.
     """
     if not _guards(s, nest[0], nest[-1]):
         return s
@@ -260,7 +283,7 @@ def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
 
 
 def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
-    """The update without border conditions, where a halo is assumed that changes nothing."""
+    """The update without border conditions, where the halo is assumed to hold a neutral element."""
     assumed = any(
         isinstance(stmt, Block) and ("padding", "value") in stmt.annotations for stmt in s.func.body
     )
@@ -275,7 +298,7 @@ def _guards(s: Schedule, place: Handle, about: Handle) -> bool:
 
 
 def _is_tested(about: For, loop: For) -> bool:
-    """Whether a condition in `loop`, or around its body, mentions the loop `about`."""
+    """Whether a condition inside `loop` mentions the variable of the loop `about`."""
     return any(about.var in predicate_variables(p) for p in _conditions(loop))
 
 
@@ -288,7 +311,7 @@ def _conditions(loop: For) -> list[Predicate]:
 
 
 def restrictable(loop: For) -> bool:
-    """Whether the body of a loop is one condition on it."""
+    """Whether the body of a loop is one condition, without else, that mentions its variable."""
     only = loop.body[0] if len(loop.body) == 1 else None
     if not isinstance(only, If) or not is_predicate(only.condition) or only.orelse:
         return False
@@ -307,8 +330,8 @@ def _vectorized(s: Schedule, nest: Nest, masked: bool, tiling: Tiling) -> Schedu
 def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...]) -> Schedule:
     """Cuts the tiles that meet a border off `around`, so that the middle has no conditions.
 
-    Reduction loops that a condition still mentions are unrolled, so that the emitter drops each tap
-    that falls outside or meets no element.
+    Reduction loops that a condition mentions afterwards are unrolled: then the emitter decides the
+    condition of each tap, and drops the taps that fall outside or meet no element.
     """
     if not s.present((around,)):
         return _decided(s, reduction, around)
@@ -329,7 +352,7 @@ def _without_borders(s: Schedule, around: Handle, reduction: tuple[Handle, ...])
         s = s.apply(cut_loop, s[middle], high, "_e")
         middle, border = s.made["pieces"]
         borders.append(border)
-    # Before a border that runs once is simplified away, for its reduction loops stay.
+    # The reduction loops of each border, before simplification drops a border that runs once.
     tiles = [(border, s.inside(border, reduction)) for border in borders]
     inside = s.inside(middle, reduction)
     s = s.apply(simplify_kernel)
@@ -363,10 +386,11 @@ def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Sch
 def emitted_statements(
     body: Body, unrolled: Container[Var] = frozenset(), lane: For | None = None
 ) -> int:
-    """How many stores and updates the emitter writes: one for each copy in an unrolled loop.
+    """The number of stores and updates that the emitter writes for `body`.
 
-    One whose lanes lie apart counts once for each lane of the loop `lane` around it.  The loops
-    over `unrolled` count as if they were marked already.
+    A statement counts once for each copy that unrolled loops make of it, and where its lanes are
+    not adjacent in memory, once for each lane: `lane` is the vectorized loop around `body`, if any.
+    The loops over the variables in `unrolled` count as unrolled too.
     """
     total = 0
     for stmt in body:
@@ -383,7 +407,7 @@ def emitted_statements(
 
 
 def _lanes_apart(stmt: Stmt, lane: For | None) -> int:
-    """How many elements a statement handles one by one: each lane's, unless these are adjacent."""
+    """Copies that the emitter makes of a statement: 1, or one for each lane if these lie apart."""
     if lane is None:
         return 1
     for access in accesses((stmt,)):

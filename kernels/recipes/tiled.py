@@ -1,7 +1,8 @@
 """Variants made by the register tile, in one layout of the output and one of the data.
 
-In: a definition with its roles and the two layouts.  Out: the variant with its tiling and the work
-it takes, or none.  The estimate is of one core's cycles; flow turns it into time."""
+In: the roles of a definition and the two layouts.  Out: the variant with its tiling and its work in
+cycles of one core, which flow turns into seconds; None where the operands have no such layouts.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variab
 from graphflow.base.target import Target
 from graphflow.cost import (
     GATHERED,
-    MOST_PIXELS,
+    MOST_ROWS,
     UNPACKED,
     TileProblem,
     Work,
@@ -25,7 +26,7 @@ from graphflow.cost import (
     rows_worth_weights,
 )
 from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrder, UserLayout
-from graphflow.kernels.recipes.operands import Frame, place_operands
+from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import choose_tiling
@@ -42,24 +43,24 @@ def tiled_variant(
     data: Family | UserLayout | OfferedLayout,
     target: Target,
 ) -> KernelVariant | None:
-    """The variant that writes `out` and reads `data`; None where the operands cannot lie so."""
+    """The variant that writes `out` and reads `data`; None where the operands have no layouts."""
     operands = place_operands(roles, constants, out, data, target)
     if operands is None:
         return None
-    frame, layouts = operands.frame, dict(operands.layouts)
-    output, lane, group = frame.output, frame.lane, frame.group
-    problem = _problem(roles, frame)
-    apart = _pixel_bytes(roles, frame, layouts)
-    if not fits_sets(apart, MOST_PIXELS, target):
-        problem = replace(problem, pixel_bytes=apart)
+    decided, layouts = operands.decided, dict(operands.layouts)
+    output, lane, group = decided.output, decided.lane, decided.group
+    problem = _problem(roles, decided)
+    apart = _broadcast_stride(roles, decided, layouts)
+    if not fits_sets(apart, MOST_ROWS, target):
+        problem = replace(problem, broadcast_stride=apart)
     tiling, cycles = choose_tiling(problem, target)
-    rows = _group_rows(frame, problem, cycles, target)
+    rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
-    for buffer in frame.packed:
+    for buffer in decided.packed:
         layouts[buffer.name] = packed_layout(
-            roles, buffer, lane, width, operands.layouts, group, frame.channels
+            roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    cycles *= _lane_penalty(roles, layouts, lane, frame.second)
+    cycles *= _lane_penalty(roles, layouts, lane, decided.second_channel)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -71,11 +72,13 @@ def tiled_variant(
     return KernelVariant(
         name=_name(layouts, operands.free, output),
         layouts=layouts,
-        private=frozenset(b.name for b in frame.packed),
+        private=frozenset(b.name for b in decided.packed),
         demands={},
         padding=padding,
         recipe=Tiled(tiling, group=group, group_rows=rows),
-        work=Work(2.0 * roles.multiply_adds, cycles, problem.rows, *touched(roles.params, layouts)),
+        work=Work(
+            2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
+        ),
         vector_form=len(roles.output.shape) <= 2 or lane == 1,
     )
 
@@ -86,64 +89,67 @@ def _ends_in_block(layout: Layout) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _problem(roles: Roles, frame: Frame) -> TileProblem:
-    """What a tile iterates over: the channels of one group, the pixels, all that is left.
+def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
+    """The problem of tiling: columns are the channels of one group, rows the axis before them.
 
-    How far its pixels are apart is left open: that depends on the data, and seldom matters.
+    Its `broadcast_stride` is left 0: it depends on the layout of the data, and seldom matters.
     """
-    shape, group = roles.output.shape, frame.group
-    outside = _axes_outside(frame)
-    pixels, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
-    if pixels % phases == 0:
-        pixels //= phases
-    rows = max(1, prod(n for k, n in enumerate(shape) if k != frame.lane) // pixels)
-    channels = shape[frame.lane]
+    shape, group = roles.output.shape, decided.group
+    outside = _axes_outside(decided)
+    rows, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
+    if rows % phases == 0:
+        rows //= phases
+    planes = max(1, prod(n for k, n in enumerate(shape) if k != decided.lane) // rows)
+    channels = shape[decided.lane]
     return TileProblem(
-        channels=group or channels,
-        pixels=pixels,
-        rows=rows * (channels // group) if group else rows,
+        columns=group or channels,
+        rows=rows,
+        planes=planes * (channels // group) if group else planes,
         steps=max(1, roles.steps),
         nests=max(1, len(roles.nests)),
-        weight_bytes=sum(b.bytes for b in frame.packed),
-        pixel_bytes=0,
-        whole_vectors=not group and (_ends_in_block(frame.output) or frame.output.is_padded),
+        weight_bytes=sum(b.bytes for b in decided.packed),
+        broadcast_stride=0,
+        whole_vectors=not group and (_ends_in_block(decided.output) or decided.output.is_padded),
         dtype=roles.output.dtype,
         sum_dtype=roles.sum_dtype,
     )
 
 
 @lru_cache(maxsize=10_000)
-def _axes_outside(frame: Frame) -> tuple[int, ...]:
-    """The logical axes of more than one element outside the lanes, the pixels last."""
-    output = frame.output
+def _axes_outside(decided: OutputDecisions) -> tuple[int, ...]:
+    """The logical axes of more than one element outside the lanes, that of the tile's rows last."""
+    output = decided.output
     order = [
         next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
         for e in output.index_map.outputs
         if variables(e)
     ]
-    return tuple(k for k in order if k != frame.lane and output.logical_shape[k] > 1)
+    return tuple(k for k in order if k != decided.lane and output.logical_shape[k] > 1)
 
 
-def _group_rows(frame: Frame, problem: TileProblem, cycles: float, target: Target) -> int:
+def _group_rows(
+    decided: OutputDecisions, problem: TileProblem, cycles: float, target: Target
+) -> int:
     """How many rows of an image one group computes before the next one does; 0 where that is all.
 
-    As few as make up for its weights, which are fetched again each time: threads share what is
-    outermost, and so read and write the rows that they have in the kernels before and after.
+    The fewest that make up for fetching the group's weights again each time.  Few, because threads
+    share the outermost loop: with rows outermost, a thread reads and writes the rows that it has in
+    the kernels before and after.
     """
-    outside = _axes_outside(frame)
-    if not frame.group or len(outside) < 2:
+    outside = _axes_outside(decided)
+    if not decided.group or len(outside) < 2:
         return 0
-    extent = frame.output.logical_shape[outside[-2]]
-    weights = problem.weight_bytes * frame.group / frame.output.logical_shape[frame.lane]
+    extent = decided.output.logical_shape[outside[-2]]
+    weights = problem.weight_bytes * decided.group / decided.output.logical_shape[decided.lane]
     near = near_weights(problem.weight_bytes, target)
-    wanted = rows_worth_weights(weights, near, cycles / problem.rows, target)
+    wanted = rows_worth_weights(weights, near, cycles / problem.planes, target)
     rows = next(n for n in range(1, extent + 1) if extent % n == 0 and n >= min(wanted, extent))
     return rows if rows < extent else 0
 
 
-def _pixel_bytes(roles: Roles, frame: Frame, layouts: Mapping[str, Layout]) -> int:
-    """How far apart the elements for neighbouring pixels lie in a reduced operand."""
-    outside = _axes_outside(frame)
+def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]) -> int:
+    """Bytes between the elements that neighbouring rows of a tile broadcast; 0 where none are."""
+    outside = _axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
         return 0
@@ -165,7 +171,7 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
 
 
 def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second: int) -> float:
-    """How much longer a step of a reduction takes because of what the lanes load."""
+    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous."""
     if roles.reduction and any(
         _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
     ):
@@ -175,15 +181,17 @@ def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second
 
 @lru_cache(maxsize=10_000)
 def _is_gathered(roles: Roles, name: str, layout: Layout, lane: int, second: int) -> bool:
-    """Whether the first lanes load elements of an operand that are neither the same nor adjacent;
-    lanes never begin inside a block."""
+    """Whether the first two lanes load elements of an operand that are neither equal nor adjacent.
+
+    The first two tell for all, because lanes never begin inside a block.
+    """
     var = roles.axes[lane]
     flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
     return any(_step(flat, var, second) not in (0, 1) for flat in flats)
 
 
 def _step(flat: IndexExpr, var: Var, count: int) -> int:
-    """By how much an expression grows from the origin to so many steps along one variable."""
+    """The growth of an expression from the origin to `count` along one variable."""
     grown = 0
     for atom, k in terms_of(flat)[0]:
         used = variables(atom)

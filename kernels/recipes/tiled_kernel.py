@@ -1,4 +1,14 @@
-"""From a compute definition and layouts to a tiled kernel."""
+"""The tiled kernel of a compute definition: all steps before the register tile itself.
+
+In: a compute definition, a layout and padding for each parameter, and a `Tiled` recipe.  Out: the
+schedule of the finished kernel.  The steps merge the stages into one nest, put the buffers into
+their layouts, bring the loops of that nest into the order of the output's memory, part the
+iterations that meet the same taps of a strided window, and order the reduction loops; then
+`tile.register_tile` tiles the nest.
+
+What always holds: each step is a schedule primitive, so the kernel equals its definition wherever
+no step is refused; a refusal is a ScheduleError.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +47,17 @@ from graphflow.schedule import (
 from graphflow.tir import Block, For, If, PrimFunc, Reduce, accesses, is_predicate, loops_of, walk
 
 KNOWN = "looking at the constant, or what follows from what the user says of the inputs"
+"""The grounds on which a recipe assumes facts of values; `flow.contents` has proven them."""
 
 Placement = tuple[Layout, PadValue]
+"""The layout of a parameter, and what its padding holds (an input) or gets (the output)."""
 
 
 def merge_stages(s: Schedule) -> Schedule:
-    """All stages → one block with one nest, where the later stages follow the first elementwise."""
+    """`A: nest of S1; B: nest of S2; …` → `A: nest of {S1; S2; …}`.
+
+    StepRefused where a later stage reads of an earlier one another element than its own.
+    """
     s = join_axes(s)
     blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, Block))
     for block in blocks[1:]:
@@ -51,9 +66,10 @@ def merge_stages(s: Schedule) -> Schedule:
 
 
 def join_axes(s: Schedule) -> Schedule:
-    """Two neighbouring loops that a stored index sees as `k·i + j` → one loop over that axis.
+    """`for i: for j in (0, k): b[k·i + j] = …` → `for c: b[c] = …`, for each such stored axis.
 
-    A grouped reduction counts outputs within groups; its output axis is one axis nevertheless.
+    The definition of a grouped convolution has such loops, over groups and over the channels in
+    one; the recipes work with one loop for each axis of the output.
     """
     pair = _two_of_one_axis(s.func)
     if pair is None:
@@ -63,7 +79,7 @@ def join_axes(s: Schedule) -> Schedule:
 
 
 def _two_of_one_axis(func: PrimFunc) -> tuple[For, For] | None:
-    """The first two loops, one the body of the other, that run along one axis of what is stored."""
+    """The first loop, and the loop that is its body, that run along one stored axis together."""
     for access in accesses(func.body):
         if access.kind != "write":
             continue
@@ -86,9 +102,11 @@ def tiled(
     output: str,
     recipe: Tiled,
 ) -> Schedule:
-    """The kernel of `definition` with its buffers placed as said and its output tiled.
+    """The schedule of the tiled kernel; ScheduleError where a step is refused.
 
-    Where the padding of the output gets a constant, the last store of each element selects it.
+    `placements` are by parameter, and `output` names the output.  Where the padding of the output
+    gets a constant, the last store of each element selects between its value and the constant; a
+    recipe with groups cannot do that, and raises.
     """
     s = Schedule.of(definition)
     writes_constant = not isinstance(placements[output][1], str | None)
@@ -99,7 +117,7 @@ def tiled(
     s = merge_stages(s)
     for name in recipe.finite:
         s = s.apply(assume_finite, name, KNOWN)
-    for name in recipe.reciprocal:
+    for name in recipe.excludes_negative_zero:
         s = s.apply(assume_reciprocal, name, KNOWN)
     for name, (layout, pad) in placements.items():
         kept = recipe.group > 0 and name == output
@@ -114,7 +132,7 @@ def tiled(
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
     s, axes = _joined_lanes(s, placements[output][0], axes)
-    held = None if recipe.registers is None else axes[recipe.registers]
+    held = None if recipe.held_axis is None else axes[recipe.held_axis]
     if held is not None:
         s, axes = _held(s, axes, held)
     if recipe.group:
@@ -126,29 +144,32 @@ def tiled(
 
 
 Axes = tuple[Handle, ...]
-"""The loops over the axes of the output, innermost last; those that run once may be gone."""
+"""The loops over the axes of the output, innermost last.  A loop that runs once may be gone."""
 
 
 def _held(s: Schedule, axes: Axes, held: Handle) -> tuple[Schedule, Axes]:
-    """The axis that a tile holds in registers next to the lanes."""
+    """The nest with the axis `held`, which gives the rows of a tile, next to the lanes."""
     axes = (*(axis for axis in axes[:-1] if axis is not held), held, axes[-1])
     return _in_order(s, axes), axes
 
 
 def _in_order(s: Schedule, order: Axes) -> Schedule:
-    """The nest in that order, without the loops that are gone."""
+    """The nest with its loops in the given order; loops that are gone are left out."""
     present = s.present(order)
     return s.apply(reorder_loops, s.names(present)) if len(present) > 1 else s
 
 
 def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, Axes]:
-    """The lane axis as groups and what is within one; groups run outside everything else, or
-    outside so many rows of an image."""
+    """The lane axis divided into a loop over groups and one over the channels of a group.
+
+    The loop over groups runs outside all others, or if `rows` is not 0, inside a loop over blocks
+    of that many rows of an image.
+    """
     *others, lane = s.present(axes)
     if restrictable(s.loop(lane)):
         s = s.apply(restrict_loop, s[lane])
     if group % (s.loop(lane).extent or group + 1) == 0:
-        return s, axes  # a block that was not joined lies within one group
+        return s, axes  # the loop runs over a block of channels that lies within one group
     parts = (s.fresh("group"), s.fresh("within"))
     s = s.apply(divide_loop, s[lane], group, parts, "perfect")
     groups, within = s.made["parts"]
@@ -156,12 +177,12 @@ def _grouped(s: Schedule, axes: Axes, group: int, rows: int) -> tuple[Schedule, 
     others = list(s.present(others))
     outside, inside = [], others
     if rows:
-        *outside, row, pixel = others
+        *outside, row, position = others
         blocks = (s.fresh("{}b", row), s.fresh("{}r", row))
         s = s.apply(divide_loop, s[row], rows, blocks, "perfect")
         block, rest = s.made["parts"]
         s = s.apply(simplify_kernel)
-        outside, inside = [*outside, block], [rest, pixel]
+        outside, inside = [*outside, block], [rest, position]
     order = (*outside, groups, *inside, within)
     return _in_order(s, order), order
 
@@ -173,6 +194,7 @@ def _is_reduced(definition: PrimFunc, output: str) -> bool:
 
 
 def _absorbed(s: Schedule, block: Handle, output: str, axes: Axes) -> Schedule:
+    """The constant in the output's padding selected by the kernel's last store of each element."""
     innermost = s.present(axes)[-1]
     body = s.loop(innermost).body
     if isinstance(body[0], If) and len(body[0].then) > 1:
@@ -181,15 +203,19 @@ def _absorbed(s: Schedule, block: Handle, output: str, axes: Axes) -> Schedule:
 
 
 def _is_compute(block: Block) -> bool:
+    """Whether a block computes, and does not state padding or assumptions."""
     return not any(key in ("padding_of", "states") for key, _ in block.annotations)
 
 
 def _joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
-    """A blocked axis `c // b … c % b` → one loop over c, innermost."""
+    """The loops over `c // b` and `c % b` of a blocked axis → one loop over c, innermost.
+
+    Then tiles may be of any width, whatever the width of a block.
+    """
     last = layout.index_map.outputs[-1]
     if not isinstance(last, FloorMod):
         return s, axes
-    # In a window of a larger storage the block number has an offset.
+    # Where the output is a view of a larger storage, the block number has an offset.
     blocked = set(variables(last))
     whole = next(k for k, e in enumerate(layout.index_map.outputs) if blocked & set(variables(e)))
     others = (*axes[:whole], *axes[whole + 1 : -1])
@@ -201,27 +227,33 @@ def _joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Ax
 
 
 def _phases_apart(s: Schedule, axes: Axes) -> tuple[Schedule, Axes]:
-    """The pixels that meet the same taps next to each other, in a loop of their own for each phase.
+    """`for p in (0, n·k): S` → `for r in (0, n): for q in (0, k): S[p → n·q + r]`, p the row loop.
 
-    Pixels in one row meet every so many taps, beginning with another one from each to the next.
+    In a transposed convolution of stride n, the position p of an image row meets the taps t with
+    `(p + t) % n == 0`, up to a constant.  All positions of one phase r meet the same taps, so tiles
+    of them have no condition on taps inside.  As it is, where there is no single such n, or it does
+    not divide the extent.
     """
     present = s.present(axes)
     if len(present) < 2:
         return s, axes
-    pixel = present[-2]
-    loop = s.loop(pixel)
+    row = present[-2]
+    loop = s.loop(row)
     phases = {n for about, n in _conditions_on_reductions(s, axes).values() if loop.var in about}
     if len(phases) != 1 or (loop.extent or 1) % min(phases):
         return s, axes
-    parts = (s.fresh("{}q", pixel), s.fresh("{}r", pixel))
-    s = s.apply(divide_loop, s[pixel], min(phases), parts, "perfect")
-    place = axes.index(pixel)
+    parts = (s.fresh("{}q", row), s.fresh("{}r", row))
+    s = s.apply(divide_loop, s[row], min(phases), parts, "perfect")
+    place = axes.index(row)
     axes = (*axes[:place], *reversed(s.made["parts"]), *axes[place + 1 :])
     return _in_order(s, axes).apply(simplify_kernel), axes
 
 
 def _taps_met(s: Schedule, axes: Axes) -> Schedule:
-    """Reduction loops over every so many taps, where axes outside the tiles say which."""
+    """The reduction loops that run over all taps, restricted to every n-th, which a tile meets.
+
+    Only where the first of these taps depends on loops outside the tiles alone.
+    """
     inside = {s.loop(axis).var for axis in s.present(axes)[-2:]}
     for place, (about, _) in _conditions_on_reductions(s, axes).items():
         if not about & inside:
@@ -230,7 +262,7 @@ def _taps_met(s: Schedule, axes: Axes) -> Schedule:
 
 
 def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set[Var], int]]:
-    """By reduction loop the only condition `… % n == 0` on it: what else it is about, and n."""
+    """For each reduction loop with one condition `… % n == 0`: its other variables, and n."""
     found: dict[Handle, tuple[set[Var], int]] = {}
     for loop in _reduction_loops(s, axes):
         conditions = [
@@ -246,15 +278,16 @@ def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set
 
 
 def _reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule, Axes]:
-    """The reduction loops, those that stride furthest through the data operand outermost.
+    """The reduction loops, by falling stride in the data operand, outermost first.
 
-    `channel` is the axis that the other operand, the weights, follows.
+    Then the data is read in the order of memory.  `channel` is the output axis of the weights: the
+    operand that follows the other axes is the data.
     """
     s = _split_blocked(s, axes)
-    pixels = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
+    positions = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
     loops = _reduction_loops(s, axes)
     # Sorting is stable: loops of equal strides stay in the order of the kernel.
-    loops.sort(key=lambda loop: -_stride(s.func, loop.var, pixels))
+    loops.sort(key=lambda loop: -_stride(s.func, loop.var, positions))
     return s, s.handles(loops)
 
 
@@ -265,7 +298,7 @@ def _reduction_loops(s: Schedule, axes: Axes) -> list[For]:
 
 
 def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
-    """A reduction loop of which an operand sees digits becomes a loop for each."""
+    """`for k: … a[k // b, k % b]` → `for ko: for ki: … a[ko, ki]`, for the reduction loops."""
     for loop in _reduction_loops(s, axes):
         factor = _digit_base(s.func, loop.var)
         if factor is not None:
@@ -277,7 +310,7 @@ def _split_blocked(s: Schedule, axes: Axes) -> Schedule:
 
 
 def _digit_base(func: PrimFunc, var: Var) -> int | None:
-    """The lowest base by which an operand splits a loop variable; None where none does."""
+    """The least b of the `k % b` by which operands are read, k the variable; None without one."""
     found = [
         atom.divisor
         for access in accesses(func.body)
@@ -289,11 +322,11 @@ def _digit_base(func: PrimFunc, var: Var) -> int | None:
     return min(found, default=None)
 
 
-def _stride(func: PrimFunc, var: Var, pixels: set[Var]) -> int:
-    """Elements that one step of a reduction loop moves in the data operand.
+def _stride(func: PrimFunc, var: Var, positions: set[Var]) -> int:
+    """The distance, in elements, between two iterations of a reduction loop in the data operand.
 
-    That is the largest buffer it runs through, before all one that follows most axes
-    of the output's pixels.
+    Of the buffers that the loop reads, the data is the one that depends on most of the output axes
+    in `positions` (those without the channels); of several, the largest.
     """
     reads = [
         access
@@ -304,7 +337,10 @@ def _stride(func: PrimFunc, var: Var, pixels: set[Var]) -> int:
         return 0
     data = max(
         reads,
-        key=lambda r: (len(pixels & {v for e in r.indices for v in variables(e)}), r.buffer.size),
+        key=lambda r: (
+            len(positions & {v for e in r.indices for v in variables(e)}),
+            r.buffer.size,
+        ),
     )
     flat = data.buffer.flat_index(data.indices)
     return next((abs(k) for atom, k in terms_of(flat)[0] if atom is var), 0)

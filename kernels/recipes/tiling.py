@@ -1,7 +1,8 @@
-"""Choosing a register tile by shape: how many pixels and vectors one tile holds.
+"""The choice of a register tile: how many rows (mr) and vectors (nr) one tile holds.
 
-In: a `TileProblem` and the target.  Out: the `Tiling` that the cost model finds cheapest, and its
-estimated cycles.  What it cannot tell apart is decided here, by a stated order.
+In: a `TileProblem` and the target.  Out: the `Tiling` with the fewest cycles by the cost model, and
+those cycles.  What always holds: tilings whose cycles differ by rounding alone are ordered, the
+wider tile before the narrower one, and of equally wide ones the one with more rows.
 """
 
 from __future__ import annotations
@@ -12,90 +13,92 @@ from functools import lru_cache
 from graphflow.base.target import Target
 from graphflow.cost import (
     BORDER_GROUPS,
-    Panel,
+    Panels,
+    TilePlane,
     TileProblem,
-    TileRow,
     Tiling,
     first_of_cheapest,
-    most_pixels,
-    row_cycles,
+    imbalance,
+    most_rows,
+    panel_cycles,
     tiling_cycles,
-    uneven,
 )
 
 MOST_VECTORS = 8
-"""The most vectors of a tile; with more, too few pixels share what is loaded."""
+"""The most vectors of a tile; with more, too few rows share the vectors that a step loads."""
 
 
 @lru_cache(maxsize=10_000)
 def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
-    """The cheapest tiling and its estimated cycles for the whole output; ties go to wider tiles.
+    """The cheapest tiling, and its cycles of one core for all planes; ties go to wider tiles.
 
-    How many threads there will be is not known here: few rows for them to share count against a
-    tiling, and are not in its cycles.
+    The number of threads is not known here.  So a tiling with few planes for them to share is
+    charged for the `imbalance` in the comparison, but not in the cycles returned.
     """
-    vectors = -(-problem.channels // target.computed_lanes(problem.dtype))
+    vectors = -(-problem.columns // target.computed_lanes(problem.dtype))
     widest_first = range(min(vectors, MOST_VECTORS), 0, -1)
     best = first_of_cheapest(
-        (tiling_cycles(problem, tiling, target) * uneven(problem, tiling), tiling)
-        for count in widest_first
-        for tiling in _tilings(problem, count, target)
+        (tiling_cycles(problem, tiling, target) * imbalance(problem, tiling), tiling)
+        for nr_vectors in widest_first
+        for tiling in _tilings(problem, nr_vectors, target)
     )
     return best, tiling_cycles(problem, best, target)
 
 
-def _tilings(problem: TileProblem, vectors: int, target: Target) -> Iterator[Tiling]:
-    """The tilings into groups of so many vectors."""
+def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[Tiling]:
+    """The tilings into panels of `nr_vectors` vectors."""
     lanes = target.computed_lanes(problem.dtype)
-    narrow = problem.channels % lanes
-    groups = -(-problem.channels // (vectors * lanes))
+    narrow = problem.columns % lanes
+    panels = -(-problem.columns // (nr_vectors * lanes))
     if problem.along is not None:
-        for pixels in range(1, most_pixels(problem.row, vectors, target) + 1):
-            if groups > BORDER_GROUPS or not problem.along.borders:
-                yield _in_panels(problem, vectors, target, True, pixels)
+        # All panels have the same mr, for the weights are packed by it.
+        for mr in range(1, most_rows(problem.plane, nr_vectors, target) + 1):
+            if panels > BORDER_GROUPS or not problem.along.borders:
+                yield _in_panels(problem, nr_vectors, target, True, mr)
         return
-    yield _in_panels(problem, vectors, target, True)
+    yield _in_panels(problem, nr_vectors, target, True)
     if 0 < narrow <= lanes // 2 and not problem.whole_vectors:
-        yield _in_panels(problem, vectors, target, False)
-    if groups > 1 and not (problem.whole_vectors and -(-problem.channels // lanes) % vectors):
-        # Else the last group would reach past the padding that may be written.
-        pixels = _best_pixels(problem.row, vectors, lanes, target)
-        yield Tiling((Panel(groups, vectors, lanes, pixels),), panel_outermost=True)
+        yield _in_panels(problem, nr_vectors, target, False)
+    if panels > 1 and not (problem.whole_vectors and -(-problem.columns // lanes) % nr_vectors):
+        # Else the last panel would reach past the padding that may be written.
+        mr = _best_rows(problem.plane, nr_vectors, lanes, target)
+        yield Tiling((Panels(panels, nr_vectors, lanes, mr),), panel_outermost=True)
 
 
 def _in_panels(
-    problem: TileProblem, vectors: int, target: Target, whole_lanes: bool, pixels: int = 0
+    problem: TileProblem, nr_vectors: int, target: Target, whole_lanes: bool, mr: int = 0
 ) -> Tiling:
-    """Equal groups, then a narrower one, then a few lanes unless those are to be a whole vector.
+    """Equal panels, then a narrower one, then a few lanes unless those are to be a whole vector.
 
-    Each has the given number of pixels, or if that is 0 those that are best for it.
+    Each is computed in tiles of `mr` rows, or if that is 0 of as many as are cheapest for it.
     """
     lanes = target.computed_lanes(problem.dtype)
-    whole, rest = divmod(problem.channels, vectors * lanes)
+    whole, rest = divmod(problem.columns, nr_vectors * lanes)
     panels = []
     if whole:
-        many = pixels or _best_pixels(problem.row, vectors, lanes, target)
-        panels.append(Panel(whole, vectors, lanes, many))
+        rows = mr or _best_rows(problem.plane, nr_vectors, lanes, target)
+        panels.append(Panels(whole, nr_vectors, lanes, rows))
     full, narrow = divmod(rest, lanes)
     if narrow and whole_lanes:
         full, narrow = full + 1, 0
     if full:
-        many = pixels or _best_pixels(problem.row, full, lanes, target)
-        panels.append(Panel(1, full, lanes, many))
+        rows = mr or _best_rows(problem.plane, full, lanes, target)
+        panels.append(Panels(1, full, lanes, rows))
     if narrow:
         width = _power_of_two(narrow)
-        many = pixels or _best_pixels(problem.row, 1, width, target)
-        panels.append(Panel(1, 1, width, many))
+        rows = mr or _best_rows(problem.plane, 1, width, target)
+        panels.append(Panels(1, 1, width, rows))
     return Tiling(tuple(panels))
 
 
 def _power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
     return 1 << (count - 1).bit_length()
 
 
 @lru_cache(maxsize=10_000)
-def _best_pixels(row: TileRow, vectors: int, lanes: int, target: Target) -> int:
-    """The pixels of the cheapest tile of so many vectors; of equal ones the most pixels."""
-    most_first = range(most_pixels(row, vectors, target), 0, -1)
-    panels = (Panel(1, vectors, lanes, pixels) for pixels in most_first)
-    return first_of_cheapest((row_cycles(row, panel, target), panel.pixels) for panel in panels)
+def _best_rows(plane: TilePlane, nr_vectors: int, lanes: int, target: Target) -> int:
+    """The rows of the cheapest tile `nr_vectors` wide; of equally cheap tiles the most rows."""
+    most_first = range(most_rows(plane, nr_vectors, target), 0, -1)
+    panels = (Panels(1, nr_vectors, lanes, mr) for mr in most_first)
+    return first_of_cheapest((panel_cycles(plane, one, target), one.mr) for one in panels)

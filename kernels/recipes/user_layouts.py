@@ -1,9 +1,12 @@
 """Variants in layouts that a user gave, which may be any.
 
 In: a compute definition, and layouts for some of its parameters.  Out: variants that have a
-parameter in one of them: views of inputs, and variants that are each made once to see that they can
-be, tiled where the recipe knows how, else stage by stage with loops that follow the logical order
-and leave padding alone."""
+parameter in one of them: views; tiled ones; and where no tiled one can be built, one made stage by
+stage, whose loops follow the logical order and leave padding alone.
+
+What always holds: each variant that is executed was built once, so flow may choose it; one that
+cannot be built is returned as refused, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,10 @@ from graphflow.tir import PrimFunc, Store, Undef, sites
 def given_variants(
     definition: PrimFunc, constants: frozenset[str], target: Target, given: Offers
 ) -> tuple[KernelVariant | RefusedVariant, ...]:
-    """The variants of a kernel of one output that have a parameter in a layout `given` for it, and
-    those that would have, but that a step refused."""
+    """The variants that have a parameter in a layout `given` for it, and those that a step refused.
+
+    Nothing for a kernel of several outputs.
+    """
     layouts = dict(given)
     if len(definition.outputs) != 1:
         return ()
@@ -59,9 +64,9 @@ def given_variants(
 def placed_variant(
     definition: PrimFunc, placed: tuple[tuple[str, Layout], ...], target: Target
 ) -> KernelVariant | RefusedVariant | None:
-    """The variant made stage by stage with these parameters placed so, or why it cannot be made.
+    """The variant made stage by stage with parameters in the layouts `placed`, or its refusal.
 
-    None for what another program computes.
+    None for a foreign section.
     """
     if definition.callee is not None:
         return None
@@ -74,7 +79,7 @@ def _combinations(
     target: Target,
     layouts: Mapping[str, tuple[Layout, ...]],
 ) -> Iterator[tuple[Family | UserLayout, OfferedLayout | None]]:
-    """How the output is laid out, and an input that is read as it is given."""
+    """Each layout of the output, with an input in a layout given for it or with none (None)."""
     output = definition.outputs[0]
     outs = [UserLayout(layout) for layout in layouts.get(output.name, ())]
     for out in outs:
@@ -92,7 +97,11 @@ def _combinations(
 def _usable(
     definition: PrimFunc, variant: KernelVariant, target: Target
 ) -> KernelVariant | RefusedVariant:
-    """The variant, with no more claims than it keeps; refused where its recipe cannot make it."""
+    """The variant, built once to see that its recipe can make it; refused where it cannot.
+
+    One that claims to run over its output's padding, and stores under a condition when built,
+    claims only to leave anything there.
+    """
     output = definition.outputs[0].name
     written = len(definition.outputs) == 1 and variant.layouts[output].is_padded
     try:
@@ -113,6 +122,7 @@ def _usable(
 
 
 def _placements(definition: PrimFunc, variant: KernelVariant, pad: PadValue) -> Placements:
+    """The placements of a variant whose output's padding gets `pad`."""
     found: list[tuple[str, Layout, PadValue]] = []
     first = definition.outputs[0].name
     for param in definition.params:

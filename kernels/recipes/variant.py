@@ -1,4 +1,8 @@
-"""What one possible variant of a kernel claims, before it is built."""
+"""A variant of a kernel as data: the contract that flow decides by, and the recipe that keeps it.
+
+What always holds: a variant is known before its kernel is built.  Building it
+(`make_kernel.build`) either gives a kernel that keeps the contract, or raises.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from graphflow.tir import PrimFunc
 class Padding(Enum):
     """What a variant leaves in the padding of its output.
 
-    KEPT: what was there; it cannot write there.  NONE: likewise, unless it is told to write a
-    constant, as all others can be.  UNDEF: anything.  EVALUATED: what its own expression gives for
-    the padding of its inputs, because it runs over the padding as over everything else.
+    KEPT: what was there before, because the kernel cannot write the padding.  NONE: what was there
+    before, unless the call asks for a constant, which any kernel but one with KEPT can write.
+    UNDEF: anything.  EVALUATED: the value of its expression for what the padding of its inputs
+    holds, because its loops run over the padding as over every other element.
     """
 
     KEPT = "kept"
@@ -29,43 +34,48 @@ class Padding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """Made by the register tile.
+    """A kernel made by the register tile (`tile.py`), cut as the `tiling` says.
 
-    `finite` and `reciprocal` are inputs of which the recipe states what `Known` says.  `group` is
-    the number of channels that read the same part of the input, where that is less than all: tiles
-    stay within a group, and one group computes `group_rows` rows of an image before the next one
-    does, or all (0).  `registers` is the physical axis of the output of which a tile holds some
-    neighbours in registers, where that is not the one before the lanes.
+    The recipe assumes of the inputs in `finite` and in `excludes_negative_zero` what
+    `KnownContents` says of them; whoever plans it must have proven that.
+
+    Where channels read only their own group of input channels, `group` is the number of output
+    channels in one (else 0): no tile crosses a group, and a group computes `group_rows` rows of an
+    image (all of them if that is 0) before the next group does.
+
+    `held_axis` is the physical axis of the output that gives the rows of a tile, where that is not
+    the axis before the lanes (None).
     """
 
     tiling: Tiling
     finite: tuple[str, ...] = ()
-    reciprocal: tuple[str, ...] = ()
+    excludes_negative_zero: tuple[str, ...] = ()
     group: int = 0
     group_rows: int = 0
-    registers: int | None = None
+    held_axis: int | None = None
 
     @property
     def rests_on(self) -> frozenset[str]:
-        """The inputs of whose contents something is stated."""
-        return frozenset((*self.finite, *self.reciprocal))
+        """The inputs of whose contents the kernel assumes something."""
+        return frozenset((*self.finite, *self.excludes_negative_zero))
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Made stage by stage, each nest in its own order, the innermost loop in lanes where it may."""
+    """A kernel made stage by stage (`staged.py`): each nest keeps its order, and its innermost loop
+    becomes lanes where its iterations are proven independent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A copy across the order of its source: as `Staged`, but in blocks that registers hold."""
+    """A copy that transposes: as `Staged`, but in square blocks that go through registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """Made by a user: a kernel with marked stages, which are lifted out.
+    """A kernel that a user scheduled, whose marked stages are lifted out (`scheduled.py`).
 
-    `finite` are inputs that it assumes to hold finite numbers.
+    It assumes of the inputs in `finite` that they hold neither NaN nor infinities.
     """
 
     kernel: PrimFunc
@@ -74,15 +84,17 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Made by no recipe: what the definition names as its callee computes the outputs."""
+    """No kernel: the callee that the definition names computes the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where one tensor lies inside another one; as a label it keeps the layout it has by itself.
+    """The place of one tensor, the view, inside the storage of another one, the owner.
 
-    `window` is its layout in the other's box, where it is a box there; `offset` the element of the
-    other's box at which its own begins, where it lies there in one piece.  One of them is known.
+    `input` names the input that is the view, or of an outward view the owner.  `window` is the
+    view's layout in the owner's box, None where the view is no box there; `offset` is the element
+    of the owner's box at which the view begins, None where it does not lie there in one piece.  At
+    least one of them is given.  By itself the view keeps the layout of its edge type.
     """
 
     input: str
@@ -92,9 +104,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Not executed: the inputs lie inside the output, or if it is `outward`, it inside its input.
+    """No kernel: inputs and output share one storage, so nothing is executed.
 
-    There is a link for each input.
+    The inputs are views of the output, with a link for each; if `outward`, the output is a view of
+    the one input.
     """
 
     links: tuple[Link, ...]
@@ -106,7 +119,7 @@ Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
 
 @dataclass(frozen=True, slots=True)
 class RefusedVariant:
-    """A variant that a kernel does not have: what it would have been, and why it cannot be made."""
+    """A variant that cannot be made: its name, and the reason that a schedule step gave."""
 
     variant: str
     reason: Refusal
@@ -114,12 +127,14 @@ class RefusedVariant:
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """One possible variant of a kernel: claims that flow decides by, and the recipe that keeps
-    them.
+    """One way to compute a definition: its contract, its work, and the recipe that makes it.
 
-    `layouts` names a layout for every parameter; `private` are constant inputs whose layout is the
-    recipe's own business.  `demands` says what is needed of the padding of an input, for inputs of
-    which anything is; the others' padding is never relied upon.
+    `layouts` has a layout for every parameter.  `private` are the constant inputs that the recipe
+    packs for itself, in a layout that no edge type names.  `demands` holds what the padding of an
+    input must satisfy; the kernel relies on the padding of no other input.  `padding` is what it
+    leaves in that of its output.  `work` is what one run does.  `vector_form` says whether its
+    lanes run along channels, or along rows with weights packed for that; reports give the share of
+    the operations that are done so.
     """
 
     name: str

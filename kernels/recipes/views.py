@@ -1,4 +1,13 @@
-"""Kernels that only move elements: views of one storage, where the layouts allow."""
+"""Variants of movement kernels that move nothing, and how a conversion walks through memory.
+
+In: a compute definition that only moves elements (a transpose, reshape, slice or concatenation).
+Out: its view variants, in which an input is a view of the output's storage, or the output a view
+of the input's.  Likewise for a conversion, from its two layouts: its contiguous runs, whether it is
+done in square blocks, and the work it takes.
+
+What always holds: in a view variant each element that the definition moves has one position in
+memory under both tensors' layouts, so leaving the copy out cannot be observed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +36,7 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import NO_WORK, Rewriting
+from graphflow.cost import NO_WORK, ConversionWork
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.kernels.recipes.variant import (
     KernelVariant,
@@ -49,15 +58,17 @@ from graphflow.schedule import Refusal
 from graphflow.tir import DTYPES, Buffer, Load, Move, PrimFunc, Store, moves_of
 
 LEAST_ACROSS = 3
-"""With fewer elements next to each other in the source, a block would hold mostly nothing."""
+"""The fewest contiguous elements of the source that are worth a square block: a shorter line
+fills too little of the block's registers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """`count` elements that lie next to each other in the target; `step` apart in the source.
+class CopyRun:
+    """`count` elements that are contiguous in a conversion's target and `step` apart in its source.
 
-    Where that is not one, `across` elements that follow along another axis of the target lie next
-    to each other in the source.
+    A step of 0 means that no single distance is known.  Where the step is more than one,
+    `across` is the number of elements along another axis of the target that are contiguous in the
+    source, 0 where there is no such axis.
     """
 
     count: int
@@ -66,14 +77,17 @@ class Run:
 
 
 @lru_cache(maxsize=100_000)
-def run_of(source: Layout, target: Layout) -> Run:
-    """The longest runs in which a conversion writes the box of `target`, reading `source`."""
+def copy_run(source: Layout, target: Layout) -> CopyRun:
+    """The longest runs in which a conversion from `source` writes the box of `target`.
+
+    Both layouts are of the same logical shape.
+    """
     place = target.physical_axes
     inner = next(
         ((v, n) for v, n in zip(reversed(place), reversed(target.physical_shape), strict=True)
          if n > 1), None)  # fmt: skip
     if inner is None:
-        return Run(1, 1)
+        return CopyRun(1, 1)
     var, count = inner
     ranges = {v: (0, n - 1) for v, n in zip(place, target.physical_shape, strict=True)}
     there = source.index_map
@@ -91,7 +105,7 @@ def run_of(source: Layout, target: Layout) -> Run:
     nearest = [substitute(e, logical) for e in by_one]
     if len(following) == 1 and following[0][0] is var:
         step = following[0][1]
-        return Run(count, step, _next_to_each_other(nearest, ranges) if step > 1 else 0)
+        return CopyRun(count, step, _contiguous(nearest, ranges) if step > 1 else 0)
     step = 0
     for atom, k in terms_of(simplify(weighted(following), ranges))[0]:
         if var not in variables(atom):
@@ -104,12 +118,13 @@ def run_of(source: Layout, target: Layout) -> Run:
         elif atom is var:
             step += abs(k)
         else:
-            return Run(1, 0)
-    return Run(count, step, _next_to_each_other(nearest, ranges) if step > 1 else 0)
+            return CopyRun(1, 0)
+    return CopyRun(count, step, _contiguous(nearest, ranges) if step > 1 else 0)
 
 
-def _next_to_each_other(places: Sequence[IndexExpr], ranges: Mapping[Var, Interval]) -> int:
-    """How many elements lie next to each other along one of the axes of a sum, 0 for none."""
+def _contiguous(places: Sequence[IndexExpr], ranges: Mapping[Var, Interval]) -> int:
+    """The number of contiguous elements along the variable that the sum of `places` has with
+    stride one; 0 where there is none."""
     for atom, k in terms_of(simplify(weighted((e, 1) for e in places), ranges))[0]:
         var = atom.numerator if isinstance(atom, FloorMod) else atom
         if k == 1 and isinstance(var, Var):
@@ -119,31 +134,33 @@ def _next_to_each_other(places: Sequence[IndexExpr], ranges: Mapping[Var, Interv
 
 
 def crosses(source: Layout, target: Layout, dtype: str) -> bool:
-    """Whether a conversion runs across the order of its source so far that blocks pay.
+    """Whether a conversion transposes so many elements that square blocks in registers pay.
 
-    Lines of either side are read and written in vectors then.  Smaller elements than four bytes
-    would make blocks of too many registers.
+    In such blocks both sides are read and written in vectors.  False for elements of less than four
+    bytes: a vector has so many lanes of them that a square block exceeds the registers.
     """
-    run = run_of(source, target)
+    run = copy_run(source, target)
     return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
 
 
-def rewriting_of(source: Layout, target: Layout, dtype: str) -> Rewriting:
-    """What a conversion of a tensor from `source` to `target` does."""
-    run = run_of(source, target)
+def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:
+    """The work of converting a tensor of `dtype` from the layout `source` to `target`."""
+    run = copy_run(source, target)
     across = run.across if crosses(source, target, dtype) else 0
     elements = prod(target.logical_shape)
-    return Rewriting(elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype))
+    return ConversionWork(
+        elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype)
+    )
 
 
 def moved_bytes(target: Layout, dtype: str) -> int:
-    """Bytes that a conversion to `target` reads and writes together."""
+    """Bytes that a conversion to `target` reads (the tensor) and writes (the box), summed."""
     return (prod(target.physical_shape) + prod(target.logical_shape)) * DTYPES[dtype].itemsize
 
 
 def flat_offset(layout: Layout, indices: tuple[IndexExpr, ...]) -> IndexExpr:
-    """The position in memory, in elements, of a logical index."""
-    # Layouts are equal where their maps agree on the shape; the expression is that of this map.
+    """The position in memory, in elements, at which a layout puts a logical index."""
+    # By the index map, not the layout: equal layouts may have maps whose expressions differ.
     return _flat_offset(layout.index_map, layout.physical_shape, indices)
 
 
@@ -155,14 +172,15 @@ def _flat_offset(
 
 
 MemoryKey: TypeAlias = "tuple[IndexExpr, int]"
+"""The position of each element in memory, and the size of that memory, both in elements."""
 
 
 @lru_cache(maxsize=100_000)
 def memory_key(layout: Layout) -> MemoryKey:
-    """Equal for layouts that put every element at the same position of equally large memory.
+    """A key that is equal for layouts which put each element at the same position in memory.
 
-    A row-major `[1, C, 1, 1]` and a channels-last one are the same bytes; nothing has to move
-    between them.
+    A row-major tensor of shape (1, C, 1, 1) and a channels-last one are the same bytes, so nothing
+    is copied between them.
     """
     names = logical_vars(len(layout.logical_shape))
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
@@ -173,11 +191,11 @@ def memory_key(layout: Layout) -> MemoryKey:
 
 
 def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVariant | RefusedVariant]:
-    """The variants in which nothing moves: inputs lie inside the output, or the output in its
-    input.
+    """The variants of a movement kernel in which inputs are views of the output, or the other way.
 
-    Both are in layouts of one family, or the output is the memory of the only input under another
-    shape, in whatever layout it then has.
+    Either both are in layouts of one family without padding, or the output is the whole memory of
+    the only input under another shape, in the layout that follows from the input's.  Refused
+    variants are those whose layout has no inverse.  Nothing for a kernel that computes.
     """
     moves = _views_of(definition)
     if moves and _apart(moves):
@@ -190,16 +208,16 @@ def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVarian
 def offered_views(
     definition: PrimFunc, target: Target, offered: Mapping[str, tuple[Layout, ...]]
 ) -> Iterator[KernelVariant | RefusedVariant]:
-    """The variants in which the output is the memory of the only input, as that is `offered`."""
+    """The variants in which the output is a view of the only input, as that is `offered`."""
     moves = _views_of(definition)
     if len(moves) == 1:
         yield from _renamed(*moves[0], offered.get(moves[0][1].buffer.name, ()), target)
 
 
 def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
-    """What a kernel moves, where it has one output and reads each input once; else nothing.
+    """The moves of a kernel that has one output and reads each input in one move; else nothing.
 
-    An input that is not read has no place inside the output, nor has the output one inside it.
+    An input that is not read cannot be a view of the output, nor the output one of it.
     """
     moves = moves_of(definition) or ()
     read = [load.buffer for _, load, _ in moves]
@@ -208,11 +226,13 @@ def _views_of(definition: PrimFunc) -> tuple[Move, ...]:
 
 
 def _apart(moves: Sequence[Move]) -> bool:
-    """Whether no two moves write the same element: each pair has an axis along which their boxes
-    do not meet.  Elsewhere the later one wins, and inputs would lie over each other."""
+    """Whether no two moves write the same element: each pair of boxes is apart along some axis.
+
+    Where two do, the later one wins; as views, their inputs would overlap in memory.
+    """
     boxes = [[bounds(e, domain.ranges()) for e in store.indices] for store, _, domain in moves]
     if any(in_a_row(sides) for sides in zip(*boxes, strict=True)):
-        return True  # as in a concatenation, which may have hundreds
+        return True  # a concatenation: it may have hundreds of inputs, too many for all pairs
     return all(
         any(_before(a, b) or _before(b, a) for a, b in zip(first, second, strict=True))
         for first, second in combinations(boxes, 2)
@@ -220,7 +240,7 @@ def _apart(moves: Sequence[Move]) -> bool:
 
 
 def in_a_row(sides: Sequence[Interval]) -> bool:
-    """Whether none of these intervals is empty, and each ends before the next one begins."""
+    """Whether the intervals are not empty, and each ends before the next one begins."""
     filled = all(not _before((high, high), (low, low)) for low, high in sides)
     return filled and all(_before(a, b) for a, b in pairwise(sides))
 
@@ -231,7 +251,10 @@ def _before(first: Interval, second: Interval) -> bool:
 
 
 def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list[Layout]:
-    """Layouts of families in which the output is all of the input, or no box inside it."""
+    """The layouts of the input in which the output is no box inside it, or all of it.
+
+    In the others, `_in_input` gives a variant whose output is in a layout of the same family.
+    """
     source, output = load.buffer, store.buffer
     return [
         layout
@@ -245,6 +268,7 @@ def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list
 
 
 def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterator[KernelVariant]:
+    """The variants in which all inputs are views of the output, in layouts of one family."""
     for family, whole in _unpadded(output, target):
         layouts: dict[str, Layout] = {output.name: whole}
         links: list[Link] = []
@@ -260,6 +284,7 @@ def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterato
 
 
 def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Iterator[KernelVariant]:
+    """The variants in which the output is a view of the input, in layouts of one family."""
     for family, whole in _unpadded(load.buffer, target):
         part = _alike(family, store.buffer)
         link = _link(load.buffer.name, (whole, load.indices), (part, store.indices), domain)
@@ -271,7 +296,13 @@ def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Itera
 def _renamed(
     store: Store, load: Load, domain: Domain, layouts: Iterable[Layout], target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
-    """The output as what it is in the memory of the input; a part of that is no whole for it."""
+    """The variants in which the output is the memory of the input under the output's indices.
+
+    `layouts` are those of the input; a padded one gives nothing.  Where the output has as many
+    elements as the input, each may be the view of the other; where it has fewer, only the output
+    may be the view, for an input cannot be part of a smaller storage.  Nothing where the move is
+    under a condition, or does not write the whole output.
+    """
     source, output = load.buffer, store.buffer
     if domain.where != TRUE or iterations(domain.axes) != output.size:
         return
@@ -301,7 +332,7 @@ def _unpadded(buffer: Buffer, target: Target) -> Iterator[tuple[Family, Layout]]
 
 
 def _alike(family: Family, buffer: Buffer) -> Layout:
-    """The layout of a family; row-major where the rank is not the family's."""
+    """The layout of a family for a buffer; row-major where the family has none for its shape."""
     return family.instantiate(buffer.shape) or row_major(buffer.shape)
 
 
@@ -310,9 +341,10 @@ def _view(layouts: dict[str, Layout], name: str, view: View) -> KernelVariant:
 
 
 def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
-    """The layout of the stored buffer in the memory of the loaded one.
+    """The layout of the stored buffer in the memory of the loaded one, whose layout is `part`.
 
-    None where it has no name for each of its places, the reason where no such map has an inverse.
+    None where the store's indices are not distinct loop variables, one for each axis; a refusal
+    where no inverse of the index map is found.
     """
     axes = dict(zip(store.indices, logical_vars(len(store.indices)), strict=True))
     if len(axes) != len(store.indices) or not all(isinstance(e, Var) for e in store.indices):
@@ -333,7 +365,7 @@ def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
 
 
 def _joined(layout: Layout) -> Layout:
-    """The same memory with as few axes as its indices need."""
+    """The same positions in memory, in a box of as few axes as their indices need."""
     names = layout.index_map.inputs
     ranges = {v: (0, n - 1) for v, n in zip(names, layout.logical_shape, strict=True)}
     outputs: list[IndexExpr] = []
@@ -352,7 +384,7 @@ def _joined(layout: Layout) -> Layout:
 
 
 def _common(layout: Layout, dtype: str, target: Target) -> Layout:
-    """The layout of a family that is the same memory, where there is one."""
+    """The layout of a family with the same positions in memory, or else `layout` itself."""
     for family in families(len(layout.logical_shape), target.computed_lanes(dtype)):
         named = family.instantiate(layout.logical_shape)
         if named is not None and memory_key(named) == memory_key(layout):
@@ -360,18 +392,23 @@ def _common(layout: Layout, dtype: str, target: Target) -> Layout:
     return layout
 
 
-Placed: TypeAlias = tuple[Layout, tuple[IndexExpr, ...]]
-"""A layout, and the logical index of what is moved."""
+PlacedIndex: TypeAlias = tuple[Layout, tuple[IndexExpr, ...]]
+"""The layout of a buffer, and the logical index at which a move accesses it."""
 
 
-def _link(name: str, outer: Placed, inner: Placed, domain: Domain) -> Link | None:
-    """How a tensor lies inside another one, if each element that is moved stays where it is."""
+def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> Link | None:
+    """The place of the tensor `inner` inside `outer`, if the move leaves each element where it is.
+
+    `name` is the input's.  None where the move is under a condition or does not reach all of
+    `inner`, where `inner` is padded or empty, and where the two tensors' positions in memory differ
+    by more than an offset.
+    """
     (whole, there), (part, here) = outer, inner
     if part.is_padded or domain.where != TRUE or 0 in part.physical_shape:
         return None
     ranges = domain.ranges()
     if iterations(domain.axes) != prod(part.logical_shape):
-        return None  # what is not moved would lie over something else
+        return None  # elements that are not moved would overlap others
     apart = simplify(flat_offset(whole, there) - flat_offset(part, here), ranges)
     offset, window = constant_value(apart), None
     room = prod(whole.physical_shape) - prod(part.physical_shape)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from graphflow.base.target import Target
 from graphflow.cost import (
     NEAR,
+    ConversionWork,
     CostModel,
-    Rewriting,
     TileProblem,
     Timings,
     Work,
@@ -95,8 +95,8 @@ def test_what_is_not_executed_costs_nothing() -> None:
     assert CostModel(AVX2).kernel_seconds(Work(0.0, 0.0, 1, 100, 0)) == 0.0
 
 
-def rewriting(count: int, dtype: str = "float32", across: int = 0) -> Rewriting:
-    return Rewriting(1 << 14, dtype, count, False, across, 64)
+def rewriting(count: int, dtype: str = "float32", across: int = 0) -> ConversionWork:
+    return ConversionWork(1 << 14, dtype, count, False, across, 64)
 
 
 def test_conversions_cost_more_where_runs_leave_no_whole_vectors() -> None:
@@ -136,7 +136,7 @@ def test_a_tile_fits_the_registers_of_its_type(channels: int, dtype: str, target
     for panel in tiling.panels:
         registers = -(-panel.lanes * LANES[dtype] // target.vector_bytes)
         assert registers == 1
-        assert panel.vectors * (panel.pixels + 1) + 1 <= target.vector_registers
+        assert panel.nr_vectors * (panel.mr + 1) + 1 <= target.vector_registers
 
 
 @TARGETS
@@ -152,7 +152,7 @@ def test_elements_twice_as_wide_take_about_twice_as_long(target: Target) -> None
 def test_cycles_rise_with_each_part_of_a_problem(target: Target) -> None:
     plain = conv(64, "float32")
     cycles = choose_tiling(plain, target)[1]
-    for more in ("channels", "pixels", "rows", "steps"):
+    for more in ("columns", "rows", "planes", "steps"):
         assert choose_tiling(replace(plain, **{more: 2 * getattr(plain, more)}), target)[1] > cycles
     assert choose_tiling(replace(plain, weight_bytes=1 << 24), target)[1] >= cycles
     assert choose_tiling(replace(plain, nests=3), target)[1] > cycles

@@ -147,7 +147,7 @@ def test_what_a_variant_states_must_hold() -> None:
     """A plan with a variant that states more than a forward pass finds is refused."""
     honest, lying = biased(1.0, 2.0), biased(1.0, -0.0)
     (variant, *_) = halo_variants(honest)
-    assert isinstance(variant.recipe, Tiled) and variant.recipe.reciprocal == ("b",)
+    assert isinstance(variant.recipe, Tiled) and variant.recipe.excludes_negative_zero == ("b",)
     plan = plan_layouts(lying, TARGET, 1)
     (name,) = plan.choices
     choice = replace(plan.choices[name], variant=variant)
@@ -164,7 +164,7 @@ def test_without_the_statement_the_kernel_is_not_freed() -> None:
         (p.buffer.name, variant.layouts[p.buffer.name], {"x": 0.0, "w": "undef"}.get(p.buffer.name))
         for p in node.func.params
     )
-    made = build(node.func, placements, replace(variant.recipe, reciprocal=()), TARGET)
+    made = build(node.func, placements, replace(variant.recipe, excludes_negative_zero=()), TARGET)
     assert any(isinstance(stmt, If) for stmt in walk(made.func.body))
 
 

@@ -25,7 +25,7 @@ from graphflow.flow.candidates import (
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
-from graphflow.kernels.recipes import rewriting_of
+from graphflow.kernels.recipes import conversion_work
 from graphflow.layout import Constant, Layout, blocked, channels_last, row_major
 from graphflow.models.zoo.frames import frames
 from support.exhaustive import Exhaustive
@@ -261,7 +261,7 @@ class Cut:
         )
 
         def price(source: Layout, target: Layout) -> int:
-            rewriting = rewriting_of(source, target, tensor.dtype)
+            rewriting = conversion_work(source, target, tensor.dtype)
             return round(CostModel(SHORT, 1).conversion_seconds(rewriting) / UNIT)
 
         if value in graph.outputs and self.plain_first:

@@ -26,7 +26,7 @@ from graphflow.flow.candidates import (
     OutputAliasing,
 )
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import conversion_key, fill_key, memory_key, rewriting_of
+from graphflow.kernels.recipes import conversion_key, conversion_work, fill_key, memory_key
 from graphflow.layout import Constant, Equal, Undefined, Unused, fact_of, row_major, serves
 from graphflow.tir import DTYPES
 
@@ -183,7 +183,7 @@ class Exhaustive:
         size = DTYPES[tensor.dtype].itemsize
         if kind == "fill":
             return self.cost.fill_seconds(target.layout.padding_elements * size)
-        rewriting = rewriting_of(source.layout, target.layout, tensor.dtype)
+        rewriting = conversion_work(source.layout, target.layout, tensor.dtype)
         return self.cost.conversion_seconds(rewriting)
 
 

@@ -87,7 +87,7 @@ def test_a_convolution_holds_as_many_accumulators_as_there_are_registers(
     assert tiled
     for panel in (panel for recipe in tiled for panel in recipe.tiling.panels):
         registers = -(-panel.lanes * size // target.vector_bytes)
-        assert panel.vectors * (panel.pixels + 1) * registers < target.vector_registers
+        assert panel.nr_vectors * (panel.mr + 1) * registers < target.vector_registers
 
 
 @TARGETS
@@ -103,7 +103,7 @@ def test_sums_wider_than_the_output_take_the_registers_that_they_need(
     for panel in choice.variant.recipe.tiling.panels:
         registers = -(-panel.lanes * 8 // target.vector_bytes)
         assert registers == 2 or panel.lanes < target.lanes("float32")
-        assert panel.vectors * (panel.pixels + 1) * registers < target.vector_registers
+        assert panel.nr_vectors * (panel.mr + 1) * registers < target.vector_registers
 
 
 def rows() -> OperatorGraph:

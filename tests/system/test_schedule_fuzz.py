@@ -159,11 +159,11 @@ def constants_serve(fact: Fact, demand: Demand) -> bool:
     return isinstance(fact, Constant) or serves(fact, demand)
 
 
-def elsewhere(part: padding.Part, at: Any) -> Any:
+def elsewhere(part: padding.KnownElements, at: Any) -> Any:
     return negation(HOLDS(part, at))
 
 
-HOLDS = padding.Part.holds
+HOLDS = padding.KnownElements.holds
 
 
 def swapped_neutral(op: ReduceOp, dtype: str) -> tuple[Equal, ...]:
@@ -216,7 +216,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         0,
     ),
     "padding lies where it does not": (
-        [(padding.Part, "holds", elsewhere)],
+        [(padding.KnownElements, "holds", elsewhere)],
         Focus("elementwise", "box_of_elements"),
         68,
     ),

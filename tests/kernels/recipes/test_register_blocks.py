@@ -15,7 +15,7 @@ from graphflow.codegen.emit_transpose import column_of
 from graphflow.cost import CostModel
 from graphflow.kernels.conversion import conversion
 from graphflow.kernels.lowering import LoweredKernel
-from graphflow.kernels.recipes import conversion_key, crosses, rewriting_of, run_of
+from graphflow.kernels.recipes import conversion_key, conversion_work, copy_run, crosses
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
 from graphflow.lower.kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
@@ -106,7 +106,7 @@ def test_items_of_other_sizes(dtype: str) -> None:
 @pytest.mark.parametrize("channels", CHANNELS)
 def test_kernels_cross_where_prices_and_keys_say_so(channels: int) -> None:
     for source, target in permutations(layouts_of((1, channels, 3, 9)).values(), 2):
-        if run_of(source, target).step > 1:
+        if copy_run(source, target).step > 1:
             assert in_registers(kernel_of(source, target)) == crosses(source, target, "float32")
 
 
@@ -150,11 +150,15 @@ def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.Monk
     assert crosses(*across, "float32") and not crosses(*along, "float32")
     keys = [conversion_key(*pair, "float32", None) for pair in (across, along)]
     cost = CostModel(avx2_target())
-    seconds = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
+    seconds = [
+        cost.conversion_seconds(conversion_work(*pair, "float32")) for pair in (across, along)
+    ]
     for module in ("keys", "views"):
         monkeypatch.setattr(f"graphflow.kernels.recipes.{module}.crosses", lambda *_: False)
     others = [conversion_key(*pair, "float32", None) for pair in (across, along)]
-    gathered = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
+    gathered = [
+        cost.conversion_seconds(conversion_work(*pair, "float32")) for pair in (across, along)
+    ]
     assert keys[0] != others[0] and keys[1] == others[1]
     assert seconds[0] < gathered[0] and seconds[1] == gathered[1]
 

@@ -145,7 +145,9 @@ def transposed(
 def starting_above(x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> Case:
     """A convolution whose weights are finite and whose bias is never −0.0."""
     case = conv(x, w, bias=True, **options)
-    return replace(case, known=KnownContents(finite=frozenset("w"), reciprocal=frozenset("b")))
+    return replace(
+        case, known=KnownContents(finite=frozenset("w"), excludes_negative_zero=frozenset("b"))
+    )
 
 
 def halved(rank: int) -> list[d.Coordinates]:
@@ -586,8 +588,8 @@ def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str
     """Weights of a tile's channels lie together; between the borders no step has a condition."""
     (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
     assert isinstance(variant.recipe, Tiled) and variant.vector_form
-    assert variant.recipe.registers == 1
-    tile = variant.recipe.tiling.panels[0].pixels
+    assert variant.recipe.held_axis == 1
+    tile = variant.recipe.tiling.panels[0].mr
     packed = [layout for n, layout in variant.layouts.items() if n in variant.private]
     assert packed and all(layout.physical_shape[-1] == tile for layout in packed)
     sums = [site for site in sites(kernel.func.body) if isinstance(site.stmt, Reduce)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.base.target import Target
-from graphflow.cost import AlongRow, TileProblem
+from graphflow.cost import LanesAlongRow, TileProblem
 from graphflow.kernels.recipes.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -13,75 +13,75 @@ EIGHT_LANES = Target(
     fmas_per_cycle=2.0, cycles_per_vector_load=0.5,
 )  # fmt: skip
 PLANE = TileProblem(
-    channels=1280, pixels=7, rows=7, steps=112, weight_bytes=1280 * 112 * 4, pixel_bytes=448,
+    columns=1280, rows=7, planes=7, steps=112, weight_bytes=1280 * 112 * 4, broadcast_stride=448,
     whole_vectors=False,
 )  # fmt: skip
 
 
-def test_groups_outermost_that_do_not_divide_the_channels_pay_for_masked_stores() -> None:
+def test_panels_outermost_that_do_not_divide_the_channels_pay_for_masked_stores() -> None:
     tiling, cheap = choose_tiling(PLANE, EIGHT_LANES)
-    assert tiling.panel_outermost and PLANE.channels % tiling.panels[0].width
+    assert tiling.panel_outermost and PLANE.columns % tiling.panels[0].width
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
     tiling, dear = choose_tiling(PLANE, slow)
-    assert sum(p.count * p.width for p in tiling.panels) == PLANE.channels
+    assert sum(p.count * p.width for p in tiling.panels) == PLANE.columns
     assert not tiling.panel_outermost
-    # What is compared: some thread may have half a row more than its share.
-    assert cheap < dear * (1 + 0.5 / PLANE.rows) < 1.1 * cheap
+    # What is compared: some thread may have half a plane more than its share.
+    assert cheap < dear * (1 + 0.5 / PLANE.planes) < 1.1 * cheap
 
 
 def test_vectors_that_may_write_padding_need_no_mask() -> None:
-    padded = replace(PLANE, channels=1276, whole_vectors=True)
+    padded = replace(PLANE, columns=1276, whole_vectors=True)
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
     assert choose_tiling(padded, EIGHT_LANES) == choose_tiling(padded, slow)
 
 
 def test_the_last_channels_pay_where_they_do_not_fill_a_vector() -> None:
-    odd = replace(PLANE, channels=13, rows=16)
+    odd = replace(PLANE, columns=13, planes=16)
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
     more = choose_tiling(odd, slow)[1] - choose_tiling(odd, EIGHT_LANES)[1]
-    assert 0 < more <= 2 * 11 * odd.pixels * odd.rows
+    assert 0 < more <= 2 * 11 * odd.rows * odd.planes
 
 
 def test_a_mask_known_beforehand_costs_its_pieces() -> None:
     """Twenty channels are three vectors, the last one half full, not two and a narrow one."""
     slow = replace(EIGHT_LANES, cycles_per_masked_store=12.0)
-    plane = replace(PLANE, channels=20, pixels=128, steps=180, weight_bytes=0, pixel_bytes=80)
+    plane = replace(PLANE, columns=20, rows=128, steps=180, weight_bytes=0, broadcast_stride=80)
     (panel,) = choose_tiling(plane, slow)[0].panels
-    assert (panel.count, panel.vectors, panel.lanes) == (1, 3, 8)
+    assert (panel.count, panel.nr_vectors, panel.lanes) == (1, 3, 8)
 
 
-def test_weights_that_leave_the_first_cache_are_used_for_more_pixels() -> None:
-    plane = replace(PLANE, channels=80, pixels=32, rows=32, steps=720, pixel_bytes=320)
-    assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].pixels > 2
+def test_weights_that_leave_the_first_cache_are_used_for_more_rows() -> None:
+    plane = replace(PLANE, columns=80, rows=32, planes=32, steps=720, broadcast_stride=320)
+    assert choose_tiling(plane, EIGHT_LANES)[0].panels[0].mr > 2
 
 
 ROWS = TileProblem(
-    channels=128, pixels=20, rows=128, steps=180, weight_bytes=14400, pixel_bytes=4,
-    whole_vectors=False, along=AlongRow(misses=0.0, borders=True),
+    columns=128, rows=20, planes=128, steps=180, weight_bytes=14400, broadcast_stride=4,
+    whole_vectors=False, along=LanesAlongRow(misses=0.0, borders=True),
 )  # fmt: skip
 
 
-def test_lanes_along_rows_hold_the_same_channels_in_all_groups() -> None:
+def test_lanes_along_rows_hold_the_same_channels_in_all_panels() -> None:
     """Weights are packed once; masks at the borders leave registers for fewer channels."""
     bordered, cycles = choose_tiling(ROWS, EIGHT_LANES)
-    assert len({panel.pixels for panel in bordered.panels}) == 1
+    assert len({panel.mr for panel in bordered.panels}) == 1
     assert sum(panel.count for panel in bordered.panels) > 2
     for panel in bordered.panels:
-        assert panel.vectors * (panel.pixels + 1) + 1 + 3 <= EIGHT_LANES.vector_registers
-    _, fewer = choose_tiling(replace(ROWS, along=AlongRow(0.0, borders=False)), EIGHT_LANES)
+        assert panel.nr_vectors * (panel.mr + 1) + 1 + 3 <= EIGHT_LANES.vector_registers
+    _, fewer = choose_tiling(replace(ROWS, along=LanesAlongRow(0.0, borders=False)), EIGHT_LANES)
     assert fewer < cycles
 
 
 def test_lanes_along_rows_are_cheaper_than_lanes_that_channels_do_not_fill() -> None:
-    """Twenty channels in vectors of eight waste a sixth; rows of 128 pixels waste nothing."""
+    """Twenty channels in vectors of eight waste a sixth; rows of 128 positions waste nothing."""
     channels = TileProblem(20, 128, 128, 180, 14400, 80, whole_vectors=False)
     assert choose_tiling(ROWS, EIGHT_LANES)[1] < choose_tiling(channels, EIGHT_LANES)[1]
-    full = replace(channels, channels=24, weight_bytes=17280)
-    many = replace(ROWS, pixels=24, weight_bytes=17280)
+    full = replace(channels, columns=24, weight_bytes=17280)
+    many = replace(ROWS, rows=24, weight_bytes=17280)
     assert choose_tiling(many, EIGHT_LANES)[1] > choose_tiling(full, EIGHT_LANES)[1]
 
 
 def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> None:
-    apart = replace(ROWS, steps=20, along=AlongRow(1.0, borders=False))
-    near = replace(apart, along=AlongRow(0.0, borders=False))
+    apart = replace(ROWS, steps=20, along=LanesAlongRow(1.0, borders=False))
+    near = replace(apart, along=LanesAlongRow(0.0, borders=False))
     assert choose_tiling(apart, EIGHT_LANES)[1] > 1.5 * choose_tiling(near, EIGHT_LANES)[1]
