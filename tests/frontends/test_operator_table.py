@@ -52,7 +52,7 @@ def test_the_page_is_what_the_code_makes() -> None:
 
 
 def test_the_command_prints_the_page(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("graphflow.cli.commands.operator_document", lambda: "# Operators\n")
+    monkeypatch.setattr("graphflow.cli.inspect_commands.operator_document", lambda: "# Operators\n")
     assert main(["operators"]) == 0
     assert capsys.readouterr().out == "# Operators\n"
 
