@@ -1,4 +1,4 @@
-"""onnx's own backend tests, by graphflow and by onnxruntime: how many pass, and why others do not.
+"""ONNX's backend tests, run by graphflow and by onnxruntime: how many pass, and why others fail.
 
     python benchmarks/conformance.py [--by NAME]… [--only TEXT] [--jobs N] [--json FILE]
 

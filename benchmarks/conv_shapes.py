@@ -1,4 +1,4 @@
-"""Convolution kernels on one core against the multiply-add peak, and onnxruntime's single node.
+"""Convolution kernels on one core, against the multiply-add peak and against onnxruntime.
 
     python benchmarks/conv_shapes.py [--avx2] [--all] [--rounds N]
 

@@ -1,4 +1,4 @@
-"""Seconds of each stage from import to convert: of networks, and as graphs grow.
+"""Compile time by stage, from import to convert: for each network, and for graphs of growing size.
 
     python benchmarks/flow_growth.py [NETWORK ...] [--blocks N ...] [--ops N ...] [--profile STAGE]
 

@@ -1,4 +1,4 @@
-"""The chosen plan beside plans made by greedy motion of conversions: by cost and by the clock.
+"""The chosen plan against plans that move conversions greedily, by cost and by measured time.
 
     python benchmarks/greedy.py [MODEL ...] [--threads N] [--blocks N] [--json]
 

@@ -1,4 +1,4 @@
-"""Whether the layout plan that graphflow chooses is ever slower, timed, than the best uniform plan.
+"""The chosen plan against uniform plans: is the chosen one ever slower, measured, than the best?
 
     python benchmarks/plans.py [MODEL ...] [--light] [--channels 8,9] [--threads N] [--json]
                                [--timings [FILE]]

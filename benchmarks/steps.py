@@ -1,4 +1,4 @@
-"""Where the time of a run goes, step by step, beside what the cost model expected.
+"""The time of each step of a run, beside the estimate of the cost model.
 
     python benchmarks/steps.py MODEL [--threads N] [--top 15]
 

@@ -1,4 +1,4 @@
-"""What users call: compile, build, check, run, save and load.
+"""The public functions of graphflow: compile, build, check, load, and the `Executable` they return.
 
 `model`, `saved` and `executable` run programs and import no part of the compiler; `compilation`,
 `specialize`, `building`, `checking` and `backend` do.  Each module is imported by itself, and

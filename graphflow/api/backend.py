@@ -1,4 +1,4 @@
-"""graphflow as an ONNX backend: prepare, run_model, run_node, supports_device.
+"""graphflow as an ONNX backend, which ONNX's own test runner can drive.
 
 In: ONNX protos and numpy arrays in the order of the graph's inputs.  Out: a tuple of arrays in the
 order of its outputs, as `onnx.backend.base` specifies.  Operators that are not built raise

@@ -1,4 +1,4 @@
-"""The door for kernels that somebody wrote: from text, functions, schedules and graphs to programs.
+"""`gf.kernel` and `gf.build`: programs from kernels, schedules and graphs that a user wrote.
 
 In: a kernel in the text form or as a Python function in it, a `PrimFunc`, a `Schedule`, or an
 `OperatorGraph` of them.  Out: a `PrimFunc`, or an `Executable` as `compile` gives for a model.

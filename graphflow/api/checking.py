@@ -1,4 +1,4 @@
-"""What of a model has kernels, what onnxruntime would run, and what neither can.
+"""`gf.check`: which nodes of a model have kernels, which run in onnxruntime, and which cannot run.
 
 In: an ONNX model.  Out: a `Readiness`.  Nothing is compiled; the model is imported, and the parts
 without kernels are opened in onnxruntime.

@@ -1,4 +1,4 @@
-"""From an ONNX model to an `Executable`.
+"""`gf.compile`: an ONNX model becomes an `Executable`.
 
 In: a model and choices.  What always holds: a model whose shapes are known is compiled when
 `compile` returns; one with symbolic dimensions, or with inputs whose values decide shapes, is

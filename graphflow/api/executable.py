@@ -1,4 +1,4 @@
-"""The face of a compiled model: run it, look at its layouts, ask why, save it, load it.
+"""`Executable`, the compiled model that users run, inspect, save and load.
 
 In: the models behind it, compiled in this process or read from a file.  What always holds: both
 kinds answer alike; importing this module does not import the compiler.

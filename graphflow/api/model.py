@@ -1,4 +1,5 @@
-"""What an `Executable` asks of the models behind it, whether just compiled or loaded from a file.
+"""The interfaces `Model` and `Models`, through which an `Executable` reaches compiled and loaded
+programs.
 
 A *model* is one program, with what is known about it.  The *models* of an executable are one, or as
 many as there are shapes (and values that decide shapes) in use.

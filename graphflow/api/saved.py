@@ -1,4 +1,4 @@
-"""A compiled model as a file: its program, and the answers to questions about its decisions.
+"""Saved models: a compiled model is written to a file, with its programs, report and explanations.
 
 In: a compiled model, of as many programs as there are.  Out: a file; and from a file a model that
 runs and answers without ONNX, flow or LLVM's optimizer, for the shapes of these programs.  What

@@ -1,4 +1,4 @@
-"""One model, several shapes: a program for each set of shapes and values that occurs.
+"""Models with open shapes: one program is compiled for each set of input shapes and values.
 
 In: a function that compiles for given shapes and values, and what is open.  Out: the compiled model
 and its program for what a run brings.  What always holds: the same shapes and values give the same

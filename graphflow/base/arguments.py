@@ -1,4 +1,4 @@
-"""The types of what users pass to `compile`, checked before anything is done.
+"""Type checks of the arguments of `graphflow.compile`, made before anything else.
 
 In: arguments of any type.  Out: nothing, or a TypeError that says what the argument is, what was
 given, and what to give instead.  Values are judged where they are used.

@@ -1,4 +1,4 @@
-"""What a user says about the values of a model's inputs, and the check at run time.
+"""Assumptions that a user states about the values of a model's inputs, and their check in a run.
 
 In: plain values, as `compile(assume=…)` takes them.  Out: `Assumed`, which knows nothing of the
 compiler, so that a saved model keeps and checks it too.  What always holds: bounds are finite

@@ -1,4 +1,4 @@
-"""What the public face shows of decisions, as plain values.
+"""The decisions of a plan as plain texts and numbers, for tables, saved models and explanations.
 
 Comes in: texts that `inspect` makes of a compiled model, or that a saved one kept.  What always
 holds: nothing of the compiler is needed to hold, store or look through them.

@@ -1,4 +1,4 @@
-"""The element types of tensors and kernels: tables that all parts share.
+"""The element types of tensors and kernels, as tables that all packages share.
 
 Kernels compute in `FLOATS`, in integers and in bools.  `STORED` types exist in memory only: kernels
 load, store, copy and choose between them, and cast them to and from one of their `CARRIERS`; no

@@ -1,4 +1,4 @@
-"""The one tree of errors. A message says what is wrong, where, why, and what to do about it."""
+"""The errors of graphflow.  A message says what is wrong, where, why, and what to do about it."""
 
 from __future__ import annotations
 

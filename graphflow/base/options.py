@@ -1,4 +1,4 @@
-"""How to compile and run, as plain values.
+"""`Options`: the settings of a compilation and of its runs, as plain values.
 
 In: arguments, or the environment, which nothing else reads.  Out: one frozen `Options` that is
 passed along.  What always holds: every field is a plain value, so that options can be compared,

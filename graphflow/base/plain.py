@@ -1,4 +1,4 @@
-"""Values that came out of JSON, as the types they have to be.
+"""Type checks of values that were read from JSON.
 
 In: any JSON value.  Out: the same value with its type known, or a TypeError or ValueError that says
 what it is instead; readers of files turn that into their refusal.

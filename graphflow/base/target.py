@@ -1,4 +1,4 @@
-"""What a processor can do, as plain data.
+"""`Target`: what a processor can do, as plain data.
 
 A `Target` is all that the cost model, the recipes and the emitter know of a processor; nothing else
 in this package states a cache size, a bandwidth or a throughput.  How the host is asked stands in

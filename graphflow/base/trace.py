@@ -1,4 +1,4 @@
-"""What happened while compiling: stages, times and texts, printed and dumped as the options say.
+"""The trace of one compilation: it prints, dumps and times what the stages do.
 
 In: names and texts; nothing here knows the IR.  Out: lines on a stream by debug level, files in the
 dump folder, and the times.  What always holds: a text given as a function is made only if somebody

@@ -1,4 +1,4 @@
-"""How far one program's outputs are from another's.
+"""The error between the outputs of two programs.
 
 In: outputs by name.  Out: the largest relative error, infinite where they differ in kind: another
 shape or dtype, NaN or infinity in other places, an integer that is not equal.

@@ -1,4 +1,4 @@
-"""The least time that a model could take on this machine as it is computed directly.
+"""The floor of a model: the least time that direct computation takes on this machine.
 
 In: a compiled model and what the machine can do.  Out: seconds.  Per kernel the larger of its
 multiply-adds at the peak and its weights, inputs and outputs at the bandwidth; summed over kernels.

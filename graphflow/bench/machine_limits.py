@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured with kernels of our own.
+"""The peaks of this machine, measured with graphflow's own kernels.
 
 In: a target and a number of threads.  Out: multiply-adds and bytes a second.  What always holds:
 the kernels are ordinary text-variant kernels that go through the same code generation as a model's;

@@ -1,4 +1,4 @@
-"""The programs that graphflow is compared with.
+"""The runtimes that graphflow is compared with: onnxruntime, and openvino where installed.
 
 In: a model, a number of threads.  Out: a `Peer` that is loaded and runs.  Nothing else in graphflow
 imports a peer.  openvino is not a dependency; it takes part where it is installed, and is made to

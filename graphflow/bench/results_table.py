@@ -1,4 +1,4 @@
-"""Measurements as a table: a row a model."""
+"""The table of `graphflow bench`, one row for each model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs to try a model with.
+"""Random inputs for a compiled model.
 
 In: the signature of a program and a seed.  Out: an array for each input.  What always holds: an
 array depends on the seed and on the place of its input only.

@@ -1,4 +1,4 @@
-"""Timing several programs against each other on a machine that is never quite quiet.
+"""Timing of several programs against each other on a machine with other load.
 
 In: functions that run a model once.  Out: medians over blocks.  What always holds: a block of one
 program is preceded by idle time and by discarded runs, because the peer's threads go on spinning

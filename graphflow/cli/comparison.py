@@ -1,4 +1,4 @@
-"""One model, graphflow and its peers: the numbers that `graphflow bench` prints.
+"""One model measured beside other runtimes: the numbers that `graphflow bench` prints.
 
 In: a model.  Out: a dict of plain values.  What always holds: all programs get the same inputs, and
 are timed through the face that their users call, arrays in and new arrays out.

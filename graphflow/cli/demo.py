@@ -1,4 +1,4 @@
-"""The demonstration: a small network, its decisions, a check and a race.
+"""`graphflow demo`: a small network is compiled, explained, checked and timed.
 
 In: nothing.  Out: text on a console.  The network has 58 channels, which no block of lanes divides,
 so that there is something to decide about padding.

@@ -1,4 +1,4 @@
-"""Decisions and differences drawn as rich tables, for people at a terminal.
+"""Tables for the terminal: the decisions of a plan, and the differences between two reports.
 
 In: what `graphflow.inspect` found.  Out: tables that a rich console prints.  Compiling imports
 nothing of this: rich takes as long to import as the planner.

@@ -1,4 +1,4 @@
-"""The compiler: one list of named stages from an ONNX model to a native program.
+"""The compiler: a list of named stages that turn an ONNX model into a native program.
 
 In: a model, shapes for its symbolic inputs, a target, options.  Out: a `Compiled` that keeps what
 each stage gave, so that a decision can be looked up after the fact.  What always holds: a stage is

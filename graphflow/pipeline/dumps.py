@@ -1,4 +1,4 @@
-"""What a stage of the compiler gave, as text: for `--dump` and for the debug levels.
+"""The results of the stages as text, for `--dump` and for the debug levels.
 
 In: a graph, a plan, a lowered program.  Out: text, one thing a line; the same for the same input.
 """

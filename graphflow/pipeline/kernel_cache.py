@@ -1,4 +1,4 @@
-"""Kernels that were made before, in this process or in an earlier one.
+"""The kernel cache: kernels of earlier compilations, in memory and in a folder.
 
 In: `KernelTask`s.  Out: their `LoweredKernel`s and object code, if the cache has them.  What always
 holds: the key of a kernel is a digest of all that decides about it: its task with every field, the

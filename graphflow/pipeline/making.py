@@ -1,4 +1,4 @@
-"""A kernel and its object code in one call: what is sent to worker processes.
+"""The task of a worker process: it lowers one kernel and makes its object code.
 
 In: a `KernelTask`.  Out: its `LoweredKernel` and object code.  A kernel that stays where it was
 lowered is not sent twice, and no process waits until the last kernel of a model is lowered.

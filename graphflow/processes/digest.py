@@ -1,4 +1,4 @@
-"""Digests of immutable values, the same in every process.
+"""Digests of immutable values, which are the same in every process.
 
 In: plain values, tuples, mappings, sets, enumerations, frozen dataclasses with all their fields
 (those that equality ignores too), and what says by a `__reduce__` of its own what it is made of, by

@@ -1,4 +1,4 @@
-"""Values that are made once for each key, by whoever asks first; others wait for that key alone.
+"""A table that makes each value once, however many threads ask for it at the same time.
 
 In: keys, and functions that make a value.  Out: the value of a key.  What always holds: a key that
 is there never waits for another one that is being made; two threads never make the same key; a

@@ -1,4 +1,4 @@
-"""Changes to the whole process that last only while some thread needs them.
+"""Temporary changes to process-wide state, undone when the last thread that needs them is done.
 
 In: a function that makes a change and returns the one that undoes it.  Out: a context manager for
 any number of threads: the first to enter makes the change, the last to leave undoes it.  What

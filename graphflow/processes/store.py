@@ -1,4 +1,4 @@
-"""A folder of entries by digest: what was made before, of a bounded size.
+"""A store of byte strings by key in a folder, of bounded size, shared between processes.
 
 In: keys, and bytes to keep.  Out: the same bytes, or nothing.  What always holds: an entry is
 written aside and renamed, so that it is there wholly or not at all, also for other processes and

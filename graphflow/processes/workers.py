@@ -1,4 +1,4 @@
-"""Worker processes: many calls of one function, shared out among processes of this installation.
+"""Worker processes: they call one function for many tasks and return the results in order.
 
 In: a function of a module and a task for each kernel, by symbol.  Out: its results, by symbol.
 What always holds: results and their order are those of calling the function here; whatever a worker

@@ -1,4 +1,5 @@
-"""Saved models: they run and answer as before; what is damaged or made for others is refused."""
+"""Tests of saved models: a loaded model runs and answers as the saved one did; damaged files, and
+files for other processors, are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users say of a model's inputs: what can be said, what follows, and that it is checked."""
+"""Tests of assumptions about inputs: which can be stated, what follows, and the check in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: the protocol of blocks, the error metric, floors, and the shape of the result.
+"""Tests of the measurements: blocks, the error metric, the floor, and the fields of a result.
 
 Nothing here asserts a time; clocks are replaced where the protocol itself is tested.
 """

@@ -1,4 +1,4 @@
-"""Connected components, beside networkx."""
+"""Tests of connected components against networkx."""
 
 from __future__ import annotations
 

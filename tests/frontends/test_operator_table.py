@@ -1,4 +1,4 @@
-"""docs/operators.md says what import does, and import refuses the rest in its own words."""
+"""Tests that docs/operators.md agrees with import, and that import refuses all other operators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The cache of kernels: the same program with and without it, and a key that holds all that a
-kernel depends on."""
+"""Tests of the kernel cache: programs are equal with and without it, and its keys cover everything
+that a kernel depends on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Worker processes: the same results in the same order, whatever becomes of the workers; and none
-of them left, whatever becomes of their parent."""
+"""Tests of worker processes: results and their order do not depend on what happens to a worker, and
+no worker outlives its parent."""
 
 from __future__ import annotations
 

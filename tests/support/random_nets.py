@@ -1,4 +1,4 @@
-"""Random operator graphs, and random parts of their candidates."""
+"""Random operator graphs, and random subsets of their candidates."""
 
 from __future__ import annotations
 

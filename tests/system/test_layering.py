@@ -1,5 +1,5 @@
-"""The shape of the source tree: imports go down the ranks and stand at module top, the package
-list equals the folders on disk, and `import graphflow` stays light."""
+"""Tests of the source tree: imports go to lower ranks and stand at module top, the package list
+equals the folders on disk, and `import graphflow` stays light."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/trust.md: every place and every test that it names exists, and no part of it is missing."""
+"""Tests of docs/trust.md: every path and test that it names exists, and no package is missing."""
 
 from __future__ import annotations
 
