@@ -1,8 +1,8 @@
 """`Target`: what a processor can do, as plain data.
 
-A `Target` is all that the cost model, the recipes and the emitter know of a processor; nothing else
-in this package states a cache size, a bandwidth or a throughput.  How the host is asked stands in
-`codegen`.
+The cost model, the recipes and the code generator know a processor only through its `Target`;
+nothing else in this package states a cache size, a bandwidth or a throughput.  `codegen` has the
+functions that ask the host.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from graphflow.base.dtypes import DTYPES
 
 COMPUTED_BYTES = 4
-"""The narrowest element that kernels compute with: stored floats and small integers are widened."""
+"""The narrowest element that kernels compute with: narrower stored types are widened to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,13 @@ class Target:
         return hash(self.name)  # targets are in the keys of many tables, and few in number
 
     def lanes(self, dtype: str) -> int:
-        """Elements of a type that one vector register holds as they are stored."""
+        """The number of elements of a type that one vector register stores."""
         return self.vector_bytes // DTYPES[dtype].itemsize
 
     def computed_lanes(self, dtype: str) -> int:
-        """Elements of a type that one vector register computes: narrow ones are widened to 32 bits.
+        """The number of elements of a type that one vector register computes: narrow types are
+        widened to 32 bits.
 
-        This is how many channels a block of a layout and the vector of a tile have.
+        This is the number of channels in a block of a layout and in a vector of a register tile.
         """
         return self.vector_bytes // max(COMPUTED_BYTES, DTYPES[dtype].itemsize)
