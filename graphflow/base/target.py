@@ -23,24 +23,24 @@ class Target:
     describe the Intel and AMD server processors that the cost model was fitted on.  A target that
     is not the host has these defaults on every machine, so that its plans are the same everywhere.
 
-    | field                              | unit                         | source                                     |
-    |------------------------------------|------------------------------|--------------------------------------------|
-    | `vector_bytes`, `vector_registers` | bytes, registers             | the instruction set                        |
-    | `fma_latency`                      | cycles                       | the makers' tables: 4 since Skylake, Zen 2 |
-    | `fmas_per_cycle`                   | vector multiply-adds a cycle | measured (`bench.measure_machine`)         |
-    | `cycles_per_vector_load`           | cycles, from the L1 cache    | two load ports; one for 64 bytes           |
-    | `cycles_per_masked_store`          | cycles                       | measured; cheap with AVX-512 only          |
-    | `clock_ghz`                        | 10⁹ cycles a second          | measured: 100 GFLOP/s of float32 a core    |
-    | `l1_bytes`, `l1_ways`              | bytes, lines in a set        | asked from the host's system               |
-    | `line_bytes`                       | bytes                        | asked from the host's system               |
-    | `l2_bytes`, `l3_bytes`             | bytes a core, a chip         | asked from the host's system               |
-    | `l2_bytes_per_cycle`               | bytes a cycle into registers | measured on streams of packed weights      |
-    | `l3_bytes_per_cycle`               | bytes a cycle into registers | measured on streams of packed weights      |
-    | `l2_line_cycles`                   | cycles a line, no prefetch   | measured on rows apart                     |
-    | `l2_gbps`, `l3_gbps`               | 10⁹ bytes a second, one core | measured on copies, reads and writes       |
-    | `dram_gbps`                        | 10⁹ bytes a second, one core | measured on copies                         |
-    | `dram_cores`                       | cores that saturate memory   | measured on copies                         |
-    | `stack_bytes`                      | bytes of stack an iteration  | an eighth of the usual 8 MiB               |
+    | field | unit | source |
+    |---|---|---|
+    | `vector_bytes`, `vector_registers` | bytes, registers | the instruction set |
+    | `fma_latency` | cycles | the makers' tables: 4 since Skylake, Zen 2 |
+    | `fmas_per_cycle` | vector multiply-adds a cycle | measured (`bench.measure_machine`) |
+    | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
+    | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
+    | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core |
+    | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system |
+    | `line_bytes` | bytes | asked from the host's system |
+    | `l2_bytes`, `l3_bytes` | bytes a core, a chip | asked from the host's system |
+    | `l2_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
+    | `l3_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
+    | `l2_line_cycles` | cycles a line, no prefetch | measured on rows apart |
+    | `l2_gbps`, `l3_gbps` | 10⁹ bytes a second, one core | measured on copies, reads and writes |
+    | `dram_gbps` | 10⁹ bytes a second, one core | measured on copies |
+    | `dram_cores` | cores that saturate memory | measured on copies |
+    | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
     """
 
     name: str

@@ -33,10 +33,10 @@ def executable(
     bar: ProgressBar,
     shapes: Sequence[tuple[str, tuple[int, ...]]] = (),
 ) -> Executable:
-    """The model loaded, if it is a saved one, else compiled.
+    """The saved model loaded, or the ONNX model compiled.
 
-    `shapes` are those of the inputs that the command was given; `--shape` comes before them.
-    InvalidModel for an option of compilation beside a saved model.
+    `shapes` are those of the arrays that the command was given; `--shape` takes precedence over
+    them.  InvalidModel if an option of compilation is given with a saved model.
     """
     if not is_container(wanted.model):
         return compiled(wanted, bar, [*shapes, *wanted.shape])
@@ -82,9 +82,10 @@ def compile_bar(wanted: argparse.Namespace) -> ProgressBar:
 
 
 def onnx_model(name: str, seed: int | None) -> Model:
-    """`light:NAME` of the onnx package, `zoo:NAME` of graphflow's networks, or else the path.
+    """The model that a name stands for: `light:NAME` of the onnx package, `zoo:NAME` of graphflow's
+    networks, or the path itself.
 
-    InvalidModel for a seed beside a path, and for the path of a saved model.
+    InvalidModel for a seed together with a path, and for the path of a saved model.
     """
     known = named(name, seed)
     if known is not None:

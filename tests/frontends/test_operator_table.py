@@ -1,4 +1,4 @@
-"""Tests that docs/operators.md agrees with import, and that import refuses all other operators."""
+"""Tests that docs/operators.md is what the code makes, and of single operators that it lists."""
 
 from __future__ import annotations
 
