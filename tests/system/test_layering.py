@@ -109,14 +109,6 @@ def test_the_package_list_equals_the_folders_on_disk() -> None:
     assert sorted(listed) == sorted(on_disk)
 
 
-def test_paths_in_the_architecture_page_exist() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:graphflow|kernels|frontends|models|tests)/[\w/.*]*)`", page)
-    assert len(paths) > 40
-    gone = {path for path in paths if not list(ROOT.glob(path.rstrip("/")))}
-    assert gone == {"graphflow/kernels"}, "that is below the user's folder of caches"
-
-
 def exports(package: str) -> set[str]:
     """The names in `__all__` of a package."""
     for stmt in TREES[package].body:  # type: ignore[attr-defined]
