@@ -130,7 +130,7 @@ def _whole_numbers(function: FunctionType) -> dict[str, int]:
     """The integers in the scopes around a function, by name."""
     around = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # a variable that has no value yet
+        with suppress(ValueError):  # an empty cell: the variable has no value yet
             around[name] = cell.cell_contents
     return {name: value for name, value in around.items() if type(value) is int}
 

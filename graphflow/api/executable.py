@@ -280,7 +280,7 @@ def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
         )
     for name in inputs:
         if not isinstance(name, str):
-            raise TypeError(f"run is given the input {name!r}; names of inputs are texts")
+            raise TypeError(f"run is given the input {name!r}; names of inputs are strings")
 
 
 def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> None:

@@ -208,8 +208,8 @@ def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model
     if not made:
         raise InvalidModel(f"{nothing}, and nothing has been compiled so far", remedies=remedies)
     raise InvalidModel(
-        f"{', '.join(models.deciding)} decide which of several programs runs, and this asks for a "
-        f"single one; there are those for {describe_made(models)}",
+        f"{', '.join(models.deciding)} decide which of several programs runs, but this needs a "
+        f"single one; there are programs for {describe_made(models)}",
         remedies=remedies,
     )
 

@@ -142,7 +142,9 @@ class SavedModel:
                 saved.spec.inputs, integer(about["inputs"])
             )
             if about["outputs"] != _cut_axes(saved.spec):
-                raise ValueError(f"the outputs and the axes they are cut on: {about['outputs']!r}")
+                raise ValueError(
+                    f"the outputs and the axes that are trimmed do not fit: {about['outputs']!r}"
+                )
             if integer(about["guards"]) != len(saved.spec.guards):
                 raise ValueError(f"the program has {len(saved.spec.guards)} guards")
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
@@ -152,8 +154,8 @@ class SavedModel:
     def compiled(self) -> NoReturn:
         """GraphflowError: the file does not have the results of the stages."""
         raise GraphflowError(
-            f"{self._path} keeps the program, the report and the explanations, not what the stages "
-            "of the compiler gave; compile the ONNX model to look at that"
+            f"{self._path} has the program, the report and the explanations, but not the results "
+            "of the compiler's stages; compile the ONNX model for those"
         )
 
     @property
@@ -257,7 +259,7 @@ class SavedModels:
             frozen=texts(about["frozen"]),
         )
         if not set(self.deciding) <= set(dtypes):
-            raise ValueError(f"{self.deciding} are no inputs")
+            raise ValueError(f"{self.deciding} are not inputs")
 
     def only(self) -> Model:
         """The program, if the file has exactly one."""
@@ -329,7 +331,7 @@ def _variants_of(path: str | Path, name: str) -> Iterator[None]:
         ValueError,
     ) as e:
         raise InvalidModel(
-            f"the saved model {path} is damaged: its document {name!r} has another variant "
+            f"the saved model {path} is damaged: its document {name!r} has an unexpected structure "
             f"({e!r:.200}); compile the ONNX model and save it again"
         ) from e
 
@@ -357,7 +359,7 @@ def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
     if found.dtype != tensor.dtype or not all(
         isinstance(end, int | float) for end in (found.lo, found.hi)
     ):
-        raise ValueError(f"{found!r:.100} is nothing to assume of {tensor}")
+        raise ValueError(f"{found!r:.100} is not an assumption about {tensor}")
     if any(integer(k) >= prod(tensor.shape) for k in found.elements or ()):
         raise ValueError(f"{tensor} has fewer elements than the assumption names")
     boolean(found.exact)

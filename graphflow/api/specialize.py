@@ -158,14 +158,14 @@ def prepares_alike(one: Compiled, other: Compiled) -> bool:
 def _prepare_calls(compiled: Compiled) -> list[tuple[object, ...]]:
     """The kernel and the offsets of each step that prepares constants."""
     kernels, found = compiled.lowered.kernels, list[tuple[object, ...]]()
-    for step in compiled.spec.prepare:  # a ProgramSpec has no sections there
+    for step in compiled.spec.prepare:  # constants are prepared by kernels, never by sections
         task = replace(kernels[step.symbol].task, symbol="", claimed=None)
         found.append((task, step.buffers, step.extent))
     return found
 
 
 def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
-    if array is other:  # programs of one model share what they did not compute
+    if array is other:  # programs of one model share most arrays
         return True
     if (array.dtype, array.shape) != (other.dtype, other.shape):
         return False
@@ -289,7 +289,7 @@ class Specializer:
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise
-                # Another thread may add its own at the same time; what is lost is found again.
+                # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
@@ -305,7 +305,7 @@ class Specializer:
             if name not in inputs:
                 raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
             if not declared[name].is_number:
-                continue  # a section takes it as it is
+                continue  # foreign sections check strings and sequences themselves
             dtype = given_array(name, inputs[name]).dtype.newbyteorder("=")
             if dtype.name != declared[name].dtype:
                 raise InvalidModel(

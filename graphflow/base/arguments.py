@@ -57,7 +57,7 @@ def _check_names(what: str, value: Any, example: str) -> None:
 def _check_each_name(what: str, names: Collection[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{what} names {name!r}, which is no text; give names of tensors")
+            raise TypeError(f"{what} names {name!r}, which is not a string; give names of tensors")
 
 
 def _is_shape(value: Any) -> bool:

@@ -102,7 +102,7 @@ def parse_assumption(name: str, dtype: str, given: Assumption) -> Assumed:
         raise InvalidModel(f"cannot assume {given!r} of {name}: a bound is NaN")
     ends = _ends(lo, hi, kind)
     if ends is None:
-        raise InvalidModel(f"cannot assume {given!r} of {name}: no {dtype} is in there")
+        raise InvalidModel(f"cannot assume {given!r} of {name}: no {dtype} value satisfies it")
     return Assumed(name, dtype, *ends)
 
 
@@ -117,7 +117,7 @@ def require_assumed(assumed: Assumed, value: ArrayLike) -> None:
         raise InvalidModel(
             f"input {assumed.tensor} was assumed to be {assumed}, and "
             f"{assumed.tensor}[{', '.join(map(str, where))}] is {array[where]}; compile without "
-            "this assumption, or give what it promises"
+            "this assumption, or give an input that satisfies it"
         )
 
 
@@ -158,7 +158,7 @@ def _rounded(bound: float, kind: np.dtype[Any]) -> float | int:
 
 
 def _no_whole(bound: float) -> int:
-    raise InvalidModel(f"the bound {bound} is for integers, and it is no whole number")
+    raise InvalidModel(f"the bound {bound} is not an integer, but the input has integers")
 
 
 def _exactly(name: str, kind: np.dtype[Any], given: float) -> Assumed:

@@ -84,7 +84,7 @@ class Options:
         if self.fallback is not None and self.fallback not in FALLBACKS:
             raise GraphflowError(
                 f"Options.fallback is {self.fallback!r}; it must be one of {', '.join(FALLBACKS)}, "
-                "or None to refuse models with nodes that no kernel is built for"
+                "or None to refuse models with nodes that have no kernel"
             )
         if self.memory_limit is not None and self.memory_limit < 1:
             raise GraphflowError(
@@ -190,6 +190,6 @@ def kernel_folder(cache: str | None) -> str | None:
 def _caches() -> str:
     """The folder of graphflow among this user's caches."""
     folder = os.environ.get(CACHES_VARIABLE, "")
-    if not os.path.isabs(folder):  # as the standard of that variable has it
+    if not os.path.isabs(folder):  # the XDG specification says that a relative path is ignored
         folder = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(folder, "graphflow")

@@ -12,7 +12,7 @@ from typing import Any
 def integer(value: Any, low: int = 0) -> int:
     """An integer of at least `low` that fits 63 bits; bools and floats are refused."""
     if type(value) is not int:
-        raise TypeError(f"{value!r:.60} is no integer")
+        raise TypeError(f"{value!r:.60} is not an integer")
     if not low <= value < 1 << 63:
         raise ValueError(f"{value} is not from {low} to 2**63")
     return value
@@ -21,7 +21,7 @@ def integer(value: Any, low: int = 0) -> int:
 def text(value: Any) -> str:
     """A string."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.60} is no text")
+        raise TypeError(f"{value!r:.60} is not a string")
     return value
 
 
@@ -35,9 +35,9 @@ def boolean(value: Any) -> bool:
 def listed(value: Any, length: int | None = None) -> list[Any]:
     """A list, of this length if one is given."""
     if not isinstance(value, list):
-        raise TypeError(f"{value!r:.60} is no list")
+        raise TypeError(f"{value!r:.60} is not a list")
     if length is not None and len(value) != length:
-        raise ValueError(f"{len(value)} values stand where {length} belong")
+        raise ValueError(f"{len(value)} values are given instead of {length}")
     return value
 
 
@@ -49,5 +49,5 @@ def texts(value: Any) -> tuple[str, ...]:
 def mapping(value: Any) -> dict[str, Any]:
     """An object; its names are strings in JSON."""
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.60} is no object")
+        raise TypeError(f"{value!r:.60} is not an object")
     return value

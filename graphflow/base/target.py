@@ -68,7 +68,7 @@ class Target:
     stack_bytes: int = 1024 * 1024
 
     def __hash__(self) -> int:
-        return hash(self.name)  # targets are in the keys of many tables, and few in number
+        return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist
 
     def lanes(self, dtype: str) -> int:
         """The number of elements of a type that one vector register stores."""

@@ -93,7 +93,7 @@ PEERS: dict[str, Callable[[Model, int], Peer]] = {
 def load_peer(name: str, model: Model, threads: int) -> Peer:
     """The peer of that name with `model` loaded; the GraphflowError for another name lists all."""
     if name not in PEERS:
-        raise GraphflowError(f"there is no peer {name!r}; there are {', '.join(PEERS)}")
+        raise GraphflowError(f"there is no peer {name!r}; the peers are {', '.join(PEERS)}")
     return PEERS[name](model, threads)
 
 

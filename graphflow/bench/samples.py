@@ -40,5 +40,5 @@ def _known_shape(tensor: TensorSpec | OpenTensor) -> tuple[int, ...]:
     shape = () if tensor.shape is None else tensor.shape
     known = tuple(extent for extent in shape if isinstance(extent, int))
     if tensor.shape is None or len(known) < len(shape):
-        raise InvalidModel(f"the shape of {tensor} is symbolic; say which one is wanted")
+        raise InvalidModel(f"the shape of {tensor} is symbolic; give the shape that is wanted")
     return known

@@ -60,5 +60,5 @@ def _show_one(console: Console, exe: Executable) -> None:
     """Print the explanation of the first padded tensor, else that of the output."""
     padded = [edge.name for edge in exe.layouts.values() if edge.regions and edge.variant]
     name = padded[0] if padded else exe.outputs[0].name
-    console.print(f"\nwhy {name} is as it is:")
+    console.print(f"\nthe decision about {name}:")
     console.print(exe.explain(name), markup=False, highlight=False)

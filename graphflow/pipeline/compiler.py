@@ -466,7 +466,7 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
     except MemoryError as error:
         raise GraphflowError(
             f"memory ran out in stage {stage.name} ({error or 'no details'}); the model needs a "
-            "machine with more, or smaller input_shapes"
+            "machine with more memory, or smaller input_shapes"
         ) from error
     known.update(zip(stage.gives, result if len(stage.gives) > 1 else (result,), strict=True))
     show = stage.show

@@ -192,7 +192,7 @@ class KernelCache:
         if self._store is None and self._recent is None:
             return found
         for symbol, task in tasks.items():
-            # Names of calls and symbols do not matter to what is made.
+            # A kernel does not depend on the names of calls and symbols.
             claimed = None if task.claimed is None else ""
             key = self._digest(replace(task, symbol="", claimed=claimed))
             if key is None:
@@ -229,7 +229,7 @@ class KernelCache:
         for symbol in new:
             data = _pickled(_Entry.of(kernels[symbol], objects[symbol]))
             if data is not None and not self._store.put(_name(self._keys[symbol]), data):
-                self._trace.notice("the cache of kernels cannot be written to")
+                self._trace.notice("the kernel cache cannot be written")
                 return
         if self._request is not None and (new or self._get(self._request) is None):
             self._store.put(_name(self._request), b"")
@@ -256,8 +256,8 @@ class KernelCache:
             return None
         try:
             entry = pickle.loads(data)
-        except Exception as error:  # it is what was written, and cannot be read here
-            self._trace.notice(f"an entry in the cache of kernels cannot be read: {error!r}")
+        except Exception as error:  # the checksum is right, so the entry was made by other code
+            self._trace.notice(f"an entry of the kernel cache cannot be read: {error!r}")
             return None
         return entry if isinstance(entry, _Entry) else None
 
@@ -280,7 +280,7 @@ def _name(digest: bytes) -> str:
 def _pickled(entry: _Entry) -> bytes | None:
     try:
         return pickle.dumps(entry, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # whatever somebody's __reduce__ raises; functions made by others
+    except Exception:  # a user's __reduce__ may raise anything
         return None
 
 

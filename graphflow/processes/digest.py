@@ -47,7 +47,7 @@ class Digests:
         if simple is not None:
             return _joined(type(value).__name__, (simple(value),))
         known = self._known.get(id(value))
-        if known is None:  # the value is kept too: its address must not become another one's
+        if known is None:  # keep the value, so that its address is not reused
             known = self._known[id(value)] = (value, self._of_parts(value))
         return known[1]
 
@@ -100,7 +100,7 @@ def _found_by_name(value: type | FunctionType) -> bytes:
     """
     module, own = value.__module__, value.__module__.startswith("graphflow.")
     if not own or getattr(sys.modules.get(module), value.__qualname__, None) is not value:
-        raise TypeError(f"{_name(value)} is not known by its name")
+        raise TypeError(f"{_name(value)} is not a class or function of graphflow")
     return _name(value).encode()
 
 

@@ -41,7 +41,7 @@ class Once(Generic[Key, Value]):
         self._most = most
         self._kept: OrderedDict[Key, Value] = OrderedDict()
         self._making: dict[Key, _Making[Value]] = {}
-        # A signal's handler may ask while this thread holds the lock.
+        # Reentrant: a signal handler may call `get` while this thread holds the lock.
         self._lock = threading.RLock()
         _ALL.add(self)
 

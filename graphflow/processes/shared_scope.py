@@ -26,7 +26,7 @@ class SharedScope:
         self._make = make
         self._undo: Callable[[], None] | None = None
         self._inside: Counter[int] = Counter()
-        # A signal's handler may enter or leave while this thread holds the lock.
+        # Reentrant: a signal handler may enter or leave while this thread holds the lock.
         self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forget_other_threads)
 
@@ -34,7 +34,7 @@ class SharedScope:
     def entered(self) -> Iterator[None]:
         """The context manager inside which the change is in force."""
         thread, counted = threading.get_ident(), False
-        try:  # from here on: a signal's handler may raise anywhere
+        try:  # nothing before it: a signal handler may raise anywhere
             with self._lock:
                 if self._undo is None:
                     self._undo = self._make()

@@ -57,7 +57,7 @@ class Store:
         except OSError:
             return None
         found = _checked(data)
-        with contextlib.suppress(OSError):  # a folder that cannot be written to serves as well
+        with contextlib.suppress(OSError):  # a read-only folder can still be read from
             if found is None:
                 path.unlink()
             else:

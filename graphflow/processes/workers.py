@@ -272,7 +272,7 @@ class Crew:
     def _expire(self, workers: Workers) -> None:
         with self._lock:
             if self._idle is not workers:
-                return  # they were taken just now
+                return  # a compilation borrowed them just now
             self._idle = self._timer = None
         workers.close()
 
@@ -337,7 +337,7 @@ class _Share(Generic[Task, Result]):
 
     def give_back(self, name: str, reason: str) -> None:
         """Keep a task that a worker did not do for this process, which does it after all others."""
-        self.trace.notice(f"{name} is done without worker processes: {reason}")
+        self.trace.notice(f"{name} is done in this process: {reason}")
         self._out.discard(name)
         self._returned.append(name)
 
@@ -402,7 +402,7 @@ class _Worker:
         """Send a task to the process."""
         try:
             call = share.call(name)
-        except Exception as error:  # whatever somebody's __reduce__ raises
+        except Exception as error:  # a user's __reduce__ may raise anything
             share.give_back(name, f"it cannot be sent ({_in_short(error)})")
             return
         self.call = name
@@ -416,7 +416,7 @@ class _Worker:
         try:
             message = _read(self.answers)
             answer = None if message is None else pickle.loads(message)
-        except Exception as error:  # another program's output, or what cannot be unpickled here
+        except Exception as error:  # not a message, or it cannot be unpickled here
             self._lose(share, f"the worker's answer cannot be read ({_in_short(error)})")
             return
         if answer is None:
@@ -427,7 +427,7 @@ class _Worker:
                 self._lose(share, f"the worker is another installation: {answer}")
         elif self.call is not None:
             done, self.call = self.call, None
-            if share.waiting:  # first, so that the process does not idle
+            if share.waiting:  # before its answer is handled, so that it is not idle
                 self.send(share.waiting.popleft(), share)
             share.answer(done, answer)
 
@@ -442,7 +442,7 @@ class _Worker:
     def leave_to_parent(self) -> None:
         """In a forked child: close the pipes, so that the worker still ends with the parent."""
         self.alive = False
-        self._process.returncode = 0  # it is no child of this process, which must not wait for it
+        self._process.returncode = 0  # not a child of this process, so Popen must not wait for it
         self._calls.close()
         self.answers.close()
 
@@ -461,7 +461,7 @@ def _interpreter() -> list[str]:
     interpreter."""
     found = sys.executable
     if not found or getattr(sys, "frozen", False) or "python" not in Path(found).name.lower():
-        raise OSError(f"sys.executable is {found!r}, which is no Python interpreter")
+        raise OSError(f"sys.executable is {found!r}, which is not a Python interpreter")
     return [found, "-P", "-c", _BOOT]
 
 
@@ -482,17 +482,17 @@ def serve(modules: Sequence[str]) -> NoReturn:
     Prints to stdout go to stderr from now on.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # imports leave nothing to collect, and passes take a fifth of their time
-    nothing = os.open(os.devnull, os.O_RDWR)  # before all else: this is stderr where that is closed
+    gc.disable()  # imports leave no garbage; passes would take 20 % of their time
+    nothing = os.open(os.devnull, os.O_RDWR)  # first: becomes descriptor 2 if stderr is closed
     calls, answers = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     waiting: SimpleQueue[bytes] = SimpleQueue()
-    # On a thread of its own: a parent that is gone must not have to wait for the end of a call.
+    # On a thread of its own, so that the process ends with its parent even during a call.
     threading.Thread(target=_receive, args=(calls, waiting), daemon=True).start()
     for module in modules:
         import_module(module)
-    gc.freeze()  # what was imported stays; no pass has to look at it
+    gc.freeze()  # imported objects stay alive; passes skip them
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
     try:
@@ -518,7 +518,10 @@ def _answered(call: bytes) -> bytes:
     trace = Trace(Options())
     try:
         return _packed(_Done(function(task, trace), trace.times))
-    except (MemoryError, RecursionError) as error:  # this process may have more left
+    except (
+        MemoryError,
+        RecursionError,
+    ) as error:  # the parent may have more memory or stack, and tries again
         return _packed(_Unable(_in_short(error)))
     except Exception as error:
         return _packed(_Failed(error, "".join(traceback.format_exception(error))))
@@ -528,7 +531,7 @@ def _packed(answer: _Answer) -> bytes:
     try:
         data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         if isinstance(answer, _Failed):
-            pickle.loads(data)  # an error's constructor need not take what it pickles
+            pickle.loads(data)  # some exceptions pickle but cannot be unpickled
     except Exception as error:
         return pickle.dumps(_Unable(f"its answer cannot be sent ({_in_short(error)})"))
     return data

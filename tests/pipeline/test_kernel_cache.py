@@ -327,7 +327,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(
 ) -> None:
     read_only(monkeypatch)
     made = compiled(network(), tmp_path)
-    assert made.notices == ("the cache of kernels cannot be written to",)
+    assert made.notices == ("the kernel cache cannot be written",)
     assert made.spec.objects == compiled(network(), "off").spec.objects
 
 
