@@ -1,14 +1,14 @@
-"""onnx's own backend tests, by graphflow and by onnxruntime: how many pass, and why others do not.
+"""ONNX's backend tests, run by graphflow and by onnxruntime: how many pass, and why others fail.
 
     python benchmarks/conformance.py [--by NAME]… [--only TEXT] [--jobs N] [--json FILE]
 
-Each test compiles and runs a model and compares with the outputs that come with it, to the
-tolerances that onnx sets.  Tests run in processes of their own with a time limit, so that a test
-that hangs or dies is counted and the rest goes on.  They are run by graphflow alone (`strict`), by
-graphflow with the nodes that it has no kernel for in onnxruntime (`graphflow`), and by onnxruntime
-(`onnxruntime`), or by those that --by names.  Printed are the counts by outcome, the refusals by
-reason with how many of these tests onnxruntime passes, and each test that is neither right nor
-refused.
+Each test compiles and runs a model and compares its outputs with the expected ones, within the
+tolerances that ONNX sets.  Tests run in processes of their own with a time limit, so that a test
+that hangs or crashes is counted and the others go on.  `--by` names the backends: graphflow alone
+(`strict`), graphflow with a fallback for nodes without a kernel (`graphflow`), and onnxruntime
+(`onnxruntime`); the default is all three.  The output is a table of the outcomes, the refusals by
+reason with the number of these tests that onnxruntime passes, and a list of the tests that neither
+pass nor are refused.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from graphflow.base.errors import UnsupportedOp
 from graphflow.base.options import Options
 
 TIME_LIMIT = 20.0
-"""Seconds that one test may take, the compile included."""
+"""Seconds that one test may take, including compilation."""
 
 RIGHT, REFUSED, WRONG, ERROR, HANGS, DIES = "right", "refused", "wrong", "error", "hangs", "dies"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one test; `reason` is empty where it is right."""
+    """The outcome of one test; `reason` is empty if it passed."""
 
     test: str
     outcome: str
@@ -71,7 +71,7 @@ class PeerRep(BackendRep):  # type: ignore[misc]
 
 
 class Peer(Backend):  # type: ignore[misc]
-    """onnxruntime as onnx's test runner wants it."""
+    """onnxruntime as a backend for ONNX's test runner."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PeerRep:
@@ -85,7 +85,7 @@ class Peer(Backend):  # type: ignore[misc]
 
 
 class Compiled(GraphflowBackend):
-    """graphflow, which may run nodes in onnxruntime."""
+    """graphflow with its fallback to onnxruntime."""
 
     options = Options(workers=0)
 
@@ -96,12 +96,12 @@ class Compiled(GraphflowBackend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Every model is tried: asking whether one compiles would compile it twice."""
+        """True for every model: finding out would compile it twice."""
         return True
 
 
 class Strict(Compiled):
-    """graphflow by itself."""
+    """graphflow without a fallback."""
 
     options = Options(workers=0, fallback=None)
 
@@ -111,7 +111,7 @@ BACKENDS: dict[str, type[Backend]] = {"strict": Strict, "graphflow": Compiled, P
 
 
 def all_tests(backend: type[Backend]) -> dict[str, Callable[[], None]]:
-    """onnx's tests for processors by name, except the real networks, which need downloads."""
+    """ONNX's tests for processors by name, without the real networks, which need downloads."""
     found = {}
     for category, cases in BackendTest(backend, __name__).test_cases.items():
         if category == "OnnxBackendRealModelTest":
@@ -137,7 +137,7 @@ def outcome_of(test: Callable[[], None], backend: str) -> tuple[str, str]:
 
 
 def reason_of(message: str) -> str:
-    """The part of a refusal that is the same for other nodes."""
+    """The part of a refusal that does not depend on the node."""
     operators = re.match(r"operators that are not built: (.*?)\. Rewrite", message)
     if operators:
         return "not built: " + re.sub(r" \([^)]*\)", "", operators[1])
@@ -146,7 +146,7 @@ def reason_of(message: str) -> str:
 
 
 def serve(backend: str) -> None:
-    """Answer names of tests on stdin with outcomes on stdout, as lines of JSON."""
+    """Read names of tests from stdin, and write their outcomes to stdout as lines of JSON."""
     answers, sys.stdout = sys.stdout, sys.stderr
     np.seterr(all="ignore")
     tests = all_tests(BACKENDS[backend])
@@ -160,7 +160,7 @@ def serve(backend: str) -> None:
 
 
 class Server:
-    """A process that runs tests, and is replaced when one of them ends it."""
+    """A process that runs tests, and is replaced if a test ends it."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
@@ -188,7 +188,7 @@ class Server:
         lines.put("")
 
     def run(self, name: str) -> Outcome:
-        """One test; afterwards the process is ready for another one."""
+        """The outcome of one test; afterwards the process is ready for the next one."""
         assert self._process.stdin is not None
         self._process.stdin.write(name + "\n")
         self._process.stdin.flush()
@@ -212,7 +212,7 @@ class Server:
 
 
 def run_all(backend: str, only: str, jobs: int) -> list[Outcome]:
-    """All tests whose names have the text `only`, on `jobs` processes."""
+    """The outcomes of all tests whose names contain `only`, run on `jobs` processes."""
     servers = [Server(backend) for _ in range(jobs)]
     names: Queue[str] = Queue()
     for name in servers[0].names:
@@ -239,7 +239,7 @@ def run_all(backend: str, only: str, jobs: int) -> list[Outcome]:
 
 
 def show_counts(found: Mapping[str, Sequence[Outcome]], console: Console) -> None:
-    """Print how many tests had which outcome, a column for each backend."""
+    """Print the number of tests by outcome, one column for each backend."""
     counts = {name: Counter(o.outcome for o in outcomes) for name, outcomes in found.items()}
     table = Table("outcome", *found, title=f"{len(next(iter(found.values())))} tests")
     for outcome in (RIGHT, REFUSED, WRONG, ERROR, HANGS, DIES):
@@ -254,7 +254,7 @@ def show_counts(found: Mapping[str, Sequence[Outcome]], console: Console) -> Non
 def show_reasons(
     name: str, outcomes: Sequence[Outcome], peer: Mapping[str, Outcome], console: Console
 ) -> None:
-    """Print why `name` refuses tests, and what is neither right nor refused."""
+    """Print why `name` refuses tests, and which tests neither pass nor are refused."""
     refused: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.outcome == REFUSED:

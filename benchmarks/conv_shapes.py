@@ -1,11 +1,13 @@
-"""Convolution kernels on one core against the multiply-add peak, and onnxruntime's single node.
+"""Convolution kernels on one core, against the multiply-add peak and against onnxruntime.
 
     python benchmarks/conv_shapes.py [--avx2] [--all] [--rounds N]
 
-Each shape is compiled from the one compute definition in its cheapest variant, timed warm on
-physical buffers, and compared with a float64 reference.  The peak is measured in the same round,
-next to each kernel, because a shared machine drifts: the table gives the median of the rounds'
-ratios.  GFLOP/s count logical work, taps in the padding included.  Times are in milliseconds."""
+Each shape is compiled from its compute definition in the cheapest variant, timed with warm caches
+on physical buffers, and compared with a float64 reference.  The peak is measured in the same round,
+right after each kernel, because the speed of a shared machine drifts: the table has the median of
+the rounds' ratios.  GFLOP/s count logical work, including taps in the padding.  Times are in
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +48,17 @@ class Shape:
 
     @property
     def pad(self) -> int:
-        """Padding that keeps the size at stride one."""
+        """The padding that keeps the size at stride one."""
         return self.kernel // 2
 
     @property
     def out_size(self) -> int:
-        """Rows and columns of the output."""
+        """The number of rows, and of columns, of the output."""
         return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
 
     @property
     def gflop(self) -> float:
-        """Logical work."""
+        """The logical work in 10⁹ operations."""
         taps = self.channels * self.kernel**2
         return 2e-9 * self.outputs * taps * self.out_size**2
 
@@ -96,7 +98,7 @@ class Kernel:
 
 
 def physical(layout: Layout, array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """`array` in a layout, its padding NaN."""
+    """`array` in a layout, with NaN in its padding."""
     grid = np.indices(array.shape).reshape(array.ndim, -1)
     names = {str(v): grid[k] for k, v in enumerate(layout.index_map.inputs)}
     place = tuple(eval(str(e), {}, names) + 0 * grid[0] for e in layout.index_map.outputs)
@@ -137,7 +139,8 @@ def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]
 
 
 def _one_family(variant: KernelVariant, target: Target) -> bool:
-    """Input and output in one family with channels in lanes; few channels stay row-major."""
+    """Whether input and output are in one family with channels in lanes, or row-major for few
+    channels."""
     plain, *rest = families(4, target.lanes("float32"))
     x, y = variant.layouts["x"], variant.layouts["y"]
     if x.logical_shape[1] < target.lanes("float32") // 2:
@@ -161,7 +164,7 @@ def reference(shape: Shape, arrays: dict[str, NDArray[np.float32]]) -> NDArray[n
 
 
 def peer(shape: Shape, arrays: dict[str, NDArray[np.float32]]) -> object:
-    """onnxruntime's session for a model of this node alone, one thread."""
+    """An onnxruntime session for a model of this node alone, with one thread."""
     b = ModelBuilder()
     x = b.input("x", arrays["x"].shape)
     names = [b.constant(arrays["w"]), b.constant(arrays["b"])]
@@ -176,7 +179,7 @@ def peer(shape: Shape, arrays: dict[str, NDArray[np.float32]]) -> object:
 
 
 def median_seconds(run: object, least: float = 0.03) -> float:
-    """The median of runs for at least so many seconds, after a warm one."""
+    """The median of runs that last at least so many seconds, after one warm-up run."""
     assert callable(run)
     run()
     taken: list[float] = []
@@ -188,7 +191,7 @@ def median_seconds(run: object, least: float = 0.03) -> float:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--avx2", action="store_true", help="force the AVX2 variant of the target")
     parser.add_argument("--all", action="store_true", help="more shapes than the judged ones")

@@ -1,14 +1,14 @@
-"""Seconds of each stage from import to convert: of networks, and as graphs grow.
+"""Compile time by stage, from import to convert: for each network, and for graphs of growing size.
 
     python benchmarks/flow_growth.py [NETWORK ...] [--blocks N ...] [--ops N ...] [--profile STAGE]
 
-Without arguments all networks of `light:` and `zoo:`, and graphs of growing size: residual blocks
-(Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), and two chains: `fused` is elementwise
-throughout, so that groups reach their limit; `apart` alternates pooling with sigmoid.  Each is
-planned in a process of its own, for nothing is known of the shapes of earlier ones then.
-Processor time, which other work on the machine disturbs less than wall time; the integer program,
-where one is needed, counts in full.  The last columns are the operators of the model and the groups
-that are planned.
+Without arguments the benchmark takes all networks of `light:` and `zoo:`, and graphs of growing
+size: residual blocks (Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), and two chains:
+`fused` has elementwise operators only, so that groups reach their size limit; `apart` alternates
+pooling with sigmoid.  Each graph is planned in a process of its own, so that no shape is known from
+an earlier one.  Times are processor time, which other load disturbs less than wall time; they
+include the integer program where one is needed.  The last columns are the numbers of operators of
+the model and of groups that are planned.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def residual(blocks: int) -> onnx.ModelProto:
 
 
 def chain(ops: int, cycle: list[tuple[str, dict[str, Any]]]) -> onnx.ModelProto:
-    """The operators of a cycle one after the other."""
+    """The operators of a cycle, one after another, repeated."""
     nodes, x = [], "x"
     for k in range(ops):
         op, attributes = cycle[k % len(cycle)]
@@ -92,13 +92,13 @@ GROWING: dict[str, Callable[[int], onnx.ModelProto]] = {
 
 
 def model_of(name: str) -> onnx.ModelProto:
-    """`N KIND` for a graph of that size, or the name of a network, or of a file."""
+    """The graph of that size for `N KIND`, else the network or the file of that name."""
     size, _, kind = name.partition(" ")
     return GROWING[kind](int(size)) if kind in GROWING else named(name, 0) or onnx.load(name)
 
 
 def measure(name: str, profiled: str | None) -> tuple[list[float], int, int]:
-    """Seconds of each stage, and the numbers of operators and of groups."""
+    """The seconds of each stage, and the numbers of operators and of groups."""
     seconds: list[float] = []
     model = model_of(name)
 
@@ -118,13 +118,13 @@ def measure(name: str, profiled: str | None) -> tuple[list[float], int, int]:
 
 
 def networks() -> list[str]:
-    """All networks, without the probes, which are small."""
+    """The names of all networks, without the probes, which are small."""
     zoo = [f"{ZOO_PREFIX}{name}" for name in ZOO if not name.startswith("probe:")]
     return [*(f"{LIGHT}{name}" for name in light_names()), *zoo]
 
 
 def main() -> None:
-    """Measures and prints, one row a graph."""
+    """Measure and print one row for each graph."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK")
     parser.add_argument("--blocks", type=int, nargs="*")

@@ -1,14 +1,14 @@
-"""The chosen plan beside plans made by greedy motion of conversions: by cost and by the clock.
+"""The chosen plan against plans that move conversions greedily, by cost and by measured time.
 
     python benchmarks/greedy.py [MODEL ...] [--threads N] [--blocks N] [--json]
 
-Without a model it is the head of `graphflow.models.zoo.frames`. Plans are those of
-`graphflow.baselines.greedy`, each compiled with its layouts pinned; all programs take turns in
-blocks on bound inputs, and a time is the median of the blocks' medians. Ratios are to the chosen
-plan: of times, the median of the blocks' ratios. Where a greedy plan is not slower by 5 %, all are
-measured twice more, and the median of the three counts. `greedy cost` is that of the greedy plan
-itself, `cost` that of the plan which was compiled: what is converted cannot be pinned, so the
-solver may have found something better there.
+The default model is the head of `graphflow.models.zoo.frames`.  The plans are those of
+`graphflow.baselines.greedy`, each compiled with its layouts pinned; blocks of all programs
+alternate on bound inputs, and a time is the median of the blocks' medians.  Ratios are relative to
+the chosen plan; a ratio of times is the median of the blocks' ratios.  If a greedy plan is less
+than 5 % slower, everything is measured twice more, and the median of the three counts.  `greedy
+cost` is the cost of the greedy plan itself, `cost` that of the compiled plan, which may be lower:
+the pins do not cover converted tensors, for which the solver may have found a cheaper layout.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from graphflow.runtime import default_threads
 
 CHOSEN = "chosen"
 CLEAR = 1.05
-"""A measurement is repeated where a greedy plan's time is not above this multiple of the chosen."""
+"""If a greedy plan's time is below this multiple of the chosen plan's, the measurement is
+repeated."""
 
 
 def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any]:
-    """For each plan its times, costs, conversions and ratios, and the largest error."""
+    """The times, costs, conversions and ratios of each plan, and the largest error."""
     exe = gf.compile(model, threads=threads)
     graph = fuse(canonicalize(exe.compiled.imported))
     cost = CostModel(exe.compiled.target, threads)
@@ -71,7 +72,7 @@ def measured(model: onnx.ModelProto, threads: int, blocks: int) -> dict[str, Any
 
 
 def _rounds(runs: Mapping[str, Callable[[], object]], blocks: int) -> list[dict[str, BlockTimes]]:
-    """One measurement where all is clear, else three."""
+    """One measurement if every greedy plan is clearly slower, else three."""
     rounds = [measure(runs, Protocol(blocks=blocks))]
     if min(_ratio(rounds[0], name) for name in runs if name != CHOSEN) < CLEAR:
         rounds += [measure(runs, Protocol(blocks=blocks)) for _ in range(2)]
@@ -79,13 +80,14 @@ def _rounds(runs: Mapping[str, Callable[[], object]], blocks: int) -> list[dict[
 
 
 def _ratio(timings: Mapping[str, BlockTimes], name: str) -> float:
-    """A plan's time to the chosen plan's, block by block: a disturbance meets both."""
+    """The ratio of a plan's time to the chosen plan's, block by block, so that a disturbance
+    affects both."""
     pairs = zip(timings[name].blocks, timings[CHOSEN].blocks, strict=True)
     return statistics.median(taken / chosen for taken, chosen in pairs)
 
 
 def plans_table(model: str, plans: dict[str, dict[str, Any]]) -> Table:
-    """A row a plan."""
+    """A table with one row for each plan."""
     table = Table(title=model, header_style="bold")
     table.add_column("plan")
     for column in ("ms", "± iqr", "ratio", "cost ms", "ratio", "greedy cost", "copies", "error"):
@@ -106,7 +108,7 @@ def plans_table(model: str, plans: dict[str, dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    """Prints a table a model, or an object a line."""
+    """Print one table, or one JSON object on a line, for each model."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the head over frames")
     parser.add_argument("--threads", type=int, default=default_threads())

@@ -1,15 +1,14 @@
-"""Whether the layout plan that graphflow chooses is ever slower, timed, than the best uniform plan.
+"""The chosen plan against uniform plans: is the chosen one ever slower, measured, than the best?
 
     python benchmarks/plans.py [MODEL ...] [--light] [--channels 8,9] [--threads N] [--json]
                                [--timings [FILE]]
 
-Each model is compiled as graphflow chooses and once for each family of layouts, with that family
-pinned wherever the operators offer it; with `--timings` all by the times that `graphflow tune`
-measured.  All programs take turns in blocks on bound inputs; a time is the median of the blocks'
-medians.  The ratio is that of the chosen plan's time to the best uniform plan's, the median over
-blocks that follow each other: a machine that others share is not equally fast for long.  One above
-1.05 is measured twice more, and the median of the three counts: the best of several noisy ones is
-too good.
+Each model is compiled as graphflow chooses, and once for each family of layouts, with that family
+pinned on every tensor whose operators support it; `--timings` uses the times that `graphflow tune`
+measured.  Blocks of all programs alternate on bound inputs; a time is the median of the blocks'
+medians.  The ratio is the chosen plan's time to that of the best uniform plan, the median over
+consecutive blocks, because the speed of a shared machine changes.  A ratio above 1.05 is measured
+twice more, and the median of the three counts: the best of several noisy times is too low.
 """
 
 from __future__ import annotations
@@ -38,13 +37,14 @@ from graphflow.models.zoo.single_patterns import PATTERNS
 from graphflow.program import ProgramSpec
 
 SUSPICIOUS = 1.05
-"""The ratio above which a measurement is repeated."""
+"""A larger ratio is measured again."""
 
 CHOSEN = "chosen"
 RANK = 4
 
 PROTOCOL = Protocol(idle=0.0, discarded=0.01, measured=0.05)
-"""All programs share their threads, so none spins while another one is timed."""
+"""No idle time: all programs share their threads, so none of them spins while another one is
+timed."""
 
 Round: TypeAlias = "Mapping[str, tuple[float, ...]]"
 """Milliseconds of each block of each plan."""
@@ -53,7 +53,7 @@ Round: TypeAlias = "Mapping[str, tuple[float, ...]]"
 @dataclass(frozen=True)
 class Plan:
     """A compiled plan: `pinned` is the number of inner tensors that were pinned (None: chosen
-    freely); `same_as` names an earlier plan that gave the same program, which is timed for both."""
+    freely); `same_as` names an earlier plan with the same program, whose times count for both."""
 
     exe: gf.Executable
     pinned: int | None
@@ -61,12 +61,12 @@ class Plan:
 
     @property
     def estimated_ms(self) -> float:
-        """What the cost model says a run takes."""
+        """The cost model's estimate of a run."""
         return 1e3 * self.exe.compiled.plan.seconds
 
 
 def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Plan]:
-    """The chosen plan, then one for each family, by the family's name."""
+    """The chosen plan, and one plan for each family by the family's name."""
     chosen = gf.compile(model, options=options)
     graph, target = _groups(chosen), chosen.compiled.target
     plans = {CHOSEN: Plan(chosen, None, None)}
@@ -78,7 +78,7 @@ def compiled_plans(model: onnx.ModelProto, options: gf.Options) -> dict[str, Pla
 
 
 def _groups(chosen: gf.Executable) -> OperatorGraph:
-    """The fused graph as it is before flow may change it: that is what pins are about."""
+    """The fused graph before flow may change it; pins refer to its tensors."""
     return fuse(canonicalize(chosen.compiled.imported))
 
 
@@ -137,7 +137,7 @@ def _round(
 
 
 def _ratios(found: Round) -> dict[str, float]:
-    """The chosen plan's time to that of each uniform one."""
+    """The ratio of the chosen plan's time to that of each uniform plan."""
     return {
         name: statistics.median(c / u for c, u in zip(found[CHOSEN], blocks, strict=True))
         for name, blocks in found.items()
@@ -149,7 +149,7 @@ def _ratios(found: Round) -> dict[str, float]:
 
 
 def plans_table(results: Sequence[dict[str, Any]]) -> Table:
-    """A row a model; geometric mean and worst below."""
+    """A table with one row for each model, and the geometric mean and the worst ratio."""
     ratios = [found["ratio"] for found in results]
     worst = max(results, key=lambda found: float(found["ratio"]))
     mean = statistics.geometric_mean(ratios)
@@ -173,7 +173,7 @@ def plans_table(results: Sequence[dict[str, Any]]) -> Table:
 
 
 def _cell(plan: Mapping[str, Any], edges: int) -> str:
-    """Measured, estimated, and for uniform plans how much is pinned."""
+    """The measured and the estimated time, and for uniform plans the number of pinned tensors."""
     times = f"{plan['ms']:.3f} / {plan['estimated_ms']:.3f}"
     if plan["pinned"] is None:
         return times
@@ -206,7 +206,7 @@ def _channels(text: str) -> list[int]:
 
 
 def main() -> None:
-    """Prints the table, or an object a line."""
+    """Print the table, or one JSON object on a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: the whole zoo")
     parser.add_argument("--light", action="store_true", help="the light models too, reseeded")

@@ -1,11 +1,11 @@
-"""Where the time of a run goes, step by step, beside what the cost model expected.
+"""The time of each step of a run, beside the estimate of the cost model.
 
     python benchmarks/steps.py MODEL [--threads N] [--top 15]
 
-MODEL is a path, `light:NAME` (with seeded weights) or `zoo:NAME`.  A step's time is that of the
-program up to and including it, less that of the program up to it, so that caches are as full as in
-a run.  Programs are timed one after another, for the threads of each wait spinning for its next
-run; the shortest of several runs counts.
+MODEL is a path, `light:NAME` (with seeded weights) or `zoo:NAME`.  The time of a step is that of
+the program up to and including it, minus that of the program before it, so that caches are as full
+as in a run.  Programs are timed one after another, because the threads of each spin while they wait
+for its next run; the shortest of several runs counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RUNS = 30
 
 @dataclass(frozen=True)
 class StepTime:
-    """One executed call: measured and estimated microseconds."""
+    """One step: measured and estimated microseconds."""
 
     call: PhysicalCall
     measured: float
@@ -41,7 +41,7 @@ class StepTime:
 
 
 def step_times(compiled: Compiled, threads: int) -> list[StepTime]:
-    """Each step of a run, in order."""
+    """The times of all steps of a run, in order."""
     spec = compiled.spec
     calls = [call for call, _ in compiled.lowered.calls if not call.prepare]
     inputs = random_inputs(spec.inputs)
@@ -68,7 +68,7 @@ def _shortest(program: Program, inputs: Mapping[str, NDArray[Any]]) -> float:
 
 
 def _estimate(compiled: Compiled, call: PhysicalCall) -> float:
-    """Microseconds that the plan expected."""
+    """The plan's estimate in microseconds."""
     choice = compiled.plan.choices.get(call.name)
     if choice is not None:
         return 1e6 * choice.seconds
@@ -77,7 +77,7 @@ def _estimate(compiled: Compiled, call: PhysicalCall) -> float:
 
 
 def steps_table(times: list[StepTime], top: int) -> Table:
-    """The steps that take longest, and the sum of all."""
+    """A table of the steps that take longest, and the sum of all."""
     total = sum(step.measured for step in times)
     expected = sum(step.estimated for step in times)
     table = Table(
@@ -103,7 +103,7 @@ def steps_table(times: list[StepTime], top: int) -> Table:
 
 
 def main() -> None:
-    """Prints the table of one model."""
+    """Print the table of one model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=default_threads())

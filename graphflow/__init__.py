@@ -5,8 +5,8 @@
     out = exe.run({"x": array})
     print(exe.explain("conv1_out"))
 
-What is named here is imported when it is first used, so that `import graphflow` costs little; no
-peer to compare with is imported at all.
+The names of this module are imported on first use, so that `import graphflow` is fast and imports
+no other runtime.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of the kernel language, for annotations of functions under `@graphflow.kernel`.
+"""The names of the kernel language, for annotations of functions under `@graphflow.kernel`.
 
 The body of such a function is read and never run, so these names do nothing; they let Python
 evaluate annotations such as `x: f32[14]`, and let type checkers know them.

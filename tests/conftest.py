@@ -1,4 +1,4 @@
-"""Shared by all tests: deterministic property tests, and golden texts."""
+"""Settings and fixtures of all tests: deterministic property tests, and golden texts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What users call: compile, build, check, run, save and load.
+"""The public functions of graphflow: compile, build, check, load, and the `Executable` they return.
 
 `model`, `saved` and `executable` run programs and import no part of the compiler; `compilation`,
-`specialize`, `building`, `checking` and `backend` do.  Each module is imported by itself, and
-`graphflow/__init__.py` names what is public.
+`specialize`, `building`, `checking` and `backend` do.  Each module is imported by itself;
+`graphflow/__init__.py` lists the public names.
 """

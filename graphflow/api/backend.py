@@ -1,8 +1,8 @@
-"""graphflow as an ONNX backend: prepare, run_model, run_node, supports_device.
+"""graphflow as an ONNX backend, which ONNX's own test runner can drive.
 
-In: ONNX protos and numpy arrays in the order of the graph's inputs.  Out: a tuple of arrays in the
-order of its outputs, as `onnx.backend.base` specifies.  Operators that are not built raise
-`UnsupportedOp`, so that test runners can tell refusal from failure.
+In: ONNX protos, and numpy arrays in the order of the graph's inputs.  Out: a tuple of arrays in the
+order of its outputs, as `onnx.backend.base` specifies.  An operator without a kernel raises
+`UnsupportedOp`, so that a test runner can tell a refusal from a failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphflow.frontends import read_model
 
 
 class GraphflowRep(BackendRep):  # type: ignore[misc]
-    """A compiled model that takes inputs by position."""
+    """A compiled model that takes its inputs by position."""
 
     def __init__(self, exe: Executable, proto: onnx.ModelProto) -> None:
         self.executable = exe
@@ -32,7 +32,8 @@ class GraphflowRep(BackendRep):  # type: ignore[misc]
         self._outputs = [output.name for output in proto.graph.output]
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs in the graph's order, also reachable by name; inputs by position or by name."""
+        """The outputs in the graph's order, accessible by name too; inputs are given by position or
+        by name."""
         _refuse_options(kwargs)
         results = self.executable.run(_by_name(self._inputs, inputs))
         outputs = namedtupledict("Outputs", self._outputs)
@@ -40,7 +41,7 @@ class GraphflowRep(BackendRep):  # type: ignore[misc]
 
 
 class GraphflowBackend(Backend):  # type: ignore[misc]
-    """What `onnx.backend.test.BackendTest` drives."""
+    """The backend that `onnx.backend.test.BackendTest` drives."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -75,7 +76,8 @@ class GraphflowBackend(Backend):  # type: ignore[misc]
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Run one operator; without `outputs_info` ONNX's inference gives the outputs' types."""
+        """Run one operator; without `outputs_info` ONNX's shape inference gives the types of its
+        outputs."""
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         _refuse_options(kwargs)
         names = [name for name in node.input if name]
@@ -96,7 +98,7 @@ class GraphflowBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Processors only."""
+        """True for `CPU` only."""
         return device.split(":")[0] == "CPU"
 
 

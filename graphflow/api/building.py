@@ -1,10 +1,10 @@
-"""The door for kernels that somebody wrote: from text, functions, schedules and graphs to programs.
+"""`gf.kernel` and `gf.build`: programs from kernels, schedules and graphs that a user wrote.
 
 In: a kernel in the text form or as a Python function in it, a `PrimFunc`, a `Schedule`, or an
-`OperatorGraph` of them.  Out: a `PrimFunc`, or an `Executable` as `compile` gives for a model.
-What always holds: whatever comes in is checked before anything rests on it: variant, types and
-scopes, that accesses stay in bounds, that parallel and vectorized loops have independent
-iterations, and that what is assumed can be true.
+`OperatorGraph` of them.  Out: a `PrimFunc`, or an `Executable` as `compile` returns for a model.
+What always holds: every kernel is checked before it is compiled: its structure, types and scopes,
+that each access stays in bounds, that parallel and vectorized loops have independent iterations,
+and that its assumptions can be true.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from graphflow.tir import PrimFunc, parse
 Buildable: TypeAlias = "str | PrimFunc | Schedule | OperatorGraph"
 
 DECORATOR = "@primfunc"
-"""What the text form begins with; `kernel` takes a text without it, too."""
+"""The first line of the text form; `kernel` accepts a text without it."""
 
 
 def kernel(source: str | Callable[..., Any]) -> PrimFunc:
@@ -45,10 +45,11 @@ def kernel(source: str | Callable[..., Any]) -> PrimFunc:
             for i in serial(0, N):
                 y[i] = f32(2.0) * x[i]
 
-    Whole numbers that a function finds in the scopes around it (here N) stand for themselves.  The
+    Integers that a function finds in the scopes around it (here N) are inserted as constants.  The
     function is never run, so its annotations need `from __future__ import annotations`, or the
-    names of `graphflow.language`.  ParseError with line and column where the text is not in the
-    kernel language, VerifyError where the kernel is not sound or leaves its buffers.
+    names of `graphflow.language`.  Raises ParseError with line and column for text that is not in
+    the kernel language, and VerifyError for a kernel that is not sound or accesses memory outside
+    its buffers.
     """
     text = dedent(source) if isinstance(source, str) else _source_of(source)
     bare = text.lstrip().startswith("def ")
@@ -67,16 +68,16 @@ def build(
     assume: Mapping[str, Assumption] | None = None,
     options: Options | None = None,
 ) -> Executable:
-    """Compile a kernel, a schedule of one, or a graph of kernels; inputs are run by their names.
+    """Compile a kernel, a schedule of one, or a graph of kernels; `run` takes the inputs by name.
 
-    A kernel of serial loops gets the variant that the compiler finds cheapest.  A schedule, and a
-    kernel with loops of other kinds, is taken as it is written: its marked stages are lifted out,
-    and where none of its loops has a kind, lanes and threads are added.
+    A kernel of serial loops gets the variant that the compiler finds cheapest.  A schedule, or a
+    kernel with loops of other kinds, is compiled as it is written: its marked stages are lifted
+    out, and if none of its loops has a kind, the compiler vectorizes and parallelizes it.
 
     `layouts`, `assume`, `threads` and `options` are those of `compile`.  What a kernel assumes of
-    an input is the caller's promise: it is reported, and with Options(check_assumes=True) checked
-    at each run.  Raises ParseError for a text, VerifyError where a kernel is not sound or leaves
-    its buffers, and what else the compiler's stages refuse with.
+    an input is a promise of the caller: the report lists it, and Options(check_assumes=True) checks
+    it at each run.  Raises ParseError for invalid text, VerifyError for a kernel that is not sound
+    or accesses memory outside its buffers, and the errors of the compiler's stages.
     """
     graph = _graph(source)
     chosen = Options.from_environment() if options is None else options
@@ -87,7 +88,7 @@ def build(
 
 
 def _graph(source: Buildable) -> OperatorGraph:
-    """The graph that `build` compiles; `OperatorGraph.add` has proven its kernels to be sound."""
+    """The graph to compile; `OperatorGraph.add` proves each of its kernels to be sound."""
     match source:
         case OperatorGraph():
             graph = source
@@ -107,7 +108,7 @@ def _graph(source: Buildable) -> OperatorGraph:
 
 
 def _source_of(function: Callable[..., Any]) -> str:
-    """The text form that a function's source is: decorators gone, whole numbers filled in."""
+    """The text form of a function's source, without decorators and with integers filled in."""
     if not isinstance(function, FunctionType):
         raise ParseError(f"a kernel is a text or a function, not {type(function).__name__}")
     try:
@@ -126,16 +127,17 @@ def _source_of(function: Callable[..., Any]) -> str:
 
 
 def _whole_numbers(function: FunctionType) -> dict[str, int]:
-    """The whole numbers in the scopes around a function, by name."""
+    """The integers in the scopes around a function, by name."""
     around = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # a variable that has no value yet
+        with suppress(ValueError):  # an empty cell: the variable has no value yet
             around[name] = cell.cell_contents
     return {name: value for name, value in around.items() if type(value) is int}
 
 
 class _Numbers(ast.NodeTransformer):
-    """Fills in the numbers that names stand for, except for names that the kernel binds."""
+    """Replaces names by the integers that they stand for, except for names that the kernel
+    binds."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self.numbers = dict(numbers)
@@ -157,7 +159,8 @@ def _is_stored(node: ast.Name) -> bool:
 
 
 def _number(value: int) -> ast.expr:
-    """The number as Python's grammar has it: a negative one is a sign before a constant."""
+    """The integer as an expression; Python's grammar has a sign before the constant for a negative
+    one."""
     if value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)

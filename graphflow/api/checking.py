@@ -1,7 +1,7 @@
-"""What of a model has kernels, what onnxruntime would run, and what neither can.
+"""`gf.check`: which nodes of a model have kernels, which run in onnxruntime, and which cannot run.
 
-In: an ONNX model.  Out: a `Readiness`.  Nothing is compiled; the model is imported, and the parts
-without kernels are opened in onnxruntime.
+In: an ONNX model.  Out: a `Readiness`.  Nothing is compiled: the model is imported, and onnxruntime
+opens the parts without kernels to see whether it can run them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from graphflow.pipeline.compiler import Model
 class Readiness:
     """The nodes of a model by what runs them.
 
-    `native` counts those with kernels by operator.  `impossible` pairs nodes that onnxruntime
-    refuses too with what it says.
+    `native` counts the nodes with kernels, by operator.  `impossible` pairs each node that
+    onnxruntime refuses too with onnxruntime's message.
     """
 
     native: Mapping[str, int]
@@ -37,7 +37,7 @@ class Readiness:
         return not self.impossible
 
     def lines(self) -> list[str]:
-        """The answer as text, with what to do."""
+        """The result as lines of text, with what the user can do."""
         total = sum(self.native.values())
         counted = ", ".join(f"{op} ({count})" for op, count in sorted(self.native.items()))
         found = [f"native: {total} nodes{': ' if counted else ''}{counted}"]
@@ -62,9 +62,10 @@ def check(
     input_shapes: Shapes | None = None,
     input_values: Mapping[str, ArrayLike] | None = None,
 ) -> Readiness:
-    """What runs each node of `model`; InvalidModel for a model or shapes that are wrong.
+    """Sort the nodes of `model` by what runs them.
 
-    ValuesNeeded where shapes depend on values of inputs that `input_values` does not give.
+    Raises InvalidModel for a model or shapes that are wrong, and ValuesNeeded if shapes depend on
+    inputs whose values `input_values` does not give.
     """
     graph = import_model(model, input_shapes, input_values, fallback=True)
     foreign: list[ForeignNode] = []

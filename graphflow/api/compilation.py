@@ -1,9 +1,9 @@
-"""From an ONNX model to an `Executable`.
+"""`gf.compile`: an ONNX model becomes an `Executable`.
 
-In: a model and choices.  What always holds: a model whose shapes are known is compiled when
-`compile` returns; one with symbolic dimensions, or with inputs whose values decide shapes, is
-compiled at the first run, for the shapes and values that the run brings.  What only loads saved
-models does not import this module, nor the compiler.
+In: a model, and the arguments of `compile`.  What always holds: a model whose shapes are known is
+compiled when `compile` returns; one with symbolic dimensions, or with inputs whose values decide
+shapes, is compiled at the first run, for the shapes and values of that run's inputs.  A process
+that only loads saved models imports neither this module nor the compiler.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from graphflow.pipeline.compiler import Compiled, Model, Shared, compile_graph, 
 from graphflow.program import OpenTensor
 
 MOST_OPENED = 1 << 30
-"""Bytes of the largest model that onnxruntime opens whole, to see whether it can."""
+"""The largest model, in bytes, that onnxruntime opens as a whole to find out whether it can run
+it."""
 
 
 def compile(
@@ -61,22 +62,22 @@ def compile(
 ) -> Executable:
     """Compile an ONNX model: a path, the bytes of a file, or a proto.
 
-    `input_shapes` gives full logical shapes by input name for symbolic dimensions; where it leaves
-    some open, they are taken from the inputs of each run.  `input_values` gives inputs that decide
-    shapes, such as the shape that a Reshape is given; where an operator asks for values that it
-    leaves open, they are taken from the inputs of each run, as shapes are.  Runs may leave out an
-    input that it gives, and may not give another value.  `layouts` pins tensors to a layout, or
-    to one by its name; `threads` overrides the option of that name.  `offers` is called with the
-    graph before fusion, where `graph.offer` gives nodes schedules of their kernels to choose from.
+    `input_shapes` gives the full logical shapes of inputs with symbolic dimensions, by name; shapes
+    that it leaves open are taken from the inputs of each run.  `input_values` gives the values of
+    inputs that decide shapes, such as the target shape of a Reshape; values that it leaves open are
+    taken from the inputs of each run, too.  A run may leave out an input that `input_values` gives,
+    and may not give another value for it.  `layouts` pins tensors to layouts, given as layouts or
+    by name; `threads` overrides the option of that name.  `offers` is called with the graph before
+    fusion, where `graph.offer` adds a user's schedules to the variants of a node.
 
-    `assume` says by input name what every run will give: `"finite"`, `"nonnegative"`, bounds
-    `(lo, hi)` of finite numbers, or the number that each element is.  Results are undefined where
-    that is not so; Options(check_assumes=True) checks it at every run.
+    `assume` states by input name what holds in every run: `"finite"`, `"nonnegative"`, bounds `(lo,
+    hi)` of finite numbers, or the number that each element equals.  Results are undefined in a run
+    where it does not hold; Options(check_assumes=True) checks every run.
 
-    A graph input that has an initializer is a constant, and a run that gives it is refused; those
-    that `overridable` names may be given, and their initializers are defaults.
+    A graph input with an initializer is a constant, and a run that gives it is refused; if
+    `overridable` names it, a run may give it, and the initializer is its default.
 
-    Raises InvalidModel, UnsupportedOp and what else the compiler's stages refuse with, TypeError
+    Raises InvalidModel, UnsupportedOp and the other errors of the compiler's stages, and TypeError
     for arguments of other types.
     """
     check_arguments(
@@ -135,7 +136,8 @@ def compile(
 
 
 def _require_runnable(proto: onnx.ModelProto, options: Options) -> None:
-    """UnsupportedOp for what no shapes can make right, before the first run finds it out."""
+    """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
+    shapes."""
     try:
         check_supported(proto)
     except UnsupportedOp as refusal:
@@ -153,7 +155,8 @@ def _interface(
     values: Values,
     overridable: Collection[str],
 ) -> Interface:
-    """What is known of a model without compiling it, if some of its inputs are fixed like that."""
+    """What is known of a model before it is compiled, if shapes or values of some inputs are
+    open."""
     inputs, outputs = (
         tuple(OpenTensor(*tensor) for tensor in tensors)
         for tensors in signature(proto, overridable)

@@ -1,7 +1,7 @@
-"""The face of a compiled model: run it, look at its layouts, ask why, save it, load it.
+"""`Executable`, the compiled model that users run, inspect, save and load.
 
-In: the models behind it, compiled in this process or read from a file.  What always holds: both
-kinds answer alike; importing this module does not import the compiler.
+In: its programs, compiled in this process or read from a file.  What always holds: both kinds give
+the same answers; importing this module does not import the compiler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Executable:
-    """A compiled model; made by `compile`, or from a file by `load`."""
+    """A compiled model; `compile` makes one from a model, `load` from a saved file."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -39,15 +39,17 @@ class Executable:
     def run(
         self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
     ) -> dict[str, NDArray[Any]]:
-        """Arrays by input name to new arrays by output name.
+        """Run the model: arrays by input name, to new arrays by output name.
 
         Inputs may have any strides and are never cast; those with a default may be left out.  A
         graph input whose initializer is a constant is refused, even with the constant's own value.
-        `poison` is what a program compiled with Options(poison=True) writes to undefined padding;
-        the outputs must not depend on it.  InvalidModel, before anything runs, where names, shapes
-        or dtypes do not fit, and with Options(check_assumes=True) where an assumption is not true;
-        TypeError for inputs that are no mapping from names.  RunError where a value that the run
-        met is not allowed, as an index outside its tensor.
+        `poison` is the value that a program compiled with Options(poison=True) writes to undefined
+        padding; the outputs must not depend on it.
+
+        Raises InvalidModel, before anything runs, for names, shapes or dtypes that do not fit, and
+        with Options(check_assumes=True) for an assumption that does not hold; TypeError for inputs
+        that are not a mapping; RunError for a value that the model does not allow, such as an index
+        outside its tensor.
         """
         _require_mapping(inputs)
         _refuse_frozen(self._frozen, inputs)
@@ -63,7 +65,7 @@ class Executable:
             raise GraphflowError(f"memory ran out in a run: {error}") from error
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
-        """Run a model of one input: its output, or a tuple of them where there are several."""
+        """Run a model of one input: returns its output, or a tuple if there are several."""
         if isinstance(array, Mapping):
             raise TypeError("a call takes one array; give arrays by name to run()")
         names = self._required_inputs()
@@ -80,25 +82,26 @@ class Executable:
         shapes: Shapes | Sequence[Shapes] = (),
         values: Mapping[str, ArrayLike] | None = None,
     ) -> None:
-        """Compile now for the shapes of inputs that runs will bring: a mapping of them, or several.
+        """Compile now for shapes of later runs: one mapping of input shapes, or several.
 
-        `values` are those of inputs whose values decide shapes.  Nothing is done for what is there.
-        InvalidModel where what decides is missing, or does not fit the model.
+        `values` gives the values of inputs that decide shapes.  A program that exists already is
+        kept.  Raises InvalidModel if the shape or value of an input that decides is missing or does
+        not fit the model.
         """
         for wanted in [shapes] if isinstance(shapes, Mapping) else [*shapes] or [{}]:
             self._models.precompile(wanted, {} if values is None else values)
 
     @property
     def specializations(self) -> tuple[Executable, ...]:
-        """An executable for each set of shapes and values that there is a program for by now.
+        """An executable for each set of shapes and values that a program exists for.
 
-        A model without open shapes has one, which is this model again.
+        A model without open shapes has one, which is equal to this model.
         """
         return tuple(Executable(Single(model)) for model in self._models.made)
 
     @property
     def compiled(self) -> Compiled:
-        """What the stages of the compiler gave; GraphflowError for a loaded model."""
+        """The results of the compiler's stages; GraphflowError for a loaded model."""
         return self._models.only().compiled
 
     @property
@@ -110,7 +113,7 @@ class Executable:
     def inputs(self) -> Tensors:
         """Names, dtypes and logical shapes of the inputs, in the model's order.
 
-        Where shapes are open, `OpenTensor`s: an extent is a number or the name of a dimension.
+        With open shapes they are `OpenTensor`s, whose extents are numbers or names of dimensions.
         """
         return (
             self._models.interface.inputs if self._models.deciding else self._models.only().inputs
@@ -120,8 +123,8 @@ class Executable:
     def outputs(self) -> Tensors:
         """Names, dtypes and logical shapes of the outputs, in the model's order.
 
-        The shape of an output whose extents depend on values is the largest that it can have.
-        Where shapes of inputs are open, `OpenTensor`s with the extents that the model declares.
+        The shape of an output whose extents depend on values is its largest.  With open input
+        shapes they are `OpenTensor`s with the extents that the model declares.
         """
         if self._models.deciding:
             return self._models.interface.outputs
@@ -134,22 +137,24 @@ class Executable:
 
     @property
     def values(self) -> Mapping[str, NDArray[Any]]:
-        """The values of inputs that the program was compiled for; a run may leave them out."""
+        """The values of inputs that the program was compiled for; a run may leave these inputs
+        out."""
         return {} if self._models.deciding else self._models.only().values
 
     @property
     def threads(self) -> int:
-        """How many threads a run uses."""
+        """The number of threads of a run."""
         return self.program.threads
 
     @property
     def poisoned(self) -> int:
-        """How many elements of undefined padding a run overwrites; 0 without Options.poison."""
+        """The number of elements of undefined padding that a run overwrites; 0 without
+        Options.poison."""
         return self._models.only().poisoned
 
     @property
     def foreign(self) -> tuple[ForeignNode, ...]:
-        """The nodes that no kernel is built for, and why; onnxruntime runs them."""
+        """The nodes without a kernel, which onnxruntime runs, each with the reason."""
         sections = self.program.spec.sections
         return tuple(node for spec in sections for node in spec.section.nodes)
 
@@ -157,17 +162,18 @@ class Executable:
     def layouts(self) -> Mapping[str, TensorDecision] | Mapping[str, SavedEdge]:
         """The decision about each tensor of the model, by name.
 
-        Of a loaded model they are `SavedEdge`s: the same, with names of layouts for layouts.
-        InvalidModel where there are programs for several shapes, or none yet: then each of
-        `specializations` has its own.
+        A loaded model has `SavedEdge`s, in which a layout is given by its name.  Raises
+        InvalidModel if there are programs for several shapes, or none yet: ask each of
+        `specializations`.
         """
         return self._models.only().layouts
 
     def explain(self, name: str, full: bool = False) -> str:
-        """What was decided about one tensor, and why; InvalidModel for a name it does not have.
+        """The text that explains the decision about one tensor; InvalidModel for an unknown name.
 
-        In full it tells too which variants of its producer were refused, and which steps of the
-        chosen variant.  Where shapes are open, one story for each that there is a program for."""
+        `full` adds the variants of its producer that were refused, and the refused steps of the
+        chosen variant.  With open shapes there is one explanation for each program.
+        """
         if not self._models.deciding:
             return self._models.only().explain(name, full)
         known = self._models.interface.tensors
@@ -180,10 +186,10 @@ class Executable:
         return "\n\n".join(stories) or f"{name}: {_nothing_made(self._models)}"
 
     def report(self) -> dict[str, Any]:
-        """All decisions as plain values: what `graphflow inspect --json` prints.
+        """All decisions as plain values: the JSON of `graphflow inspect --json`.
 
-        Where shapes are open: the interface, and under `specializations` the report of each
-        program that there is by now.
+        With open shapes it has the interface, and under `specializations` the report of each
+        program.
         """
         models = self._models
         if not models.deciding:
@@ -202,17 +208,18 @@ class Executable:
         }
 
     def decisions(self) -> Decisions:
-        """The decisions as a table of texts, and in one line: what `graphflow inspect` prints."""
+        """The decisions as a table of texts with a summary line, as `graphflow inspect` prints
+        them."""
         return self._models.only().decisions()
 
     def save(self, path: str | Path) -> None:
-        """Write the program, its constants as runs read them, report and explanations to a file.
+        """Write the program, its packed constants, the report and the explanations to a file.
 
-        The file holds native code for processors with this target's features.  It appears complete
-        or not at all: whatever stops the writing, an older file of that name is still there.
-        Where shapes are open, the file has the programs that there are by now (`precompile` makes
-        them), serves their shapes and refuses others.  InvalidModel where there is none,
-        GraphflowError where the system refuses.
+        The file holds native code for processors with this target's features.  It is complete or
+        absent: if writing stops, an older file of that name is unchanged.  With open shapes the
+        file has the programs that exist (`precompile` makes them), serves their shapes and refuses
+        others.  Raises InvalidModel if there is no program, and GraphflowError if the system
+        refuses to write.
         """
         save_models(path, self._models)
 
@@ -236,18 +243,18 @@ def load(
     mmap: bool = True,
     sha256: str | None = None,
 ) -> Executable:
-    """A model that `Executable.save` wrote: nothing is compiled, constants are mapped.
+    """Load a model that `Executable.save` wrote: nothing is compiled, and constants are mapped.
 
-    `threads` defaults to what the model was compiled with, or to the processors this process may
-    use where it was left open.  InvalidModel for a file that is damaged, cut short or of another
-    format, CodegenError for one whose code this processor cannot execute.
+    `threads` defaults to the number that the model was compiled with, or if that was open, to the
+    processors that this process may use.  Raises InvalidModel for a file that is damaged, truncated
+    or of another format, and CodegenError if this processor cannot execute its code.
 
-    A mapped file has to stay as it is: a run after somebody wrote into it is InvalidModel (a write
-    during a run is not noticed).  With `mmap=False` the constants are copied, and nothing that
-    happens to the file matters afterwards.  With `sha256`, 64 hexadecimal digits, only the file
-    that has this digest is loaded.
+    A mapped file must not change: a run after a write to the file raises InvalidModel (a write
+    during a run is not detected).  With `mmap=False` the constants are copied, and later changes of
+    the file have no effect.  With `sha256`, 64 hexadecimal digits, only a file with this digest is
+    loaded.
 
-    Checksums tell damage, not malice: the file is native code, so load only files that you trust.
+    Checksums detect damage, not malice: the file is native code, so load only files that you trust.
     """
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a saved model is given by its path, not by {type(path).__name__}")
@@ -273,7 +280,7 @@ def _require_mapping(inputs: Mapping[str, ArrayLike]) -> None:
         )
     for name in inputs:
         if not isinstance(name, str):
-            raise TypeError(f"run is given the input {name!r}; names of inputs are texts")
+            raise TypeError(f"run is given the input {name!r}; names of inputs are strings")
 
 
 def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> None:
@@ -286,7 +293,8 @@ def _refuse_frozen(known: Sequence[str], inputs: Mapping[str, ArrayLike]) -> Non
 
 
 def _poisons(model: Model, value: float) -> dict[str, NDArray[Any]]:
-    """`value` in each element type that is poisoned; integers have their smallest for NaN."""
+    """`value` in each element type that is poisoned; integer types get their smallest value for
+    NaN."""
     found = {}
     for scalar in model.program.spec.inputs[len(model.inputs) :]:
         dtype = np.dtype(scalar.dtype)

@@ -1,7 +1,8 @@
-"""What an `Executable` asks of the models behind it, whether just compiled or loaded from a file.
+"""The interfaces `Model` and `Models`, through which an `Executable` reaches compiled and loaded
+programs.
 
-A *model* is one program, with what is known about it.  The *models* of an executable are one, or as
-many as there are shapes (and values that decide shapes) in use.
+A *model* is one program with its report, explanations and interface.  The *models* of an executable
+are one, or as many as there are sets of input shapes (and of values that decide shapes) in use.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Tensors: TypeAlias = "tuple[TensorSpec, ...] | tuple[OpenTensor, ...]"
 
 @dataclass(frozen=True)
 class Interface:
-    """What is known of a model whose shapes are open before anything is compiled.
+    """What is known, before compilation, of a model whose shapes are open.
 
-    `title` is what reports call it, `tensors` the names of all its tensors; `defaults` are the
+    `title` is its name in reports, `tensors` the names of all its tensors; `defaults` are the
     contents of inputs that may be left out, `frozen` the graph inputs that are constants.
     """
 
@@ -52,15 +53,15 @@ class Interface:
 
 
 class Model(Protocol):
-    """A model for one set of input shapes: a program, and what is known about it."""
+    """A program for one set of input shapes, with its report, explanations and interface."""
 
     @property
     def program(self) -> Program:
-        """The native program; inputs of poison mode come behind the model's own."""
+        """The native program; its inputs are the model's own, then the scalars of poison mode."""
 
     @property
     def compiled(self) -> Compiled:
-        """What the compiler's stages gave; GraphflowError where nobody kept it."""
+        """The results of the compiler's stages; GraphflowError for a loaded model."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -68,7 +69,7 @@ class Model(Protocol):
 
     @property
     def values(self) -> Values:
-        """The values of inputs that the program was made for."""
+        """The values of inputs that the program was compiled for."""
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
@@ -80,94 +81,96 @@ class Model(Protocol):
 
     @property
     def assumed(self) -> tuple[Assumed, ...]:
-        """What the user says of the inputs."""
+        """The assumptions about the inputs."""
 
     @property
     def check_assumes(self) -> bool:
-        """Whether each run checks that."""
+        """Whether each run checks the assumptions."""
 
     @property
     def threads(self) -> int | None:
-        """The threads that were asked for; None for those of whatever machine runs it."""
+        """The number of threads that was asked for; None for the default of the machine that runs
+        it."""
 
     @property
     def processor(self) -> Processor:
-        """What the object code needs."""
+        """The processor features that the object code needs."""
 
     @property
     def poisoned(self) -> int:
-        """Elements of undefined padding that a run overwrites."""
+        """The number of elements of undefined padding that a run overwrites."""
 
     @property
     def layouts(self) -> Mapping[str, TensorDecision] | Mapping[str, SavedEdge]:
         """The decision about each tensor."""
 
     def explain(self, name: str, full: bool = False) -> str:
-        """The story of one tensor, in full with refused variants; InvalidModel for an unknown
+        """The explanation of one tensor, in full with refused variants; InvalidModel for an unknown
         name."""
 
     def explanations(self) -> dict[str, str]:
-        """The stories of all tensors."""
+        """The explanations of all tensors, by name."""
 
     def report(self) -> dict[str, Any]:
-        """What `graphflow inspect --json` prints."""
+        """The JSON of `graphflow inspect --json`, as plain values."""
 
     def decisions(self) -> Decisions:
-        """What `graphflow inspect` prints."""
+        """The table of `graphflow inspect`."""
 
 
 class Models(Protocol):
-    """The models of an executable: one, or one for each set of shapes that occurs."""
+    """The models of an executable: one, or one for each set of shapes that runs bring."""
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """The inputs whose shapes or values decide which program runs; none where there is one."""
+        """The inputs whose shapes or values decide which program runs; empty if there is one
+        program."""
 
     @property
     def interface(self) -> Interface:
-        """What is known of all; only asked where some inputs decide."""
+        """What is known of all models; used only if some inputs decide."""
 
     @property
     def made(self) -> tuple[Model, ...]:
-        """The models that there are by now."""
+        """The models that exist."""
 
     def only(self) -> Model:
-        """The one model that there is; InvalidModel where there are none or several."""
+        """The only model; InvalidModel if there are none or several."""
 
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
         """The model for a run with these inputs."""
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
-        """See that the model for these shapes and values of inputs is there."""
+        """Make the model for these shapes and values of inputs, if it does not exist."""
 
 
 @dataclass(frozen=True)
 class Single:
-    """The `Models` of an executable that has one."""
+    """The `Models` of an executable with one program."""
 
     model: Model
     deciding: tuple[str, ...] = ()
 
     @property
     def interface(self) -> Interface:
-        """Nothing is open."""
+        """Never used: no input decides."""
         raise AssertionError("a single model has no open shapes")
 
     @property
     def made(self) -> tuple[Model, ...]:
-        """The one."""
+        """The model."""
         return (self.model,)
 
     def only(self) -> Model:
-        """The one."""
+        """The model."""
         return self.model
 
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
-        """The one; it checks its inputs itself."""
+        """The model; its program checks the inputs."""
         return self.model
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
-        """Nothing is left to do; InvalidModel where the one is for other shapes or values."""
+        """Do nothing; InvalidModel if the model is for other shapes or values."""
         known = {tensor.name: tensor.shape for tensor in self.model.inputs}
         for name, shape in shapes.items():
             if known.get(name) != tuple(shape):
@@ -180,7 +183,7 @@ class Single:
 def deciding_input(
     interface: Interface, inputs: Mapping[str, ArrayLike], name: str
 ) -> NDArray[Any]:
-    """What a run gives for an input that decides which program runs, or the input's default."""
+    """The array of a run for an input that decides which program runs, or the input's default."""
     if name not in inputs and name not in interface.defaults:
         raise InvalidModel(
             f"input {name!r} is missing, and its shape or value decides which program runs"
@@ -189,7 +192,7 @@ def deciding_input(
 
 
 def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
-    """What a run gives for an input, as an array; InvalidModel where it is none."""
+    """The array of a run for an input; InvalidModel if the value is not an array."""
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -197,21 +200,22 @@ def given_array(name: str, value: ArrayLike) -> NDArray[Any]:
 
 
 def only_made(models: Models, nothing: str, remedies: Sequence[Remedy]) -> Model:
-    """The one model that there is; InvalidModel where there are several, or `nothing` for none."""
+    """The only model that exists; InvalidModel with the text `nothing` if there is none, or if
+    there are several."""
     made = models.made
     if len(made) == 1:
         return made[0]
     if not made:
         raise InvalidModel(f"{nothing}, and nothing has been compiled so far", remedies=remedies)
     raise InvalidModel(
-        f"{', '.join(models.deciding)} decide which of several programs runs, and this asks for a "
-        f"single one; there are those for {describe_made(models)}",
+        f"{', '.join(models.deciding)} decide which of several programs runs, but this needs a "
+        f"single one; there are programs for {describe_made(models)}",
         remedies=remedies,
     )
 
 
 def describe_key(model: Model, deciding: Sequence[str]) -> str:
-    """Which shapes and values a program is for: `x: float32[2, 3], shape: int64[2] = [3, 2]`."""
+    """The shapes and values that a program is for: `x: float32[2, 3], shape: int64[2] = [3, 2]`."""
     texts = []
     for tensor in model.inputs:
         if tensor.name in deciding:
@@ -221,6 +225,6 @@ def describe_key(model: Model, deciding: Sequence[str]) -> str:
 
 
 def describe_made(models: Models) -> str:
-    """The shapes and values that there are programs for, or that there are none yet."""
+    """The shapes and values of all programs that exist, or the statement that none does."""
     listed = [describe_key(model, models.deciding) for model in models.made]
     return "; ".join(f"({text})" for text in listed) if listed else "none so far"

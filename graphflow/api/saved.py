@@ -1,8 +1,8 @@
-"""A compiled model as a file: its program, and the answers to questions about its decisions.
+"""Saved models: a compiled model is written to a file, with its programs, report and explanations.
 
-In: a compiled model, of as many programs as there are.  Out: a file; and from a file a model that
-runs and answers without ONNX, flow or LLVM's optimizer, for the shapes of these programs.  What
-always holds: a loaded model says what the saved one would have said.
+In: a compiled model with one or more programs.  Out: a file; and from the file a model that runs
+and answers without ONNX, flow or LLVM's optimizer, for the shapes of these programs.  What always
+holds: a loaded model gives the same answers as the saved one.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from graphflow.runtime import (
 )
 
 _MODELS = "models"
-"""The document about all programs of a file, kept with the first one."""
+"""The name of the document about all programs of a file, stored with the first program."""
 
 
 def save_models(path: str | Path, models: Models) -> None:
-    """Write what there is; see `runtime.save_programs` for errors and for what holds when writing
-    stops.  InvalidModel where nothing has been compiled so far."""
+    """Write the programs that exist.  The errors, and the state of the file if writing stops, are
+    those of `runtime.save_programs`; InvalidModel if nothing has been compiled."""
     made = models.made or (models.only(),)
     programs = [_saved(model) for model in made]
     if models.deciding:
@@ -63,7 +63,7 @@ def save_models(path: str | Path, models: Models) -> None:
 def load_models(
     path: str | Path, threads: int | None, *, mmap: bool = True, sha256: str | None = None
 ) -> Models:
-    """What `save_models` wrote.  The errors are those of `Executable.load`."""
+    """The models that `save_models` wrote; the errors are those of `Executable.load`."""
     programs = load_programs(path, mmap=mmap, sha256=sha256)
     made = tuple(SavedModel(path, saved, threads) for saved in programs)
     about = programs[0].documents.get(_MODELS)
@@ -76,8 +76,8 @@ def load_models(
 def _plain(models: Models) -> dict[str, Any]:
     """What is known of all models, as plain values.
 
-    Of the inputs that may be left out, only those that decide have to be known before one of the
-    programs is taken.
+    Defaults are stored only for inputs that decide which program runs: they are needed before a
+    program is chosen.
     """
     face = models.interface
     return {
@@ -124,7 +124,7 @@ def _saved(model: Model) -> SavedProgram:
 
 
 class SavedModel:
-    """A program of a file as a `Model`."""
+    """One program of a file, as a `Model`."""
 
     def __init__(self, path: str | Path, saved: SavedProgram, threads: int | None) -> None:
         self._path = path
@@ -142,7 +142,9 @@ class SavedModel:
                 saved.spec.inputs, integer(about["inputs"])
             )
             if about["outputs"] != _cut_axes(saved.spec):
-                raise ValueError(f"the outputs and the axes they are cut on: {about['outputs']!r}")
+                raise ValueError(
+                    f"the outputs and the axes that are trimmed do not fit: {about['outputs']!r}"
+                )
             if integer(about["guards"]) != len(saved.spec.guards):
                 raise ValueError(f"the program has {len(saved.spec.guards)} guards")
             self.assumed = tuple(_assumed(plain, self.inputs) for plain in listed(about["assumed"]))
@@ -150,15 +152,15 @@ class SavedModel:
 
     @property
     def compiled(self) -> NoReturn:
-        """Not in the file."""
+        """GraphflowError: the file does not have the results of the stages."""
         raise GraphflowError(
-            f"{self._path} keeps the program, the report and the explanations, not what the stages "
-            "of the compiler gave; compile the ONNX model to look at that"
+            f"{self._path} has the program, the report and the explanations, but not the results "
+            "of the compiler's stages; compile the ONNX model for those"
         )
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
-        """As the file has them."""
+        """The defaults that the file has."""
         return self._saved.arrays
 
     @property
@@ -168,19 +170,19 @@ class SavedModel:
 
     @property
     def layouts(self) -> Mapping[str, SavedEdge]:
-        """The decisions, with texts where a compiled model has objects."""
+        """The decision about each tensor, in texts instead of the compiler's objects."""
         with _variants_of(self._path, "edge_types"):
             return {edge.name: edge for edge in self._edges()}
 
     def explain(self, name: str, full: bool = False) -> str:
-        """The stored story of one tensor; in full with what the stored report says was refused."""
+        """The stored explanation of one tensor; `full` adds the refusals of the stored report."""
         stories = self.explanations()
         if name not in stories:
             raise unknown_tensor(name, stories)
         return "\n".join((str(stories[name]), *(self._refused(name) if full else ())))
 
     def _refused(self, name: str) -> Iterator[str]:
-        """A line for each refused variant, and each refused step, of the node that makes a
+        """A line for each refused variant and each refused step of the node that produces a
         tensor."""
         with _variants_of(self._path, "report"):
             report = mapping(self._document("report"))
@@ -192,7 +194,7 @@ class SavedModel:
                     yield refusal_line(variant, reason, boolean(refused["chosen"]))
 
     def explanations(self) -> dict[str, str]:
-        """All stored stories."""
+        """All stored explanations, by tensor."""
         with _variants_of(self._path, "explanations"):
             return mapping(self._document("explanations"))
 
@@ -208,7 +210,7 @@ class SavedModel:
             return Decisions(text(title), tuple(map(texts, listed(rows))), text(summary))
 
     def _document(self, name: str) -> Any:
-        """Decoded anew, so that whoever asked may change it."""
+        """The document, decoded anew at each call so that a caller may change it."""
         return json.loads(self._saved.documents[name])
 
     def _edges(self) -> Iterator[SavedEdge]:
@@ -235,7 +237,7 @@ class SavedModel:
 
 
 class SavedModels:
-    """The programs of a file, for several shapes or values, as `Models`."""
+    """The programs of a file for several shapes or values, as `Models`."""
 
     def __init__(
         self, path: str | Path, made: tuple[SavedModel, ...], about: Mapping[str, Any]
@@ -257,19 +259,20 @@ class SavedModels:
             frozen=texts(about["frozen"]),
         )
         if not set(self.deciding) <= set(dtypes):
-            raise ValueError(f"{self.deciding} are no inputs")
+            raise ValueError(f"{self.deciding} are not inputs")
 
     def only(self) -> Model:
-        """The one program, if the file has one."""
+        """The program, if the file has exactly one."""
         return only_made(self, "no program is there", ())
 
     def serve(self, inputs: Mapping[str, ArrayLike]) -> SavedModel:
-        """The program for these inputs; InvalidModel, with those that there are, if none is."""
+        """The program for these inputs; InvalidModel, with a list of those in the file, if there is
+        none."""
         given = {name: deciding_input(self.interface, inputs, name) for name in self.deciding}
         return self._find({name: array.shape for name, array in given.items()}, given)
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
-        """InvalidModel where the file has no program for them: nothing can be compiled."""
+        """InvalidModel if the file has no program for them, as nothing can be compiled."""
         arrays = {name: np.asarray(value) for name, value in values.items()}
         known = {name: array.shape for name, array in arrays.items()}
         wanted = {**known, **{name: tuple(shape) for name, shape in shapes.items()}}
@@ -315,7 +318,8 @@ def _extent(plain: Any) -> int | str:
 
 @contextmanager
 def _variants_of(path: str | Path, name: str) -> Iterator[None]:
-    """InvalidModel where the document `name` does not have the variant that is read here."""
+    """InvalidModel, inside, if the document `name` does not have the structure that is read
+    here."""
     try:
         yield
     except (
@@ -327,13 +331,13 @@ def _variants_of(path: str | Path, name: str) -> Iterator[None]:
         ValueError,
     ) as e:
         raise InvalidModel(
-            f"the saved model {path} is damaged: its document {name!r} has another variant "
+            f"the saved model {path} is damaged: its document {name!r} has an unexpected structure "
             f"({e!r:.200}); compile the ONNX model and save it again"
         ) from e
 
 
 def _cut_axes(spec: ProgramSpec) -> list[list[int]]:
-    """For each output of the model the axes on which a run cuts it."""
+    """For each output of the model, the axes that a run trims."""
     return [
         sorted({trim.axis for trim in spec.trimmed if trim.output == place})
         for place in range(len(spec.results))
@@ -341,22 +345,22 @@ def _cut_axes(spec: ProgramSpec) -> list[list[int]]:
 
 
 def _own_inputs(inputs: tuple[TensorSpec, ...], count: int) -> tuple[TensorSpec, ...]:
-    """The model's own inputs, behind which stand the scalars of poison mode."""
+    """The model's own inputs, which come before the scalars of poison mode."""
     if count > len(inputs) or any(tensor.shape for tensor in inputs[count:]):
         raise ValueError(f"{count} of {len(inputs)} inputs are the model's own")
     return inputs[:count]
 
 
 def _assumed(plain: Any, inputs: tuple[TensorSpec, ...]) -> Assumed:
-    """What a file says of an input, which has to be one."""
+    """An assumption as the file has it; KeyError or ValueError if it fits none of the inputs."""
     found = Assumed.from_plain(mapping(plain))
     tensors = {tensor.name: tensor for tensor in inputs}
     tensor = tensors[text(found.tensor)]
     if found.dtype != tensor.dtype or not all(
         isinstance(end, int | float) for end in (found.lo, found.hi)
     ):
-        raise ValueError(f"{found!r:.100} is nothing to assume of {tensor}")
+        raise ValueError(f"{found!r:.100} is not an assumption about {tensor}")
     if any(integer(k) >= prod(tensor.shape) for k in found.elements or ()):
-        raise ValueError(f"{tensor} has fewer elements than are spoken of")
+        raise ValueError(f"{tensor} has fewer elements than the assumption names")
     boolean(found.exact)
     return found

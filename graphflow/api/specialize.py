@@ -1,13 +1,13 @@
-"""One model, several shapes: a program for each set of shapes and values that occurs.
+"""Models with open shapes: one program is compiled for each set of input shapes and values.
 
-In: a function that compiles for given shapes and values, and what is open.  Out: the compiled model
-and its program for what a run brings.  What always holds: the same shapes and values give the same
-program while it is kept; two threads never compile the same one twice, and a program that is there
-never waits for another one.
+In: a function that compiles for given shapes and values, and the inputs whose shapes or values are
+open.  Out: the compiled model and its program for the inputs of a run.  What always holds: equal
+shapes and values give the same program while it is kept; two threads never compile the same program
+twice, and no run of an existing program waits for another compilation.
 
-Values decide like shapes where the model says so: the shape that a Reshape is given as an input,
-say.  Which inputs these are is found out when a compilation asks for one (`ValuesNeeded`).  It is
-then a property of the model: from there on every program is looked up by their values too.
+Some inputs decide shapes by their values, such as the target shape of a Reshape.  A compilation
+that needs the value of such an input raises `ValuesNeeded`, which names it; from then on programs
+are looked up by the value of this input too.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from graphflow.runtime import Processor, Program, processor_of, value_key
 Key: TypeAlias = "tuple[tuple[str, object], ...]"
 
 MOST_KEPT = 16
-"""Programs kept; beyond that the one that was used longest ago goes."""
+"""How many programs are kept; beyond that the least recently used one is dropped."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A compiled model, and its program in this process: a `Model`."""
+    """A compiled model with its program in this process, as a `Model`."""
 
     compiled: Compiled
     program: Program
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs of the program that the model itself has."""
+        """The model's own inputs."""
         return self.program.spec.inputs[: len(self.compiled.imported.inputs)]
 
     @property
@@ -62,7 +62,7 @@ class Loaded:
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
-        """The values that the model itself has for inputs, and those that it was compiled for."""
+        """The defaults of the model's inputs, and the values that it was compiled for."""
         known = {**self.compiled.imported.initializers, **self.values}
         return {tensor.name: known[tensor.name] for tensor in self.inputs if tensor.name in known}
 
@@ -73,7 +73,7 @@ class Loaded:
 
     @property
     def assumed(self) -> tuple[Assumed, ...]:
-        """What the plan has, and what kernels state."""
+        """The assumptions that the plan uses and those that kernels state."""
         return (*self.compiled.plan.assumed, *self.compiled.stated)
 
     @property
@@ -88,7 +88,7 @@ class Loaded:
 
     @property
     def processor(self) -> Processor:
-        """The target, as far as object code depends on it."""
+        """The processor features that the object code needs."""
         return processor_of(self.compiled.target.cpu, self.compiled.target.features)
 
     @property
@@ -102,11 +102,11 @@ class Loaded:
         return tensor_decisions(self.compiled)
 
     def explain(self, name: str, full: bool = False) -> str:
-        """The story of one tensor; InvalidModel for an unknown name."""
+        """The explanation of one tensor; InvalidModel for an unknown name."""
         return explain(self.compiled, name, full)
 
     def explanations(self) -> dict[str, str]:
-        """The stories of all tensors."""
+        """The explanations of all tensors, by name."""
         return explanations(self.compiled)
 
     def report(self) -> dict[str, Any]:
@@ -121,7 +121,8 @@ class Loaded:
 def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
     """A compiled model, ready to run in this process.
 
-    It shares the packed constants of the first `earlier` program that prepares the same.
+    It shares the packed constants of the first of the `earlier` programs that prepares the same
+    constants.
     """
     options = compiled.options
     alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
@@ -136,10 +137,10 @@ def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
 
 
 def prepares_alike(one: Compiled, other: Compiled) -> bool:
-    """Whether two programs have the same constant block once it is prepared.
+    """Whether two programs have equal constant blocks after preparation.
 
-    That is so where the same kernels run on the same places of a block that begins with the same
-    constants, bit by bit; kernels may have other symbols.
+    That is so if the same kernels run on the same offsets of a block that begins with the same
+    constants, bit by bit; the kernels may have different symbols.
     """
     a, b = one.spec, other.spec
     return (
@@ -155,16 +156,16 @@ def prepares_alike(one: Compiled, other: Compiled) -> bool:
 
 
 def _prepare_calls(compiled: Compiled) -> list[tuple[object, ...]]:
-    """The kernel and the places of each step that prepares constants."""
+    """The kernel and the offsets of each step that prepares constants."""
     kernels, found = compiled.lowered.kernels, list[tuple[object, ...]]()
-    for step in compiled.spec.prepare:  # a ProgramSpec has no sections there
+    for step in compiled.spec.prepare:  # constants are prepared by kernels, never by sections
         task = replace(kernels[step.symbol].task, symbol="", claimed=None)
         found.append((task, step.buffers, step.extent))
     return found
 
 
 def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
-    if array is other:  # programs of one model share what they did not compute
+    if array is other:  # programs of one model share most arrays
         return True
     if (array.dtype, array.shape) != (other.dtype, other.shape):
         return False
@@ -173,10 +174,11 @@ def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 class Specializer:
-    """Compiles on demand and keeps what it compiled: the `Models` of an executable.
+    """Compiles on demand and keeps its programs: the `Models` of an executable with open shapes.
 
-    `build` compiles for given shapes and values of inputs.  `symbolic` inputs have open shapes;
-    `values` are fixed, `needed` names inputs that are known to decide by their values.
+    `build` compiles for given shapes and values of inputs.  `symbolic` names inputs with open
+    shapes, `values` are fixed values, and `needed` names inputs that are known to decide by their
+    values.
     """
 
     def __init__(
@@ -202,11 +204,11 @@ class Specializer:
 
     @property
     def made(self) -> tuple[Loaded, ...]:
-        """What was compiled and is kept."""
+        """The compiled models that are kept."""
         return self._programs.kept
 
     def only(self) -> Model:
-        """The one program, if there is one by now."""
+        """The only model that exists; InvalidModel if there are none or several."""
         return only_made(self, self._what_is_open, self._remedies)
 
     @property
@@ -221,9 +223,9 @@ class Specializer:
         return " and ".join(texts)
 
     def serve(self, inputs: Mapping[str, ArrayLike]) -> Model:
-        """The program for these inputs, compiled if need be.
+        """The program for these inputs, compiled if it does not exist.
 
-        InvalidModel, before anything is compiled, where an input does not fit the model.
+        Raises InvalidModel, before anything is compiled, if an input does not fit the model.
         """
 
         return self._find(
@@ -233,9 +235,9 @@ class Specializer:
         )
 
     def precompile(self, shapes: Shapes, values: Mapping[str, ArrayLike]) -> None:
-        """Compile for these shapes and values of the open inputs, if that has not been done.
+        """Compile for these shapes and values of the open inputs, unless the program exists.
 
-        InvalidModel where one of the inputs that decide is in neither.
+        Raises InvalidModel if an input that decides is missing.
         """
         declared = {tensor.name: tensor for tensor in self.interface.inputs}
         for name in (*shapes, *values):
@@ -287,13 +289,13 @@ class Specializer:
             except ValuesNeeded as error:
                 if set(error.inputs) <= values.keys():
                     raise
-                # Another thread may add its own at the same time; what is lost is found again.
+                # Two threads may write at once; the next ValuesNeeded repeats a lost name.
                 self._needed = tuple(dict.fromkeys((*self._needed, *error.inputs)))
 
     def _check(self, inputs: Mapping[str, ArrayLike]) -> None:
-        """Whether inputs have the names and dtypes that the model declares.
+        """InvalidModel unless the inputs have the names and dtypes that the model declares.
 
-        Programs check that too, but only once they are compiled.
+        Programs check that too, but only after they are compiled.
         """
         declared = {tensor.name: tensor for tensor in self.interface.inputs}
         listed = ", ".join(map(str, self.interface.inputs))
@@ -303,7 +305,7 @@ class Specializer:
             if name not in inputs:
                 raise InvalidModel(f"input {name!r} is missing; the inputs are {listed}")
             if not declared[name].is_number:
-                continue  # a section takes it as it is
+                continue  # foreign sections check strings and sequences themselves
             dtype = given_array(name, inputs[name]).dtype.newbyteorder("=")
             if dtype.name != declared[name].dtype:
                 raise InvalidModel(

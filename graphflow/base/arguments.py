@@ -1,7 +1,7 @@
-"""The types of what users pass to `compile`, checked before anything is done.
+"""Type checks of the arguments of `graphflow.compile`, made before anything else.
 
-In: arguments of any type.  Out: nothing, or a TypeError that says what the argument is, what was
-given, and what to give instead.  Values are judged where they are used.
+In: arguments of any type.  Out: nothing, or a TypeError that names the argument, the value that was
+given and what to give instead.  Values of the right type are checked where they are used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_arguments(
     options: Any = None,
     threads: Any = None,
 ) -> None:
-    """TypeError for the first argument that is of no type that `graphflow.compile` takes."""
+    """TypeError for the first argument of a type that `graphflow.compile` does not accept."""
     _check_names("input_shapes", input_shapes, "{name: (extents…)}")
     for name, shape in (input_shapes or {}).items():
         if not _is_shape(shape):
@@ -57,7 +57,7 @@ def _check_names(what: str, value: Any, example: str) -> None:
 def _check_each_name(what: str, names: Collection[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{what} names {name!r}, which is no text; give names of tensors")
+            raise TypeError(f"{what} names {name!r}, which is not a string; give names of tensors")
 
 
 def _is_shape(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a user says about the values of a model's inputs, and the check at run time.
+"""Assumptions that a user states about the values of a model's inputs, and their check in a run.
 
 In: plain values, as `compile(assume=…)` takes them.  Out: `Assumed`, which knows nothing of the
 compiler, so that a saved model keeps and checks it too.  What always holds: bounds are finite
@@ -24,17 +24,17 @@ from graphflow.base.dtypes import FLOATING, integer_limits, largest
 from graphflow.base.errors import InvalidModel
 
 Assumption: TypeAlias = "str | float | int | bool | tuple[float, float]"
-"""One of the variants above."""
+"""One of the forms above."""
 
 WORDS: Mapping[str, tuple[float, float]] = {"finite": (-inf, inf), "nonnegative": (0.0, inf)}
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """Every element of an input lies in `lo <= x <= hi`, with the bits of `lo` if it is `exact`.
+    """Every element of an input lies in `lo <= x <= hi`, or has the bits of `lo` if it is `exact`.
 
-    −0.0 stands below 0.0, so a bound of zero is the one that admits both.  With `elements` it is
-    said of these alone, by their positions in row-major order.
+    −0.0 counts as less than 0.0, and a bound of zero is the one that admits both.  `elements`
+    restricts the assumption to these positions in row-major order.
     """
 
     tensor: str
@@ -54,7 +54,8 @@ class Assumed:
         return f"finite and in [{_end(self.lo, lowest)}, {_end(self.hi, highest)}]{where}"
 
     def first_outside(self, array: NDArray[Any]) -> tuple[int, ...] | None:
-        """The first index, in the order of the axes, at which it does not hold; None if it does."""
+        """The first index, in row-major order, at which the assumption does not hold; None if it
+        holds."""
         if self.exact:
             wanted = np.asarray(self.lo, array.dtype)
             right = array == wanted
@@ -71,18 +72,19 @@ class Assumed:
         return tuple(int(i) for i in np.unravel_index(int(np.argmin(right)), array.shape))
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, which `from_plain` takes."""
+        """The assumption as plain values, which `from_plain` reads."""
         return asdict(self)
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> Assumed:
-        """What gave these plain values, which may have become JSON between."""
+        """The assumption that `plain` returned these values for, also after a round trip through
+        JSON."""
         elements = plain["elements"]
         return Assumed(**{**plain, "elements": None if elements is None else tuple(elements)})
 
 
 def parse_assumption(name: str, dtype: str, given: Assumption) -> Assumed:
-    """What `given` says of the input `name`.  InvalidModel where it cannot be true of any value."""
+    """The assumption `given` about the input `name`; InvalidModel if no value can satisfy it."""
     kind = np.dtype(dtype)
     match given:
         case str() if given in WORDS:
@@ -100,14 +102,14 @@ def parse_assumption(name: str, dtype: str, given: Assumption) -> Assumed:
         raise InvalidModel(f"cannot assume {given!r} of {name}: a bound is NaN")
     ends = _ends(lo, hi, kind)
     if ends is None:
-        raise InvalidModel(f"cannot assume {given!r} of {name}: no {dtype} is in there")
+        raise InvalidModel(f"cannot assume {given!r} of {name}: no {dtype} value satisfies it")
     return Assumed(name, dtype, *ends)
 
 
 def require_assumed(assumed: Assumed, value: ArrayLike) -> None:
-    """InvalidModel, with the first offending element, where an assumption is not true.
+    """InvalidModel, with the first wrong element, if an assumption does not hold for an array.
 
-    An array of another dtype is no value of the input; it is not looked at.
+    An array of another dtype is not checked: the program refuses it anyway.
     """
     array = np.asarray(value)
     where = assumed.first_outside(array) if array.dtype.name == assumed.dtype else None
@@ -115,7 +117,7 @@ def require_assumed(assumed: Assumed, value: ArrayLike) -> None:
         raise InvalidModel(
             f"input {assumed.tensor} was assumed to be {assumed}, and "
             f"{assumed.tensor}[{', '.join(map(str, where))}] is {array[where]}; compile without "
-            "this assumption, or give what it promises"
+            "this assumption, or give an input that satisfies it"
         )
 
 
@@ -135,7 +137,7 @@ def _is_float(kind: np.dtype[Any]) -> bool:
 
 
 def _ends(lo: float, hi: float, kind: np.dtype[Any]) -> tuple[float | int, float | int] | None:
-    """The bounds in the dtype; None where nothing is between them."""
+    """The bounds in the dtype; None if no value lies between them."""
     lowest, highest = _limits(kind)
     if lo > highest or hi < lowest:
         return None
@@ -149,14 +151,14 @@ def _ends(lo: float, hi: float, kind: np.dtype[Any]) -> tuple[float | int, float
 
 
 def _rounded(bound: float, kind: np.dtype[Any]) -> float | int:
-    """The bound in the dtype, as an element written with the same digits is."""
+    """The bound in the dtype, rounded as an element written with the same digits is."""
     if _is_float(kind):
         return float(kind.type(bound))
     return int(bound) if isfinite(bound) and bound == int(bound) else _no_whole(bound)
 
 
 def _no_whole(bound: float) -> int:
-    raise InvalidModel(f"the bound {bound} is for integers, and it is no whole number")
+    raise InvalidModel(f"the bound {bound} is not an integer, but the input has integers")
 
 
 def _exactly(name: str, kind: np.dtype[Any], given: float) -> Assumed:

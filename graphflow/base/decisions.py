@@ -1,7 +1,7 @@
-"""What the public face shows of decisions, as plain values.
+"""The decisions of a plan as plain texts and numbers, for tables, saved models and explanations.
 
-Comes in: texts that `inspect` makes of a compiled model, or that a saved one kept.  What always
-holds: nothing of the compiler is needed to hold, store or look through them.
+In: texts that `inspect` makes of a compiled model, or that a saved model has.  What always holds:
+nothing of the compiler is needed to hold, store or search them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = ("tensor", "logical shape", "where", "layout", "padding", "variant of 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions for people: a row of `COLUMNS` for every tensor, and a line that sums up."""
+    """The decisions as a table: a row of `COLUMNS` for each tensor, and a summary line."""
 
     title: str
     rows: tuple[tuple[str, ...], ...]
@@ -29,10 +29,11 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class SavedEdge:
-    """The decision about one tensor, with texts where a compiled model has objects.
+    """The decision about one tensor, in texts instead of the compiler's objects.
 
-    `layout` is the layout's name, None without storage; `edge_type` is it with the facts about
-    padding; `regions`, `demands` and `conversions` are as in the report."""
+    `layout` is the layout's name, None for a tensor without storage; `edge_type` is the layout with
+    the facts about padding; `regions`, `demands` and `conversions` are as in the report.
+    """
 
     name: str
     dtype: str
@@ -51,18 +52,18 @@ class SavedEdge:
     conversions: tuple[Mapping[str, Any], ...]
 
     def describe(self) -> str:
-        """The layout's name with the facts about padding; a dash without storage."""
+        """The layout's name with the facts about padding; a dash for a tensor without storage."""
         return self.edge_type
 
 
 def refusal_line(variant: str, reason: str, chosen: bool) -> str:
-    """That a step was refused, as `explain` says it in full: there is no such variant, or it is the
-    chosen one, made without that step."""
+    """The line of `explain --full` about a refused step: the variant does not exist, or, if it was
+    `chosen`, it is built without this step."""
     return f"  refused   {'a step of ' if chosen else ''}variant {variant}: {reason}"
 
 
 def microseconds(seconds: float) -> str:
-    """A time with one decimal, or two digits where that would show nothing."""
+    """A time with one decimal, or two digits if it is less than 0.1 µs."""
     value = 1e6 * seconds
     return f"{value:.1f} µs" if value >= 0.1 or value == 0 else f"{value:.2g} µs"
 

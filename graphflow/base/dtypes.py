@@ -1,9 +1,9 @@
-"""The element types of tensors and kernels: tables that all parts share.
+"""The element types of tensors and kernels, as tables that all packages share.
 
 Kernels compute in `FLOATS`, in integers and in bools.  `STORED` types exist in memory only: kernels
-load, store, copy and choose between them, and cast them to and from one of their `CARRIERS`; no
-operator computes in them.  Types that numpy does not have are those of `ml_dtypes`; importing this
-module makes numpy know them by name.  Integers of fewer than 8 bits occupy a byte each.
+load, store, copy and select them, and cast them to and from one of their `CARRIERS`; no operator
+computes in them.  Types that numpy does not have come from `ml_dtypes`; importing this module
+registers their names with numpy.  Each integer of fewer than 8 bits occupies one byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 
 HALVES = ("float16", "bfloat16")
-"""Floats of 16 bits, which operators take as they take float32."""
+"""Floats of 16 bits; operators that accept float32 accept them too."""
 
 STORED_FLOATS = (
     *HALVES, "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn",
@@ -34,7 +34,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {
     "uint4": ("uint8",),
     "uint2": ("uint8",),
 }
-"""The types that each stored type is cast to and from; the first is the usual one."""
+"""The types that each stored type is cast to and from; the first is the default."""
 
 FLOATING = (*FLOATS, *STORED_FLOATS)
 
@@ -42,7 +42,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name, name))
     for name in (*FLOATS, *SIGNED, *UNSIGNED, "bool", *STORED)
 }
-"""numpy's type of each element type."""
+"""The numpy dtype of each element type."""
 
 
 def integer_limits(dtype: str) -> tuple[int, int]:

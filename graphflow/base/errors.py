@@ -1,4 +1,4 @@
-"""The one tree of errors. A message says what is wrong, where, why, and what to do about it."""
+"""The errors of graphflow.  A message says what is wrong, where, why, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """An argument of `graphflow.compile` that would mend what an error says.
+    """An argument of `graphflow.compile` that would remove the cause of an error.
 
-    Whoever shows the error to people words it: in Python it is a keyword, on the command line a
-    flag.  `example` is what the keyword is given.
+    The code that shows the error words it: as a keyword in Python, as a flag on the command line.
+    `example` is a value of the keyword.
     """
 
     argument: str
@@ -28,7 +28,7 @@ VALUES = Remedy("input_values", "{name: array}")
 class GraphflowError(Exception):
     """Base of every error that graphflow raises on purpose.
 
-    The message ends with its `remedies`, of which each suffices.
+    The message ends with its `remedies`, each of which is sufficient.
     """
 
     remedies: tuple[Remedy, ...] = ()
@@ -41,7 +41,7 @@ class GraphflowError(Exception):
         return self.worded(str)
 
     def worded(self, word: Callable[[Remedy], str]) -> str:
-        """The message, with each remedy in the words that `word` finds for it."""
+        """The message, with each remedy in the words that `word` returns for it."""
         message = super().__str__()
         if not self.remedies:
             return message
@@ -53,9 +53,9 @@ class UnsupportedOp(GraphflowError):
 
 
 class ValuesNeeded(UnsupportedOp):
-    """Shapes depend on the values of graph inputs, which a compilation was not given.
+    """Shapes depend on the values of graph inputs that the compilation was not given.
 
-    `inputs` names them, as far as they are known to be needed.
+    `inputs` names the inputs, as far as the import found them.
     """
 
     def __init__(self, message: str, inputs: Iterable[str] = ()) -> None:
@@ -64,7 +64,7 @@ class ValuesNeeded(UnsupportedOp):
 
 
 class TrainingOnly(UnsupportedOp):
-    """A node does what only training needs, as drawing a random mask; no fallback runs it."""
+    """A node that only training needs, such as drawing a random mask; no fallback runs it."""
 
 
 class InvalidModel(GraphflowError):
@@ -80,10 +80,11 @@ class ScheduleError(GraphflowError):
 
 
 class LayoutConflict(GraphflowError):
-    """The layout constraints of a graph cannot be met together; the message lists their origins.
+    """The layout constraints of a graph cannot be satisfied together; the message lists their
+    origins.
 
-    `clashes` are sets of pinned tensors that cannot be met together, though what is left of a set
-    can if any one of them is not pinned.  No tensor is in two of them.
+    `clashes` are minimal sets of pinned tensors that cannot be satisfied together: without any one
+    pin of a set, the others of that set can be.  No tensor is in two sets.
     """
 
     def __init__(self, message: str, clashes: Iterable[tuple[str, ...]] = ()) -> None:
@@ -96,7 +97,7 @@ class VerifyError(GraphflowError):
 
 
 class InvalidTimings(GraphflowError):
-    """A timing table cannot be used: it is damaged, or has nothing for this processor."""
+    """A timing table cannot be used: it is damaged, or has no entries for this processor."""
 
 
 class CodegenError(GraphflowError):
@@ -112,5 +113,5 @@ class ParseError(GraphflowError):
 
 
 def outside_interval(subject: str, found: object, lo: int, hi: int) -> str:
-    """The message of a guard on a value that does not hold; `subject` says what the value is."""
+    """The message of a guard that failed; `subject` says what the checked value is."""
     return f"{subject} is {found}, and has to be from {lo} to {hi}"

@@ -1,6 +1,6 @@
-"""How to compile and run, as plain values.
+"""`Options`: the settings of a compilation and of its runs, as plain values.
 
-In: arguments, or the environment, which nothing else reads.  Out: one frozen `Options` that is
+In: arguments, or the environment, which only this module reads.  Out: one frozen `Options` that is
 passed along.  What always holds: every field is a plain value, so that options can be compared,
 printed and stored.
 """
@@ -21,34 +21,34 @@ KERNELS_VARIABLE = "GRAPHFLOW_CACHE"
 NO_CACHE = ("", "off")
 MOST_DEBUG = 4
 FALLBACKS = ("onnxruntime",)
-"""What can run the nodes that have no kernel here."""
+"""What can run nodes that have no kernel."""
 
 Plain = TypeVar("Plain", bool, int, str)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices that change how a model is compiled or run, never what it means.
+    """Settings that change how a model is compiled or run, never its results.
 
-    `threads` is how many threads a run uses (None: the processors this process may use).
-    `debug` says how much is printed: 1 stages and their times, 2 what changed and what was refused,
-    3 constraints and the plan, 4 LLVM IR.  `dump` is a folder that gets one file for each stage and
-    kernel.  `poison` overwrites padding that nobody may rely on with a value given at run time,
-    `check_assumes` tests at run time what a user asked to be taken as true, `flush_denormals` lets
-    denormal floats count as zero.  `workers` is how many processes besides this one make kernels,
-    0 to make them in this process; None starts as many as `threads` and the processors allow if
-    there are many kernels.  `validate` runs each distinct kernel on made-up inputs and compares it
-    with its definition, before anything is returned.  `fallback` runs nodes that no kernel is built
-    for: "onnxruntime"; with None a model that has some is refused.  `timings` is the path of a
-    table of measured times that `tune` filled, by which layouts are then chosen; with None all
-    prices are estimated.  `memory_limit` is the most bytes that the tensors of a compiled model may
-    take together; None is the memory that this process may use.  A model that needs more is refused
+    `threads` is the number of threads of a run (None: the processors this process may use).
+    `debug` says how much is printed: 1 stages and their times, 2 changes and refusals, 3
+    constraints and the plan, 4 LLVM IR. `dump` is a folder that gets one file for each stage and
+    kernel.  `poison` overwrites undefined padding with a value given at each run, `check_assumes`
+    checks at each run what a user asked to assume, `flush_denormals` lets denormal floats count as
+    zero.  `workers` is the number of further processes that make kernels, 0 to make all in this
+    process; None starts as many as `threads` and the processors allow if there are many kernels.
+    `validate` compares each distinct native kernel with the interpreter of its definition, on
+    random inputs, before `compile` returns.  `fallback` runs nodes that have no kernel:
+    "onnxruntime"; with None a model that has such nodes is refused.  `timings` is the path of a
+    timing table that `tune` filled, whose times replace estimated prices; with None all prices are
+    estimated.  `memory_limit` is the most bytes that the tensors of a compiled model may take
+    together; None is the memory that this process may use.  A model that needs more is refused
     before it is run.  `cache` is the folder in which kernels are kept for later compilations, "off"
     or "" for none; None leaves it to GRAPHFLOW_CACHE, see `kernel_folder`.
 
-    Paths may be `os.PathLike`, integers whatever `operator.index` takes but bools; they are kept as
-    `str` and `int`.  TypeError for a field of another type, GraphflowError for a value that it
-    cannot have.
+    Paths may be `os.PathLike`, integers may be any type with `__index__` but bool; they are kept as
+    `str` and `int`.  Raises TypeError for a field of another type, GraphflowError for a value that
+    is not allowed.
     """
 
     threads: int | None = None
@@ -84,7 +84,7 @@ class Options:
         if self.fallback is not None and self.fallback not in FALLBACKS:
             raise GraphflowError(
                 f"Options.fallback is {self.fallback!r}; it must be one of {', '.join(FALLBACKS)}, "
-                "or None to refuse models with nodes that no kernel is built for"
+                "or None to refuse models with nodes that have no kernel"
             )
         if self.memory_limit is not None and self.memory_limit < 1:
             raise GraphflowError(
@@ -98,7 +98,7 @@ class Options:
     def from_environment() -> Options:
         """The defaults, with `debug` from GRAPHFLOW_DEBUG.
 
-        Raises GraphflowError where the variable is set to something else than 0 to 4.
+        Raises GraphflowError if the variable is set to anything but 0 to 4.
         """
         text = os.environ.get(DEBUG_VARIABLE, "").strip() or "0"
         if not text.isdigit() or int(text) > MOST_DEBUG:
@@ -155,11 +155,12 @@ _FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
         f'the path of a folder, "off" for no cache, or None for what {KERNELS_VARIABLE} says',
     ),
 }
-"""How each field of `Options` is converted (TypeError for another type), and what to give."""
+"""For each field of `Options` its conversion (TypeError for another type), and what an error
+message asks for."""
 
 
 def is_index(value: object) -> bool:
-    """Whether a value counts as an integer: Python's and numpy's, and no bool."""
+    """Whether a value counts as an integer: Python's and numpy's do, bools do not."""
     if isinstance(value, bool):
         return False
     try:
@@ -170,15 +171,15 @@ def is_index(value: object) -> bool:
 
 
 def default_timings() -> str:
-    """The timing table of this user: `graphflow/timings.jsonl` in the folder for caches."""
+    """The user's timing table: `graphflow/timings.jsonl` in the folder for caches."""
     return os.path.join(_caches(), "timings.jsonl")
 
 
 def kernel_folder(cache: str | None) -> str | None:
-    """Where kernels are cached, from `Options.cache`; None for nowhere.
+    """The folder of the kernel cache for `Options.cache`; None for no folder.
 
-    With None the environment decides: GRAPHFLOW_CACHE means what the option does, and where it is
-    not set, kernels are in `graphflow/kernels` in the folder for caches.
+    With None the environment decides: GRAPHFLOW_CACHE has the meaning of the option, and if it is
+    not set, kernels are in `graphflow/kernels` in the user's folder for caches.
     """
     wanted = os.environ.get(KERNELS_VARIABLE) if cache is None else cache
     if wanted is None:
@@ -189,6 +190,6 @@ def kernel_folder(cache: str | None) -> str | None:
 def _caches() -> str:
     """The folder of graphflow among this user's caches."""
     folder = os.environ.get(CACHES_VARIABLE, "")
-    if not os.path.isabs(folder):  # as the standard of that variable has it
+    if not os.path.isabs(folder):  # the XDG specification says that a relative path is ignored
         folder = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(folder, "graphflow")

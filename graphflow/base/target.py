@@ -1,8 +1,8 @@
-"""What a processor can do, as plain data.
+"""`Target`: what a processor can do, as plain data.
 
-A `Target` is all that the cost model, the recipes and the emitter know of a processor; nothing else
-in this package states a cache size, a bandwidth or a throughput.  How the host is asked stands in
-`codegen`.
+The cost model, the recipes and the code generator know a processor only through its `Target`;
+nothing else in this package states a cache size, a bandwidth or a throughput.  `codegen` has the
+functions that ask the host.
 """
 
 from __future__ import annotations
@@ -12,33 +12,36 @@ from dataclasses import dataclass
 from graphflow.base.dtypes import DTYPES
 
 COMPUTED_BYTES = 4
-"""The narrowest element that kernels compute with: stored floats and small integers are widened."""
+"""The narrowest element that kernels compute with: narrower stored types are widened to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A processor: what code is made for, and what decides how long that code takes.
+    """A processor: the code generator and the cost model depend on these fields alone.
 
     The first five fields decide what code is emitted.  All others are for prices; their defaults
-    describe the server processors of both makers that the cost model was fitted on, and a target
-    that is not the host has them wherever it is planned for, so that its plans are the same on all
-    machines.
+    describe the Intel and AMD server processors that the cost model was fitted on.  A target that
+    is not the host has these defaults on every machine, so that its plans are the same everywhere.
 
-    | field | unit | source | |---|---|---| | `vector_bytes`, `vector_registers` | bytes, registers
-    | the instruction set | | `fma_latency` | cycles | the makers' tables: 4 from Skylake and Zen 2
-    on | | `fmas_per_cycle` | multiply-adds of whole vectors a cycle | measured
-    (`bench.measure_machine`) | | `cycles_per_vector_load` | cycles for a load from the first cache
-    | two load ports; one for 64 bytes | | `cycles_per_masked_store` | cycles for a store that
-    leaves out lanes | measured; only AVX-512's is cheap everywhere | | `clock_ghz` | 10⁹ cycles a
-    second under multiply-adds | measured: 100 GFLOP/s of float32 a core | | `l1_bytes`, `l1_ways`,
-    `line_bytes` | bytes, lines in a set, bytes | the host's are asked from the system | |
-    `l2_bytes`, `l3_bytes` | bytes a core, bytes a chip | the host's are asked from the system | |
-    `l2_bytes_per_cycle`, `l3_bytes_per_cycle` | bytes a cycle into one core's registers | measured
-    on streams of packed weights | | `l2_line_cycles` | cycles for a line of the second cache that
-    nothing fetched ahead | measured on rows apart | | `l2_gbps`, `l3_gbps` | 10⁹ bytes a second,
-    one core, reads and writes | measured on copies | | `dram_gbps`, `dram_cores` | 10⁹ bytes a
-    second of one core; cores that saturate memory | measured on copies | | `stack_bytes` | bytes of
-    a thread's stack that one iteration may take | an eighth of the usual 8 MiB |"""
+    | field | unit | source |
+    |---|---|---|
+    | `vector_bytes`, `vector_registers` | bytes, registers | the instruction set |
+    | `fma_latency` | cycles | the makers' tables: 4 since Skylake, Zen 2 |
+    | `fmas_per_cycle` | vector multiply-adds a cycle | measured (`bench.measure_machine`) |
+    | `cycles_per_vector_load` | cycles, from the L1 cache | two load ports; one for 64 bytes |
+    | `cycles_per_masked_store` | cycles | measured; cheap with AVX-512 only |
+    | `clock_ghz` | 10⁹ cycles a second | measured: 100 GFLOP/s of float32 a core |
+    | `l1_bytes`, `l1_ways` | bytes, lines in a set | asked from the host's system |
+    | `line_bytes` | bytes | asked from the host's system |
+    | `l2_bytes`, `l3_bytes` | bytes a core, a chip | asked from the host's system |
+    | `l2_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
+    | `l3_bytes_per_cycle` | bytes a cycle into registers | measured on streams of packed weights |
+    | `l2_line_cycles` | cycles a line, no prefetch | measured on rows apart |
+    | `l2_gbps`, `l3_gbps` | 10⁹ bytes a second, one core | measured on copies, reads and writes |
+    | `dram_gbps` | 10⁹ bytes a second, one core | measured on copies |
+    | `dram_cores` | cores that saturate memory | measured on copies |
+    | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
+    """
 
     name: str
     cpu: str
@@ -65,15 +68,16 @@ class Target:
     stack_bytes: int = 1024 * 1024
 
     def __hash__(self) -> int:
-        return hash(self.name)  # targets are in the keys of many tables, and few in number
+        return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist
 
     def lanes(self, dtype: str) -> int:
-        """Elements of a type that one vector register holds as they are stored."""
+        """The number of elements of a type that one vector register stores."""
         return self.vector_bytes // DTYPES[dtype].itemsize
 
     def computed_lanes(self, dtype: str) -> int:
-        """Elements of a type that one vector register computes: narrow ones are widened to 32 bits.
+        """The number of elements of a type that one vector register computes: narrow types are
+        widened to 32 bits.
 
-        This is how many channels a block of a layout and the vector of a tile have.
+        This is the number of channels in a block of a layout and in a vector of a register tile.
         """
         return self.vector_bytes // max(COMPUTED_BYTES, DTYPES[dtype].itemsize)

@@ -1,8 +1,8 @@
-"""What happened while compiling: stages, times and texts, printed and dumped as the options say.
+"""The trace of one compilation: it prints, dumps and times what the stages do.
 
-In: names and texts; nothing here knows the IR.  Out: lines on a stream by debug level, files in the
-dump folder, and the times.  What always holds: a text given as a function is made only if somebody
-reads it, and times are kept even where nothing is printed.
+In: names and texts; nothing here knows the IR. Out: lines on a stream by debug level, files in the
+dump folder, and the times.  What always holds: a text given as a function is made only if it is
+printed or dumped, and times are kept even if nothing is printed.
 
     DIR/04-flow.txt                    the graph or the plan after stage 4
     DIR/kernels/SYMBOL.KIND.txt        one text of a kernel: definition, schedule, tir, ll, s
@@ -24,7 +24,7 @@ from graphflow.base.options import Options
 
 Text: TypeAlias = "str | Callable[[], str]"
 Times: TypeAlias = dict[str, dict[str, float]]
-"""Seconds by step, then by what was timed."""
+"""Seconds by step, then by the item that was timed."""
 
 STAGES_LEVEL = 1
 CHANGES_LEVEL = 2
@@ -35,8 +35,8 @@ LLVM_LEVEL = 4
 class Trace:
     """Collects the events of one compilation.
 
-    `progress`, if given, is called with the name of each stage when it begins, `counting` with how
-    many kernels of how many a stage has made.
+    `progress`, if given, is called with the name of each stage when it begins, `counting` with the
+    number of kernels that a stage has made and the number that it will make.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Trace:
 
     @property
     def dumps(self) -> bool:
-        """Whether texts are written to files, so that making them is worth the time."""
+        """Whether texts are written to files, so that callers have to make them."""
         return self._folder is not None
 
     def wants(self, level: int) -> bool:
@@ -81,7 +81,8 @@ class Trace:
 
     @contextmanager
     def timer(self, step: str, key: str) -> Iterator[None]:
-        """Time one step for one thing, such as the schedule of a kernel; times of a pair add up."""
+        """Time one step of one item, such as the schedule of a kernel; times of an equal pair add
+        up."""
         start = time.perf_counter()
         try:
             yield
@@ -89,19 +90,20 @@ class Trace:
             self.add({step: {key: time.perf_counter() - start}})
 
     def add(self, times: Times) -> None:
-        """Add what another trace timed, such as that of a worker process."""
+        """Add the times of another trace, such as that of a worker process."""
         for step, seconds in times.items():
             known = self._steps.setdefault(step, {})
             for key, value in seconds.items():
                 known[key] = known.get(key, 0.0) + value
 
     def count(self, done: int, total: int) -> None:
-        """Tell whoever watches that `done` of `total` kernels are made."""
+        """Report that `done` of `total` kernels are made."""
         if self._counting is not None:
             self._counting(done, total)
 
     def notice(self, text: str) -> None:
-        """Keep, and print from the first debug level on, what went otherwise than it should."""
+        """Keep a notice of something that did not go as planned, and print it from debug level 1
+        on."""
         self._notices.append(text)
         self._print(STAGES_LEVEL, f"notice: {text}")
 
@@ -111,7 +113,7 @@ class Trace:
             self._print(level, f"{self._title(stage)} {name}:\n{_made(text)}")
 
     def result(self, stage: str, text: Text, level: int = CHANGES_LEVEL) -> None:
-        """What a stage gave: printed as an event, and written to the stage's dump file."""
+        """Print the result of a stage as an event, and write it to the stage's dump file."""
         if not self.dumps and not self.wants(level):
             return
         made = _made(text)
@@ -119,7 +121,7 @@ class Trace:
         self._write(f"{self._title(stage)}.txt", made)
 
     def kernel(self, symbol: str, kind: str, text: Text, level: int = LLVM_LEVEL) -> None:
-        """One text of a kernel, such as its `tir` or `ll`: printed as an event, and dumped."""
+        """Print one text of a kernel, such as its `tir` or `ll`, as an event, and dump it."""
         if not self.dumps and not self.wants(level):
             return
         made = _made(text)
@@ -129,7 +131,7 @@ class Trace:
 
     @property
     def times(self) -> Times:
-        """What the timers measured."""
+        """The seconds that the timers measured."""
         return self._steps
 
     @property

@@ -1,3 +1,3 @@
-"""The version of graphflow, in a place that every module may import."""
+"""The version number of graphflow."""
 
 VERSION = "0.1.0"

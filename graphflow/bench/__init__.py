@@ -1,4 +1,5 @@
-"""Measuring compiled models beside their peers; importing this imports onnxruntime."""
+"""Measurement of compiled models beside other runtimes; importing this package imports
+onnxruntime."""
 
 from graphflow.bench.accuracy import hardly_varies, largest_error, relative_error
 from graphflow.bench.floor import floor_seconds, gflop

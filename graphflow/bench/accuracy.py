@@ -1,10 +1,11 @@
-"""How far one program's outputs are from another's.
+"""The error between the outputs of two programs.
 
-In: outputs by name.  Out: the largest relative error, infinite where they differ in kind: another
-shape or dtype, NaN or infinity in other places, an integer that is not equal.
+In: outputs by name.  Out: the largest relative error, or infinity if shapes, dtypes, the places of
+NaN or infinities, or integers differ.
 
-A small error says little about outputs that hardly vary: a saturated softmax is the same one-hot
-vector for very different scores, and NaN everywhere equals NaN everywhere.  `hardly_varies` tells.
+A small error means little for outputs that hardly vary: a saturated softmax is the same one-hot
+vector for very different scores, and NaN everywhere equals NaN everywhere.  `hardly_varies` detects
+such outputs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def largest_error(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDAr
 
 
 def hardly_varies(outputs: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether some float output of more than two elements has at most two distinct finite values,
-    so that agreeing on it shows next to nothing."""
+    """Whether a float output of more than two elements has at most two distinct finite values, so
+    that a small error proves little."""
     return any(
         array.dtype.kind == "f"
         and array.size > 2

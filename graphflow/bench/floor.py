@@ -1,8 +1,8 @@
-"""The least time that a model could take on this machine as it is computed directly.
+"""The floor of a model: the least time that direct computation takes on this machine.
 
-In: a compiled model and what the machine can do.  Out: seconds.  Per kernel the larger of its
-multiply-adds at the peak and its weights, inputs and outputs at the bandwidth; summed over kernels.
-Weights come from memory where all of them together do not fit into the last cache.
+In: a compiled model and the peaks of the machine.  Out: seconds.  For each kernel the larger of two
+times counts: its multiply-adds at the peak, or its weights, inputs and outputs at the bandwidth;
+the floor is their sum.  Weights are read from memory if all of them together exceed the last cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def gflop(compiled: Compiled) -> float:
 
 
 def floor_seconds(compiled: Compiled, machine: Machine) -> float:
-    """The sum over kernels; see the module's text."""
+    """The sum over kernels, as the module's docstring defines it."""
     nodes = _executed(compiled)
     weights = {name for node in nodes for name in node.inputs if compiled.graph.is_constant(name)}
     resident = _bytes(compiled, sorted(weights)) <= compiled.target.l3_bytes
@@ -37,7 +37,7 @@ def floor_seconds(compiled: Compiled, machine: Machine) -> float:
 
 
 def _executed(compiled: Compiled) -> list[Node]:
-    """Groups that a run computes: not those made once, nor those that are views."""
+    """The groups that each run computes: neither those made once nor views."""
     choices = compiled.plan.choices
     return [
         node

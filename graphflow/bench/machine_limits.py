@@ -1,8 +1,8 @@
-"""What this machine can do at most, measured with kernels of our own.
+"""The peaks of this machine, measured with graphflow's own kernels.
 
 In: a target and a number of threads.  Out: multiply-adds and bytes a second.  What always holds:
-the kernels are ordinary text-variant kernels that go through the same code generation as a model's;
-the best of several runs counts, because a peak is what disturbances can only lower.
+the kernels are written in the text form and compiled like those of a model; the best of several
+runs counts, because other load can only slow a run down.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from graphflow.runtime import Program
 from graphflow.tir import PrimFunc, parse
 
 SECONDS = 0.3
-"""How long each kernel is repeated; on a busy machine an undisturbed run needs luck."""
+"""How long each kernel is repeated; on a busy machine an undisturbed run is rare."""
 
 STEPS = 128
-"""Multiply-adds in a row in each accumulator of the peak kernel; its operands stay in cache."""
+"""Consecutive multiply-adds in each accumulator of the peak kernel; its operands stay in the
+cache."""
 
 TILES = 512
 IN_CACHE_BYTES = 4 * 1024 * 1024
@@ -70,8 +71,8 @@ def read(x: f32[{rows}, {steps}, 8, {lanes}], y: out[f32[{rows}, 8, {lanes}]]):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Peaks of all threads together: GFLOP/s of multiply-adds (two each), and GB/s of reading from
-    the caches and from memory."""
+    """Peaks of all threads together: GFLOP/s of multiply-adds (two operations each), and GB/s of
+    reads from the caches and from memory."""
 
     gflops: float
     cache_gbps: float
@@ -80,7 +81,7 @@ class Machine:
 
 @lru_cache(maxsize=8)
 def measure_machine(target: Target, threads: int) -> Machine:
-    """Measure once a process; takes about a second."""
+    """The peaks, measured once in a process; takes about a second."""
     peak = peak_kernel(target, TILES)
     flops = 2.0 * STEPS * peak.outputs[0].size
     return Machine(

@@ -1,8 +1,8 @@
-"""The programs that graphflow is compared with.
+"""The runtimes that graphflow is compared with: onnxruntime, and openvino where installed.
 
-In: a model, a number of threads.  Out: a `Peer` that is loaded and runs.  Nothing else in graphflow
-imports a peer.  openvino is not a dependency; it takes part where it is installed, and is made to
-compute in float32, because its default on some processors is bfloat16.
+In: a model, a number of threads.  Out: a loaded `Peer`.  This module and `foreign` are the only
+ones that import another runtime. openvino is not a dependency; it is set to compute in float32,
+because its default on some processors is bfloat16.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Peer(Protocol):
-    """A loaded model; `load_seconds` is how long that took."""
+    """A loaded model; `load_seconds` is the time that loading took."""
 
     load_seconds: float
 
@@ -38,7 +38,7 @@ class Peer(Protocol):
 
 
 class OnnxRuntime:
-    """onnxruntime's CPU provider with all graph optimizations, as it comes."""
+    """onnxruntime's CPU provider with its default settings: all graph optimizations."""
 
     def __init__(self, model: Model, threads: int) -> None:
         options = onnxruntime.SessionOptions()
@@ -59,7 +59,7 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """openvino's CPU plugin for latency, in float32."""
+    """openvino's CPU plugin, optimized for latency, in float32."""
 
     def __init__(self, model: Model, threads: int) -> None:
         if openvino is None:
@@ -87,18 +87,19 @@ PEERS: dict[str, Callable[[Model, int], Peer]] = {
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
 }
-"""By the names that `--against` takes."""
+"""Functions that load a peer, by the names that `--against` accepts."""
 
 
 def load_peer(name: str, model: Model, threads: int) -> Peer:
-    """The peer of that name with `model` loaded; GraphflowError names those there are."""
+    """The peer of that name with `model` loaded; the GraphflowError for another name lists all."""
     if name not in PEERS:
-        raise GraphflowError(f"there is no peer {name!r}; there are {', '.join(PEERS)}")
+        raise GraphflowError(f"there is no peer {name!r}; the peers are {', '.join(PEERS)}")
     return PEERS[name](model, threads)
 
 
 def _source(model: Model) -> str | bytes:
-    """What peers read: a path, which may have weights in files beside it, or bytes."""
+    """The form of a model that peers read: a path, which may have external data beside it, or
+    bytes."""
     if isinstance(model, onnx.ModelProto):
         return bytes(model.SerializeToString())
     return str(model) if isinstance(model, Path) else model

@@ -1,4 +1,4 @@
-"""Measurements as a table: a row a model."""
+"""The table of `graphflow bench`, one row for each model."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def bench_table(results: Sequence[dict[str, Any]]) -> Table:
             f"{found['compile_s']:.1f}",
         )
     if any(found["check_is_weak"] for found in results):
-        table.caption = "weak: the outputs hardly vary, so agreeing on them shows next to nothing"
+        table.caption = "weak: the outputs hardly vary, so a small error proves little"
     return table

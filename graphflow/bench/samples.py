@@ -1,7 +1,7 @@
-"""Inputs to try a model with.
+"""Random inputs for a compiled model.
 
 In: the signature of a program and a seed.  Out: an array for each input.  What always holds: an
-array depends on the seed and on the place of its input only.
+array depends only on the seed and on the position of its input.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from graphflow.program import OpenTensor, TensorSpec
 def random_inputs(
     tensors: Sequence[TensorSpec | OpenTensor], seed: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Normally distributed floats; integers and bools are 0 or 1, which suits most indices.
+    """Normally distributed floats; integers and bools are 0 or 1, which are valid for most indices.
 
-    InvalidModel for a tensor whose extents are not all known.
+    Raises InvalidModel for a tensor with unknown extents.
     """
     found = {}
     for place, tensor in enumerate(tensors):
@@ -40,5 +40,5 @@ def _known_shape(tensor: TensorSpec | OpenTensor) -> tuple[int, ...]:
     shape = () if tensor.shape is None else tensor.shape
     known = tuple(extent for extent in shape if isinstance(extent, int))
     if tensor.shape is None or len(known) < len(shape):
-        raise InvalidModel(f"the shape of {tensor} is symbolic; say which one is wanted")
+        raise InvalidModel(f"the shape of {tensor} is symbolic; give the shape that is wanted")
     return known

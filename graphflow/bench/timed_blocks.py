@@ -1,9 +1,9 @@
-"""Timing several programs against each other on a machine that is never quite quiet.
+"""Timing of several programs against each other on a machine with other load.
 
-In: functions that run a model once.  Out: medians over blocks.  What always holds: a block of one
-program is preceded by idle time and by discarded runs, because the peer's threads go on spinning
-after a run and would take the processors from whoever comes next; blocks of all programs alternate,
-so that a disturbance of the machine meets all of them.
+In: functions that run a model once.  Out: medians over blocks.  What always holds: each block of
+one program begins with idle time and discarded runs, because threads of another runtime keep
+spinning after its run and would slow down the next program; blocks of all programs alternate, so
+that a disturbance of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How to measure: `blocks` for each program, seconds of idling, of discarded runs, of runs."""
+    """How to measure: the number of `blocks` for each program, and the seconds that each idles,
+    discards runs and measures."""
 
     blocks: int = 8
     idle: float = 0.1
@@ -28,7 +29,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class BlockTimes:
-    """Milliseconds a run: the median of the blocks' medians, and their interquartile range."""
+    """Milliseconds of a run: the median of the blocks' medians, and their interquartile range."""
 
     median_ms: float
     iqr_ms: float
@@ -36,7 +37,7 @@ class BlockTimes:
 
 
 def measure(runs: Mapping[str, Run], protocol: Protocol) -> dict[str, BlockTimes]:
-    """Time each of `runs` in alternating blocks."""
+    """The time of each of `runs`, measured in alternating blocks."""
     medians: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(protocol.blocks):
         for name, run in runs.items():
@@ -51,7 +52,7 @@ def _block(run: Run, protocol: Protocol) -> float:
 
 
 def _repeat(run: Run, seconds: float) -> list[float]:
-    """Seconds of each run; at least one, then until `seconds` have passed."""
+    """The seconds of each run; runs are repeated until `seconds` have passed, at least once."""
     taken: list[float] = []
     start = now = time.perf_counter()
     while not taken or now - start < seconds:

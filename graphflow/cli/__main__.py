@@ -1,4 +1,4 @@
-"""`python -m graphflow.cli` is the command `graphflow`."""
+"""`python -m graphflow.cli` runs the command `graphflow`."""
 
 import sys
 

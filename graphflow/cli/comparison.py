@@ -1,7 +1,7 @@
-"""One model, graphflow and its peers: the numbers that `graphflow bench` prints.
+"""One model measured beside other runtimes: the numbers that `graphflow bench` prints.
 
 In: a model.  Out: a dict of plain values.  What always holds: all programs get the same inputs, and
-are timed through the face that their users call, arrays in and new arrays out.
+are timed through their public interface, from arrays to new arrays.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def bench(
 ) -> dict[str, Any]:
     """Compile, check and time `model`; milliseconds are medians of alternating blocks.
 
-    The error is against onnxruntime, which always takes part; `check_is_weak` says that outputs
-    hardly vary, so that a small error shows next to nothing.  Raises GraphflowError for a peer
-    that does not exist or is not installed.
+    The error is relative to onnxruntime, which is always measured; `check_is_weak` says that the
+    outputs hardly vary, so that a small error proves little.  Raises GraphflowError for a peer that
+    does not exist or is not installed.
     """
     count = default_threads() if threads is None else threads
     exe = compile(

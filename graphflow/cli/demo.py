@@ -1,7 +1,7 @@
-"""The demonstration: a small network, its decisions, a check and a race.
+"""`graphflow demo`: a small network is compiled, explained, checked and timed.
 
-In: nothing.  Out: text on a console.  The network has 58 channels, which no block of lanes divides,
-so that there is something to decide about padding.
+In: nothing.  Out: text on a console.  The network has 58 channels, which no vector length divides,
+so that the plan has to decide about padding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from graphflow.models import ModelBuilder
 
 CHANNELS = 58
 TOLERANCE = 1e-5
-"""Relative error that float32 sums in another order explain."""
+"""The relative error that float32 sums in another order may have."""
 
 
 def demo_model() -> onnx.ModelProto:
-    """A stem, a residual block of `CHANNELS` channels, and a classifier; seeded weights."""
+    """A convolution, a residual block of `CHANNELS` channels, and a classifier, with seeded
+    weights."""
     build = ModelBuilder(seed=7, name="demo")
     image = build.input("image", (1, 3, 64, 64))
     stem = build.relu(build.conv(image, CHANNELS, 3, strides=[2, 2], pads=[1, 1, 1, 1]))
@@ -39,7 +40,7 @@ def demo_model() -> onnx.ModelProto:
 
 
 def demo(console: Console, options: Options | None = None) -> bool:
-    """Compile, show, check and time the demo model; whether the check passed."""
+    """Compile, explain, check and time the demo model; returns whether the check passed."""
     model = demo_model()
     exe = compile(model, options=options)
     console.print(decision_table(exe.compiled))
@@ -56,8 +57,8 @@ def demo(console: Console, options: Options | None = None) -> bool:
 
 
 def _show_one(console: Console, exe: Executable) -> None:
-    """The whole story of the first tensor that is padded, else of the output."""
+    """Print the explanation of the first padded tensor, else that of the output."""
     padded = [edge.name for edge in exe.layouts.values() if edge.regions and edge.variant]
     name = padded[0] if padded else exe.outputs[0].name
-    console.print(f"\nwhy {name} is as it is:")
+    console.print(f"\nthe decision about {name}:")
     console.print(exe.explain(name), markup=False, highlight=False)

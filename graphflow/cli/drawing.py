@@ -1,7 +1,7 @@
-"""Decisions and differences drawn as rich tables, for people at a terminal.
+"""Tables for the terminal: the decisions of a plan, and the differences between two reports.
 
-In: what `graphflow.inspect` found.  Out: tables that a rich console prints.  Compiling imports
-nothing of this: rich takes as long to import as the planner.
+In: results of `graphflow.inspect`.  Out: tables that a rich console prints.  The compiler does not
+import this module, because rich takes as long to import as the planner.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from graphflow.pipeline.compiler import Compiled
 
 
 def decision_table(compiled: Compiled, constants: bool = False) -> Table:
-    """Name, logical shape, place, layout, padding, variant of the producer, conversions."""
+    """Name, logical shape, place, layout, padding, variant of the producer, and conversions of each
+    tensor."""
     return draw_table(decisions(compiled), constants)
 
 
 def draw_table(known: Decisions, constants: bool = False) -> Table:
-    """The decisions, a row for each tensor; constants and removed tensors only with `constants`."""
+    """The decisions, one row for each tensor; constants and removed tensors only if `constants` is
+    set."""
     table = Table(title=known.title, header_style="bold")
     for column in COLUMNS[:-1]:
         table.add_column(column, overflow="fold")
@@ -35,7 +37,7 @@ def draw_table(known: Decisions, constants: bool = False) -> Table:
 
 
 def change_table(found: Sequence[Change]) -> Table:
-    """The differences between two reports, a row each; a dash where there is nothing."""
+    """The differences between two reports, one row each; a dash stands for no value."""
     table = Table(header_style="bold")
     for column in ("what", "of", "before", "after"):
         table.add_column(column, overflow="fold")

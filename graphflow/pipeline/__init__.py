@@ -1,4 +1,4 @@
-"""The compiler as one list of stages, the texts that it dumps, and the cache of its kernels.
+"""The compiler as a list of stages, the text dump of each stage, and the cache of kernels.
 
 Each module is imported by itself.
 """

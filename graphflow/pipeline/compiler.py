@@ -1,8 +1,9 @@
-"""The compiler: one list of named stages from an ONNX model to a native program.
+"""The compiler: a list of named stages that turn an ONNX model into a native program.
 
-In: a model, shapes for its symbolic inputs, a target, options.  Out: a `Compiled` that keeps what
-each stage gave, so that a decision can be looked up after the fact.  What always holds: a stage is
-a function of what it names in `needs`; it sees nothing else and changes nothing that it was given.
+In: a model, shapes of its symbolic inputs, a target, options.  Out: a `Compiled` that keeps the
+result of each stage, so that every later question about a decision is answered from it.  What
+always holds: a stage is a function of the values that it names in `needs`; it reads nothing else
+and changes none of them.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ Objects: TypeAlias = "dict[str, bytes]"
 WORKER_MODULES = ("graphflow.pipeline.making",)
 
 KERNELS_PER_WORKER = 16
-"""A worker takes some 0.6 s to start, a kernel some 0.07 s to make: fewer would not be worth it."""
+"""The least number of kernels for each worker: starting one takes 0.6 s, making a kernel 0.07 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What the compilations of one model for several shapes share: worker processes, the kernels
-    that they made, and the contents of the model's initializers by their numbers."""
+    that they made, and the contents of the model's initializers, by number."""
 
     crew: Crew = field(default_factory=lambda: Crew(*WORKER_MODULES))
     recent: RecentKernels = field(default_factory=RecentKernels)
@@ -76,7 +77,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`gives` = `run(*needs)`; `show` makes the last readable, from debug level `level` on."""
+    """The values `gives` are the results of `run(*needs)`; `show` makes text of the last one, which
+    is printed from debug level `level` on."""
 
     name: str
     needs: tuple[str, ...]
@@ -88,19 +90,19 @@ class Stage:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the stages gave: `imported` one kernel an ONNX node, `graph` the fusion groups (or what
-    flow made of them, to move less), `plan` the decisions about `graph`, `lowered` its kernels,
-    `spec` the program.
+    """The results of the stages: `imported` is the graph with one kernel per ONNX node, `graph` the
+    fusion groups (or the graph with forwarded movement that flow chose instead), `plan` the
+    decisions about `graph`, `lowered` its kernels, `spec` the program.
 
-    `tensors` are the names of the model's own graph, in its order; `stated` is what kernels that
-    somebody wrote assume of its inputs; `frozen` are graph inputs whose initializers are constants.
+    `tensors` are the names of the model's own tensors, in its order; `stated` is what user-written
+    kernels assume of its inputs; `frozen` are graph inputs whose initializers are constants.
 
-    `timings` are seconds by stage and by step, `seconds` their total.  Worker processes count
-    towards steps: these may add up to more than their stage.  `notices` say what of the work for
-    them was done in this process after all, and why.  `validation` says how kernels were compared
-    with their definitions; None without Options(validate=True).  `values` are those of inputs that
-    the program was made for: runs have to give them.  `cached` counts the kernels that an earlier
-    compilation had made.
+    `timings` are seconds by stage and by step, `seconds` their total.  Times of worker processes
+    count towards steps, whose sum may exceed their stage.  `notices` say which work was done in
+    this process because a worker could not do it, and why.  `validation` is the comparison of
+    kernels with their definitions; None without Options(validate=True).  `values` are the values of
+    inputs that the program was compiled for: runs have to give them.  `cached` counts the kernels
+    that an earlier compilation had made.
     """
 
     name: str
@@ -131,7 +133,7 @@ def imported(
     options: Options,
     contents: dict[int, Array],
 ) -> OperatorGraph:
-    """The model's graph, with sections for what no kernel is built for if the options allow it."""
+    """The model's graph; nodes without a kernel become sections if the options have a fallback."""
     fallback = options.fallback is not None
     return import_checked(proto, input_shapes, input_values, overridable, fallback, contents)
 
@@ -145,10 +147,10 @@ def fuse_and_staff(
     workers: Workers,
     cache: KernelCache,
 ) -> OperatorGraph:
-    """The fused graph; if it promises many kernels, workers start now and are ready after flow.
+    """The fused graph; if it will need many kernels, workers start now and are ready after flow.
 
-    They do not where the kernels of such a graph have been cached.
-    `MemoryLimitExceeded` where one of the tensors that are left is too large by itself.
+    No workers start if the kernels of such a graph are in the cache.  Raises `MemoryLimitExceeded`
+    if one of the tensors is larger than the limit by itself.
     """
     if offers is not None:
         canonical = canonical.copy()
@@ -161,10 +163,10 @@ def fuse_and_staff(
 
 
 def promised_kernels(graph: OperatorGraph) -> int:
-    """About how many distinct kernels the groups of a graph need.
+    """An estimate of the number of distinct kernels that the groups of a graph need.
 
-    That is one for each definition, and another one that packs its constants.  Groups that only
-    move elements count for nothing: most become views.
+    Each definition counts one, and one more if it has constants to pack.  Groups that only move
+    elements count zero: most become views.
     """
     packs = {
         replace(node.func, name="kernel"): any(map(graph.is_constant, node.inputs))
@@ -182,10 +184,10 @@ def lower_unknown(
     workers: Workers,
     cache: KernelCache,
 ) -> Lowered:
-    """The lowered graph, with the kernels that are cached.
+    """The lowered graph; kernels that the cache has are taken from it.
 
-    Where many are not, and that was not expected, workers start now.  Workers make the object of a
-    kernel as well, and the cache has it then.  `MemoryLimitExceeded` where the whole program needs
+    If many are missing that were expected there, workers start now.  A worker makes the object code
+    of its kernel as well, for the cache.  Raises `MemoryLimitExceeded` if the whole program needs
     more memory than allowed.
     """
 
@@ -208,9 +210,9 @@ def lower_unknown(
 
 
 def worker_count(kernels: int, options: Options) -> int:
-    """How many processes should help to make so many kernels; 0 for none.
+    """The number of worker processes for so many kernels; 0 for none.
 
-    One does not help: while it works, this process waits.
+    One worker would not help, because this process waits while it works.
     """
     if options.workers is not None:
         return options.workers
@@ -223,7 +225,8 @@ def worker_count(kernels: int, options: Options) -> int:
 def compile_kernels(
     lowered: Lowered, target: Target, trace: Trace, workers: Workers, cache: KernelCache
 ) -> Objects:
-    """An object for each distinct kernel, by symbol; those that the cache lacks are made now."""
+    """The object code of each distinct kernel, by symbol; kernels that the cache lacks are compiled
+    now."""
     tasks: dict[str, ObjectTask] = {
         symbol: (kernel.func, symbol, target)
         for symbol, kernel in lowered.kernels.items()
@@ -329,19 +332,19 @@ def compile_graph(
     counting: Callable[[int, int], None] | None = None,
     shared: Shared | None = None,
 ) -> Compiled:
-    """Run all stages; the host is the default target, `name` is what reports call the model.
+    """Run all stages; the host is the default target, `name` is the model's name in reports.
 
-    `input_values` are inputs that every run will give like that, taken as known where shapes depend
-    on them.  An operator graph begins behind the import; what its kernels assume of its inputs is
-    taken out of them and kept in `stated`.
+    `input_values` are values that every run will give for these inputs; shapes may depend on them.
+    An `OperatorGraph` skips the import; what its kernels assume of its inputs is taken out of them
+    and kept in `stated`.
 
-    `layouts` pins values of the fused graph to a layout, or to one by its name; `assume` says what
-    holds for inputs; `overridable` names graph inputs whose initializers are defaults.  `offers` is
-    called with the graph before fusion, to offer schedules of its nodes' kernels there.  `progress`
-    is called with the name of each stage as it begins, `counting` with how many kernels of how many
-    the stage has made.  Any error of graphflow's tree passes, with a note that names the stage it
-    happened in.  Whatever ends this function, no worker process is left, except those of the crew
-    that is `shared` by the compilations of one model.
+    `layouts` pins values of the fused graph to layouts, given as layouts or by name; `assume`
+    states what holds for inputs; `overridable` names graph inputs whose initializers are defaults.
+    `offers` is called with the graph before fusion, to offer schedules of its nodes' kernels.
+    `progress` is called with the name of each stage as it begins, `counting` with the numbers of
+    kernels that the stage has made and will make.  Every error of graphflow passes, with a note
+    that names its stage.  However this function ends, no worker process is left, except those of
+    the crew that is `shared` by the compilations of one model.
     """
     check_arguments(
         input_shapes=input_shapes,
@@ -409,7 +412,8 @@ def compile_graph(
 def _promised(
     found: Sequence[Assumed], assume: Mapping[str, Assumption]
 ) -> tuple[dict[str, Assumption], tuple[Assumed, ...]]:
-    """What holds for whole inputs, which planning uses, and what else kernels assume of them."""
+    """The assumptions about whole inputs, which planning uses, and all other assumptions of
+    kernels."""
     whole, rest = dict(assume), []
     for assumed in found:
         if assumed.elements is None and assumed.tensor not in whole:
@@ -427,7 +431,7 @@ def program_of(
     trace: Trace,
     workers: Workers,
 ) -> ProgramSpec:
-    """The program of a plan, by the stages that follow flow."""
+    """The program of a plan, made by the stages after flow."""
     known: dict[str, Any] = {
         "graph": graph,
         "plan": plan,
@@ -446,7 +450,7 @@ def program_of(
 
 
 def _timings(options: Options, target: Target, threads: int) -> Timings:
-    """What was measured for this processor, if the options name a table."""
+    """The measured times for this processor, if the options name a timing table."""
     if options.timings is None:
         return NO_TIMINGS
     return TimingTable(options.timings, target, threads).timings()
@@ -462,7 +466,7 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
     except MemoryError as error:
         raise GraphflowError(
             f"memory ran out in stage {stage.name} ({error or 'no details'}); the model needs a "
-            "machine with more, or smaller input_shapes"
+            "machine with more memory, or smaller input_shapes"
         ) from error
     known.update(zip(stage.gives, result if len(stage.gives) > 1 else (result,), strict=True))
     show = stage.show
@@ -471,7 +475,7 @@ def _run(stage: Stage, known: dict[str, Any], trace: Trace) -> None:
 
 
 def model_name(model: Source) -> str:
-    """What to call a model in reports: its path, or the name of its graph or of its kernels."""
+    """The name of a model in reports: its path, or the name of its graph or of its kernels."""
     match model:
         case OperatorGraph():
             return ", ".join(dict.fromkeys(node.op for node in model.nodes)) or "graph"

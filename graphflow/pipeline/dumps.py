@@ -1,6 +1,7 @@
-"""What a stage of the compiler gave, as text: for `--dump` and for the debug levels.
+"""The results of the stages as text, for `--dump` and for the debug levels.
 
-In: a graph, a plan, a lowered program.  Out: text, one thing a line; the same for the same input.
+In: a graph, a plan, a lowered program.  Out: text with one item per line; equal inputs give equal
+text.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _plan_lines(plan: LayoutPlan) -> Iterator[str]:
 
 
 def refusals_text(plan: LayoutPlan) -> str:
-    """The pairs that were not cancelled, why, and what is done instead."""
+    """The pairs that were not cancelled, each with the reason and the conversion that it keeps."""
     return "\n".join(
         f"refused {kept.value} -> {kept.consumer}: {kept.reason}; {kept.repair}"
         for kept in plan.refused
@@ -92,7 +93,7 @@ def refusals_text(plan: LayoutPlan) -> str:
 
 
 def physical_text(physical: PhysicalGraph) -> str:
-    """Storages, then calls in order with where each parameter lies."""
+    """The storages, then the calls in order with the place of each parameter."""
     return "\n".join(_physical_lines(physical))
 
 
@@ -110,7 +111,7 @@ def _physical_lines(physical: PhysicalGraph) -> Iterator[str]:
 
 
 def lowered_text(lowered: Lowered) -> str:
-    """Kernels, then steps in order with the memory they touch."""
+    """The kernels, then the steps in order with the memory that they access."""
     return "\n".join(_lowered_lines(lowered))
 
 

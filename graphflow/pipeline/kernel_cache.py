@@ -1,13 +1,14 @@
-"""Kernels that were made before, in this process or in an earlier one.
+"""The kernel cache: kernels of earlier compilations, in memory and in a folder.
 
 In: `KernelTask`s.  Out: their `LoweredKernel`s and object code, if the cache has them.  What always
-holds: the key of a kernel is a digest of all that decides about it: its task with every field, the
-sources of lowering and code generation and of what they import, and the versions of LLVM, isl and
-Python.  So what comes out of the cache is what would be made now, with its schedule and its proofs.
+holds: the key of a kernel is a digest of everything that it depends on: its task with every field,
+the sources of lowering and code generation and of what they import, and the versions of LLVM, isl
+and Python.  So a kernel from the cache equals the one that would be made now, with its schedule and
+its proofs.
 
-An entry is a pickle, and holds native code.  Whoever can write it can run anything in this process,
-by either; that is why `Store` takes only a folder that nobody else may write to, and checks each
-entry before anything looks into it.
+An entry is a pickle and holds native code, so whoever can write one can run code in this process.
+That is why `Store` accepts only a folder that nobody else may write to, and verifies the checksum
+of each entry before it is read.
 """
 
 from __future__ import annotations
@@ -49,17 +50,18 @@ MODULES = (
     "processes/shared_scope",
     "processes/store",
 )
-"""What kernels are made by, below graphflow's folder, besides `kernels`."""
+"""The modules and folders below graphflow's that make kernels, besides `kernels`; their sources are
+in the key."""
 
 MOST_RECENT = 1024
-"""Kernels that a model of open shapes keeps in memory, some 0.2 MB each."""
+"""How many kernels a model with open shapes keeps in memory, about 0.2 MB each."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kernel without what its task has, and its object code.
+    """A kernel with its object code, without the fields that its task has.
 
-    `definition` is that of the schedule; None where it is the task's.
+    `definition` is that of the schedule; None if it is the task's.
     """
 
     symbol: str
@@ -75,7 +77,7 @@ class _Entry:
 
     @staticmethod
     def of(kernel: LoweredKernel, code: bytes) -> _Entry:
-        """What to keep of a kernel."""
+        """The entry of a kernel."""
         schedule, own = kernel.schedule, kernel.schedule.definition == kernel.task.definition
         return _Entry(
             kernel.symbol,
@@ -91,7 +93,7 @@ class _Entry:
         )
 
     def kernel(self, task: KernelTask) -> LoweredKernel:
-        """The kernel, as the task calls it."""
+        """The kernel, under the names of the task."""
         definition = task.definition if self.definition is None else self.definition
         schedule = Schedule(definition, self.scheduled, self.steps, self.refusals)
         func = replace(self.func, name=task.symbol)
@@ -103,7 +105,7 @@ class _Entry:
 class RecentKernels:
     """Kernels that compilations of one model made in this process, by the digests of their tasks.
 
-    At most `most`: beyond that those go that were used longest ago.
+    It keeps at most `most` kernels, and drops the least recently used one first.
     """
 
     def __init__(self, most: int = MOST_RECENT) -> None:
@@ -113,7 +115,8 @@ class RecentKernels:
         _RECENT.add(self)
 
     def get(self, digest: bytes) -> tuple[LoweredKernel, bytes] | None:
-        """A kernel and its object code, under the symbol that it was made for."""
+        """A kernel and its object code, under the symbol that it was made for; None if there is
+        none."""
         with self._lock:
             if digest in self._kept:
                 self._kept.move_to_end(digest)
@@ -128,7 +131,7 @@ class RecentKernels:
                 self._kept.popitem(last=False)
 
     def free_lock(self) -> None:
-        """In a forked child: whoever held the lock stayed in the parent."""
+        """Release the lock in a forked child, where the thread that held it does not exist."""
         self._lock = threading.Lock()
 
 
@@ -144,9 +147,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class KernelCache:
-    """The cache of one compilation; without a folder it has the `recent` kernels alone.
+    """The cache of one compilation; without a folder it uses the `recent` kernels alone.
 
-    `found` counts the kernels that were there, `expected` says whether all were to be.
+    `found` counts the kernels that were found, `expected` says whether all were expected to be.
     """
 
     def __init__(
@@ -175,21 +178,21 @@ class KernelCache:
             trace.notice(f"no kernels are cached: {error}")
 
     def expects(self, *request: object) -> bool:
-        """Whether all kernels are probably here, as when the same was requested before.
+        """Whether the cache probably has all kernels, because the same was requested before.
 
-        A request is anything that kernels follow from; it is noted by `keep`.
+        A request is any value that determines the kernels; `keep` records it.
         """
         self._request = self._digest(request) if self._store is not None else None
         self.expected = self._request is not None and self._get(self._request) is not None
         return self.expected
 
     def kernels(self, tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
-        """Those of the kernels that are here, by symbol."""
+        """The kernels that the cache has, by symbol."""
         found: dict[str, LoweredKernel] = {}
         if self._store is None and self._recent is None:
             return found
         for symbol, task in tasks.items():
-            # Names of calls and symbols do not matter to what is made.
+            # A kernel does not depend on the names of calls and symbols.
             claimed = None if task.claimed is None else ""
             key = self._digest(replace(task, symbol="", claimed=claimed))
             if key is None:
@@ -204,17 +207,18 @@ class KernelCache:
 
     @property
     def objects(self) -> Mapping[str, bytes]:
-        """The object code of kernels, by symbol: of those that were here, and what was taken."""
+        """The object code of kernels, by symbol: of those found, and of those given to `take`."""
         return self._objects
 
     def take(self, symbol: str, code: bytes) -> None:
-        """The object code of a kernel that was not here, made together with it."""
+        """Take the object code of a kernel that was not found, made together with it."""
         self._objects[symbol] = code
 
     def keep(self, kernels: Mapping[str, LoweredKernel], objects: Mapping[str, bytes]) -> None:
-        """Keep the kernels that were not here, with their object code.
+        """Keep the kernels that were not found, with their object code.
 
-        One that cannot be kept is left out; the first that cannot be written ends it with a notice.
+        A kernel that cannot be pickled is left out; the first that cannot be written ends it with a
+        notice.
         """
         if self._recent is not None:
             for symbol, key in self._keys.items():
@@ -225,7 +229,7 @@ class KernelCache:
         for symbol in new:
             data = _pickled(_Entry.of(kernels[symbol], objects[symbol]))
             if data is not None and not self._store.put(_name(self._keys[symbol]), data):
-                self._trace.notice("the cache of kernels cannot be written to")
+                self._trace.notice("the kernel cache cannot be written")
                 return
         if self._request is not None and (new or self._get(self._request) is None):
             self._store.put(_name(self._request), b"")
@@ -233,7 +237,8 @@ class KernelCache:
             self._store.trim()
 
     def _known(self, key: bytes, task: KernelTask) -> tuple[LoweredKernel, bytes] | None:
-        """The kernel of a task and its object code, as the task calls it."""
+        """The kernel of a task and its object code, under the names of the task; None if there is
+        none."""
         recent = None if self._recent is None else self._recent.get(key)
         if recent is not None:
             kernel, code = recent
@@ -251,8 +256,8 @@ class KernelCache:
             return None
         try:
             entry = pickle.loads(data)
-        except Exception as error:  # it is what was written, and cannot be read here
-            self._trace.notice(f"an entry in the cache of kernels cannot be read: {error!r}")
+        except Exception as error:  # the checksum is right, so the entry was made by other code
+            self._trace.notice(f"an entry of the kernel cache cannot be read: {error!r}")
             return None
         return entry if isinstance(entry, _Entry) else None
 
@@ -260,7 +265,7 @@ class KernelCache:
         return None if self._store is None else self._store.get(_name(key))
 
     def _digest(self, value: object) -> bytes | None:
-        """What an entry is found by; None for what has no digest."""
+        """The key of a value; None for a value that has no digest."""
         try:
             return self._digests.of(value)
         except TypeError:
@@ -268,22 +273,22 @@ class KernelCache:
 
 
 def _name(digest: bytes) -> str:
-    """What an entry is called in the folder."""
+    """The name of an entry in the folder."""
     return blake2b(makers() + digest, digest_size=SIZE).hexdigest()
 
 
 def _pickled(entry: _Entry) -> bytes | None:
     try:
         return pickle.dumps(entry, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # whatever somebody's __reduce__ raises; functions made by others
+    except Exception:  # a user's __reduce__ may raise anything
         return None
 
 
 @lru_cache(maxsize=1)
 def makers() -> bytes:
-    """A digest of all that makes kernels: graphflow's sources, libraries, and this Python.
+    """A digest of everything that makes kernels: graphflow's sources, libraries, and this Python.
 
-    OSError where the sources are not files.
+    Raises OSError if the sources are not files.
     """
     made = blake2b(digest_size=SIZE)
     versions = (islpy_version.VERSION_TEXT, llvmlite.__version__, llvm.llvm_version_info)

@@ -1,7 +1,7 @@
-"""A kernel and its object code in one call: what is sent to worker processes.
+"""The task of a worker process: it lowers one kernel and makes its object code.
 
-In: a `KernelTask`.  Out: its `LoweredKernel` and object code.  A kernel that stays where it was
-lowered is not sent twice, and no process waits until the last kernel of a model is lowered.
+In: a `KernelTask`.  Out: its `LoweredKernel` and object code.  Both are made in one call, so that
+no kernel is sent twice, and no process waits until the last kernel of a model is lowered.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 def make_kernel_and_object(
     make: Callable[[ObjectTask, Trace], bytes], task: KernelTask, trace: Trace
 ) -> tuple[LoweredKernel, bytes | None]:
-    """The kernel of a task, and what `make` gives for it; None where that raises GraphflowError.
+    """The kernel of a task, and the result of `make` for it; None if `make` raises GraphflowError.
 
-    The error is not kept: whoever calls `make` again in the codegen stage gets it there.
+    The error is not kept: the codegen stage calls `make` again, and raises it there.
     """
     kernel = make_kernel(task, trace)
     try:

@@ -1,10 +1,10 @@
-"""Digests of immutable values, the same in every process.
+"""Digests of immutable values, which are the same in every process.
 
 In: plain values, tuples, mappings, sets, enumerations, frozen dataclasses with all their fields
-(those that equality ignores too), and what says by a `__reduce__` of its own what it is made of, by
-functions and classes of graphflow.  Out: 20 bytes.  What always holds: values that differ in
-anything have different digests; of equal values that are written differently, as 1 and 1.0, each
-has its own.  Neither addresses nor Python's hashes enter, which differ from process to process.
+(also those that equality ignores), and objects whose `__reduce__` names functions and classes of
+graphflow.  Out: 20 bytes.  What always holds: values that differ in anything have different
+digests; so do equal values of different types, such as 1 and 1.0.  Addresses and Python's hashes,
+which differ between processes, are not used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SIMPLE: dict[type, Callable[[Any], bytes]] = {
 
 
 class Digests:
-    """Finds digests; those of parts that several values share are found once.
+    """Computes digests; a part that several values share is digested once.
 
-    TypeError for a value of which nothing is known, such as a function made by another one.
+    Raises TypeError for a value of an unknown kind, such as a function made by another function.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Digests:
         if simple is not None:
             return _joined(type(value).__name__, (simple(value),))
         known = self._known.get(id(value))
-        if known is None:  # the value is kept too: its address must not become another one's
+        if known is None:  # keep the value, so that its address is not reused
             known = self._known[id(value)] = (value, self._of_parts(value))
         return known[1]
 
@@ -84,7 +84,7 @@ def _joined(kind: str, parts: Iterable[bytes]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _fields_of(kind: type) -> tuple[str, tuple[str, ...]]:
-    """The name of a dataclass, and those of its fields."""
+    """The name of a dataclass, and the names of its fields."""
     return _name(kind), tuple(field.name for field in fields(kind))
 
 
@@ -93,16 +93,17 @@ def _name(value: type | FunctionType) -> str:
 
 
 def _found_by_name(value: type | FunctionType) -> bytes:
-    """The name of what stands in a module of graphflow; TypeError for anything else.
+    """The qualified name of a class or function of a graphflow module; TypeError for any other.
 
-    A name says nothing about the code behind it: who uses digests has to know that code.
+    A name says nothing about the code behind it: a user of digests has to add a digest of that
+    code.
     """
     module, own = value.__module__, value.__module__.startswith("graphflow.")
     if not own or getattr(sys.modules.get(module), value.__qualname__, None) is not value:
-        raise TypeError(f"{_name(value)} is not known by its name")
+        raise TypeError(f"{_name(value)} is not a class or function of graphflow")
     return _name(value).encode()
 
 
 def text_digest(text: str) -> str:
-    """A short stand-in for a text, the same in every process."""
+    """A short digest of a text, the same in every process."""
     return sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -1,8 +1,8 @@
-"""Values that are made once for each key, by whoever asks first; others wait for that key alone.
+"""A table that makes each value once, however many threads ask for it at the same time.
 
-In: keys, and functions that make a value.  Out: the value of a key.  What always holds: a key that
-is there never waits for another one that is being made; two threads never make the same key; a
-forked child waits for nobody who stayed in its parent.
+In: keys, and functions that make a value.  Out: the value of a key.  What always holds: a thread
+that asks for a key that is there never waits for another key; two threads never make the same key;
+a forked child waits for no thread of its parent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Value = TypeVar("Value")
 
 
 class _Making(Generic[Value]):
-    """A value that a thread is making; `values` has it, or `error` why not, once `done` is set.
+    """A value that a thread is making; once `done` is set, it is in `values`, or the error is in
+    `error`.
 
-    Neither is there where the thread was interrupted: that is no answer for those who wait.
+    Both are empty if the thread was interrupted; then a waiting thread makes the value itself.
     """
 
     def __init__(self) -> None:
@@ -34,21 +35,21 @@ class _Making(Generic[Value]):
 
 
 class Once(Generic[Key, Value]):
-    """At most `most` values by key; beyond that the one that was used longest ago goes."""
+    """Keeps at most `most` values by key, and drops the least recently used one first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Key, Value] = OrderedDict()
         self._making: dict[Key, _Making[Value]] = {}
-        # A signal's handler may ask while this thread holds the lock.
+        # Reentrant: a signal handler may call `get` while this thread holds the lock.
         self._lock = threading.RLock()
         _ALL.add(self)
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of `key`, which `make` gives if there is none.
+        """The value of `key`; `make` is called if there is none.
 
-        What `make` raises is raised to all who wait for it, and not kept: whoever asks afterwards
-        tries again.  GraphflowError where `make` itself asks for its key.
+        An error of `make` is raised in all threads that wait for it, and is not kept: the next call
+        tries again.  Raises GraphflowError if `make` asks for its own key.
         """
         while True:
             with self._lock:
@@ -73,7 +74,7 @@ class Once(Generic[Key, Value]):
 
     @property
     def kept(self) -> tuple[Value, ...]:
-        """The values that are there, the one used last at the end."""
+        """The values that are kept, the most recently used one last."""
         with self._lock:
             return tuple(self._kept.values())
 
@@ -95,7 +96,7 @@ class Once(Generic[Key, Value]):
             making.done.set()
 
     def forget_others(self) -> None:
-        """In a forked child: nobody is making anything, and the lock is free."""
+        """Reset the state in a forked child: no value is being made, and the lock is free."""
         self._making = {}
         self._lock = threading.RLock()
 

@@ -1,9 +1,9 @@
-"""Changes to the whole process that last only while some thread needs them.
+"""Temporary changes to process-wide state, undone when the last thread that needs them is done.
 
-In: a function that makes a change and returns the one that undoes it.  Out: a context manager for
-any number of threads: the first to enter makes the change, the last to leave undoes it.  What
-always holds: outside of all scopes the process is as it was, also in a forked child, where threads
-that were inside do not exist.
+In: a function that makes a change and returns the function that undoes it.  Out: a context manager
+for any number of threads: the first to enter makes the change, the last to leave undoes it.  What
+always holds: outside of all scopes the process is unchanged, also in a forked child, where the
+threads inside a scope do not exist.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 
 class SharedScope:
-    """`with scope.entered():` makes the change for what is inside; scopes of a thread may nest.
+    """`with scope.entered():` keeps the change in force inside; a thread may nest it.
 
-    Other threads of the process see the change too while it lasts.  Instances live as long as the
+    Other threads of the process see the change while it lasts.  Instances live as long as the
     process.
     """
 
@@ -26,15 +26,15 @@ class SharedScope:
         self._make = make
         self._undo: Callable[[], None] | None = None
         self._inside: Counter[int] = Counter()
-        # A signal's handler may enter or leave while this thread holds the lock.
+        # Reentrant: a signal handler may enter or leave while this thread holds the lock.
         self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forget_other_threads)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """The change holds inside."""
+        """The context manager inside which the change is in force."""
         thread, counted = threading.get_ident(), False
-        try:  # from here on: a signal's handler may raise anywhere
+        try:  # nothing before it: a signal handler may raise anywhere
             with self._lock:
                 if self._undo is None:
                     self._undo = self._make()

@@ -1,10 +1,10 @@
-"""A folder of entries by digest: what was made before, of a bounded size.
+"""A store of byte strings by key in a folder, of bounded size, shared between processes.
 
 In: keys, and bytes to keep.  Out: the same bytes, or nothing.  What always holds: an entry is
-written aside and renamed, so that it is there wholly or not at all, also for other processes and
-after `kill -9`; and it is under a checksum, so that one that was damaged, or that a crash of the
-machine left empty, counts as absent.  Nothing here is ever an error: an entry that cannot be
-written is not kept.
+written to a temporary file and renamed, so that it is complete or absent, for other processes and
+after `kill -9` too; a checksum covers it, so that an entry that was damaged, or lost by a crash of
+the machine, counts as absent.  No operation raises an error: an entry that cannot be written is not
+kept.
 
     KEY.entry             magic, size of the bytes, their digest, the bytes
     .KEY.RANDOM.tmp       an entry that is being written, or that a killed process left
@@ -26,20 +26,20 @@ _MAGIC = b"gfentry1"
 _SUFFIX, _ASIDE = ".entry", ".tmp"
 
 MOST_BYTES = 256 << 20
-"""What a store keeps by default: some ten thousand kernels."""
+"""The default bound of a store: about ten thousand kernels."""
 
 LEFT_BEHIND = 3600.0
-"""Seconds after which a file that was written aside belongs to nobody any more."""
+"""Seconds after which a temporary file counts as left by a killed process, and is removed."""
 
 ROOM = 0.75
-"""The part of its bound that a store which grew beyond it is cut down to."""
+"""The fraction of its bound to which a store that exceeds the bound is trimmed."""
 
 
 class Store:
-    """The entries in a folder, which is made when the first one is written.
+    """The entries in a folder, which is created for the first entry.
 
-    OSError where the folder is not a folder, or where others than its owner may write into it:
-    what is kept may be code.
+    Raises OSError if the path is not a folder, or if other users may write into it: an entry may
+    hold code.
     """
 
     def __init__(self, folder: str | Path, most_bytes: int = MOST_BYTES) -> None:
@@ -49,14 +49,15 @@ class Store:
             _require_own(self._folder)
 
     def get(self, key: str) -> bytes | None:
-        """The bytes of an entry, which now was used last; None where there is no sound one."""
+        """The bytes of an entry, which becomes the most recently used; None if it is absent or
+        damaged."""
         path = self._path(key)
         try:
             data = path.read_bytes()
         except OSError:
             return None
         found = _checked(data)
-        with contextlib.suppress(OSError):  # a folder that cannot be written to serves as well
+        with contextlib.suppress(OSError):  # a read-only folder can still be read from
             if found is None:
                 path.unlink()
             else:
@@ -64,7 +65,7 @@ class Store:
         return found
 
     def put(self, key: str, data: bytes) -> bool:
-        """Keep bytes under a key; False where that cannot be."""
+        """Keep bytes under a key; False if they cannot be written."""
         aside = None
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +84,7 @@ class Store:
         return True
 
     def trim(self) -> None:
-        """Where the store is larger than its bound, remove what was used longest ago."""
+        """Remove the least recently used entries if the store exceeds its bound."""
         entries: list[tuple[float, int, str]] = []
         now = time.time()
         try:
@@ -124,7 +125,8 @@ def _checked(data: bytes) -> bytes | None:
 
 
 def _require_own(folder: Path) -> None:
-    """OSError unless a folder belongs to this user or to root, and nobody else may write to it."""
+    """OSError unless the folder belongs to this user or to root and no other user may write to
+    it."""
     about = folder.stat()
     if not stat.S_ISDIR(about.st_mode):
         raise NotADirectoryError(f"{folder} is not a folder")

@@ -1,13 +1,13 @@
-"""Worker processes: many calls of one function, shared out among processes of this installation.
+"""Worker processes: they call one function for many tasks and return the results in order.
 
-In: a function of a module and a task for each kernel, by symbol.  Out: its results, by symbol.
-What always holds: results and their order are those of calling the function here; whatever a worker
-cannot do is done in this process, and the trace is told why.  No process outlives `close` (or, in a
-`Crew`, the seconds that it may be idle), nor its parent: a worker whose stdin ends is gone at once.
+In: a function of a module, and a task for each kernel, by symbol.  Out: its results, by symbol.
+What always holds: results and their order are those of calling the function in this process; a task
+that a worker cannot do is done in this process, and the trace gets the reason.  No worker outlives
+`close` (or, in a `Crew`, its idle time), nor its parent: a worker exits when its stdin ends.
 
 A worker is `sys.executable` with this process's `sys.path`, and imports graphflow: the user's
-`__main__` is never touched, and nothing is forked, so threads and notebooks do not matter.  It has
-a session of its own, so that Ctrl-C at a terminal reaches only its parent.
+`__main__` is not imported and nothing is forked, so threads and notebooks work.  It has a session
+of its own, so that Ctrl-C at a terminal reaches only its parent.
 
     parent → worker   a pickled call
     worker → parent   its identity when it is ready, then an answer to each call
@@ -48,14 +48,15 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 IDENTITY = f"graphflow {VERSION} in {Path(__file__).resolve()}, Python {sys.version}"
-"""Pickles are exchanged only between processes that agree on this."""
+"""Processes exchange pickles only if they agree on this text."""
 
 IDLE_SECONDS = 10.0
-"""How long workers wait for a further compilation of their model."""
+"""How long idle workers wait for the next compilation of their model."""
 
 COLLECT_AFTER = 20_000
-"""Objects that a worker makes between two passes of the cyclic garbage collector.  A kernel makes
-some 4,000 that live on, and 700 that are garbage in cycles: Python's 700 costs 5 % of its time."""
+"""How many objects a worker creates between two passes of the cyclic garbage collector.  A kernel
+creates 4,000 objects that stay alive and 700 that are garbage in cycles: with Python's default of
+700 the passes take 5 % of its time."""
 
 _HEADER = struct.Struct("<4sQ")
 _MAGIC = b"gfwk"
@@ -66,7 +67,7 @@ _BOOT = (
 
 
 class WorkerTraceback(Exception):
-    """Where in a worker an error was raised, as text: the cause of the error in its parent."""
+    """The traceback of an error in a worker, as text; the cause of the error in the parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Unable:
-    """The worker could not read the call, or not send what it gave; nothing is known about it."""
+    """The worker could not read the call, or could not send its result, which is unknown."""
 
     reason: str
 
@@ -95,9 +96,9 @@ _Answer: TypeAlias = _Done | _Failed | _Unable
 
 
 class Workers:
-    """Processes that help this one; a context manager that leaves none behind.
+    """Worker processes of one compilation; a context manager that ends them all.
 
-    `modules` are what a worker imports before it says that it is ready.
+    `modules` are imported by a worker before it reports that it is ready.
     """
 
     def __init__(self, *modules: str) -> None:
@@ -106,9 +107,11 @@ class Workers:
         self._startable = True
 
     def start(self, count: int, trace: Trace, patience: float = 0.0) -> None:
-        """See that there are `count` processes; wait up to `patience` seconds until they are ready.
+        """Start processes until there are `count`; wait up to `patience` seconds until they are
+        ready.
 
-        What stops that is told to the trace; there are none then, and it is not tried again.
+        If they cannot be started, the trace gets a notice, there are none, and later calls do not
+        try again.
         """
         if not self._startable:
             return
@@ -135,11 +138,12 @@ class Workers:
     def map(
         self, function: Callable[[Task, Trace], Result], tasks: Mapping[str, Task], trace: Trace
     ) -> dict[str, Result]:
-        """`function(task, trace)` of each task, by name and in their order.
+        """The result of `function(task, trace)` for each task, by name and in the order of the
+        tasks.
 
-        In a worker, `function` gets a trace of its own, whose times are added to `trace`.  Of
-        several errors the one of the earliest task is raised, with a note that names the task.
-        Until a worker is ready, and where there is none, the work is done here.
+        In a worker, `function` gets a trace of its own, whose times are added to `trace`.  If
+        several tasks raise an error, that of the earliest task is raised, with a note that names
+        the task.  This process does the work until a worker is ready, and if there is none.
         """
         share = _Share(function, tasks, trace)
         while share.open:
@@ -156,16 +160,16 @@ class Workers:
 
     @property
     def at_rest(self) -> bool:
-        """Whether there are processes, and none of them is doing a task."""
+        """Whether there are processes, and all of them are idle."""
         return self.started and all(worker.call is None for worker in self._workers)
 
     def close(self) -> None:
-        """End all processes, whatever they are doing."""
+        """End all processes, working or idle."""
         while self._workers:
             self._workers.pop().end()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: forget the processes, which serve the parent and end with it."""
+        """In a forked child: forget the processes, which belong to the parent and end with it."""
         while self._workers:
             self._workers.pop().leave_to_parent()
 
@@ -181,7 +185,7 @@ class Workers:
         self.close()
 
     def _wait(self, trace: Trace, ends: float) -> None:
-        """Until each worker is ready or lost, or the time `ends` has come."""
+        """Wait until each worker is ready or lost, but not beyond the time `ends`."""
         share: _Share[None, None] = _Share(lambda *_: None, {}, trace)
         while not all(worker.ready for worker in self._workers):
             left = ends - time.monotonic()
@@ -191,9 +195,9 @@ class Workers:
                 worker.hear(share)
 
     def _heard(self, timeout: float | None) -> list[_Worker]:
-        """The workers that have said something (or ended), after waiting for it.
+        """The workers that have sent a message (or ended), after waiting for one.
 
-        Those that were ended here are forgotten.
+        Workers that this process ended are forgotten.
         """
         self._workers = [worker for worker in self._workers if worker.alive]
         if not self._workers:
@@ -205,7 +209,7 @@ class Workers:
 
 
 class Crew:
-    """Workers that a compilation leaves to the next one of its model; idle ones end by themselves.
+    """Workers that one compilation of a model leaves to the next; idle workers end after a time.
 
     Starting a worker takes half a second of processor time, as much as making a dozen kernels.
     `modules` are as for `Workers`; idle workers end after `seconds`.
@@ -220,7 +224,7 @@ class Crew:
 
     @contextmanager
     def borrowed(self) -> Iterator[Workers]:
-        """Workers for one compilation: the idle ones, or others where somebody has these.
+        """Workers for one compilation: the idle ones, or new ones if another compilation has those.
 
         If the compilation fails, its workers are ended.
         """
@@ -241,7 +245,7 @@ class Crew:
             workers.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: forget what the parent has; the lock is free, and no timer runs."""
+        """In a forked child: forget the parent's workers, free the lock and drop the timer."""
         self._lock = threading.Lock()
         workers, self._idle, self._timer = self._idle, None, None
         if workers is not None:
@@ -268,7 +272,7 @@ class Crew:
     def _expire(self, workers: Workers) -> None:
         with self._lock:
             if self._idle is not workers:
-                return  # they were taken just now
+                return  # a compilation borrowed them just now
             self._idle = self._timer = None
         workers.close()
 
@@ -286,9 +290,10 @@ os.register_at_fork(after_in_child=partial(_for_each_crew, Crew.leave_to_parent)
 
 
 class _Share(Generic[Task, Result]):
-    """The tasks of one `Workers.map`: those that wait, those that must be done here, and results.
+    """The tasks of one `Workers.map`: those that wait, those that this process must do, and the
+    results.
 
-    `results` and `failed` come in any order.
+    `results` and `failed` are in the order in which they came.
     """
 
     def __init__(
@@ -308,16 +313,16 @@ class _Share(Generic[Task, Result]):
 
     @property
     def open(self) -> bool:
-        """Whether something waits or is under way."""
+        """Whether a task waits or is being done."""
         return bool(self.waiting or self._returned or self._out)
 
     def call(self, name: str) -> bytes:
-        """The call of a task for a worker, which has it from now on."""
+        """The pickled call of a task, which from now on belongs to a worker."""
         self._out.add(name)
         return pickle.dumps((self.function, self.tasks[name]), pickle.HIGHEST_PROTOCOL)
 
     def answer(self, name: str, answer: _Answer) -> None:
-        """Take what a worker gave for a task."""
+        """Take the answer of a worker to a task."""
         match answer:
             case _Done(result, times):
                 self.trace.add(times)
@@ -331,8 +336,8 @@ class _Share(Generic[Task, Result]):
                 assert_never(answer)
 
     def give_back(self, name: str, reason: str) -> None:
-        """A task that a worker did not do is done here, when all others are done."""
-        self.trace.notice(f"{name} is done without worker processes: {reason}")
+        """Keep a task that a worker did not do for this process, which does it after all others."""
+        self.trace.notice(f"{name} is done in this process: {reason}")
         self._out.discard(name)
         self._returned.append(name)
 
@@ -350,7 +355,7 @@ class _Share(Generic[Task, Result]):
             self._finish(name, result)
 
     def results(self) -> dict[str, Result]:
-        """Everything in the order of the tasks; raises the first error in that order."""
+        """All results in the order of the tasks; raises the first error in that order."""
         for name in self.tasks:
             if name in self._failed:
                 raise self._failed[name]
@@ -362,7 +367,7 @@ class _Share(Generic[Task, Result]):
         self.trace.count(len(self._found), len(self.tasks))
 
     def _fail(self, name: str, error: Exception) -> None:
-        """Nothing more is begun; what is under way may still bring an error that comes before."""
+        """Begin no further task; a task under way may still raise an error that comes earlier."""
         error.add_note(f"in kernel {name}")
         self._failed[name] = error
         self._out.discard(name)
@@ -390,14 +395,14 @@ class _Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether it could do something."""
+        """Whether the process is ready and has no task."""
         return self.alive and self.ready and self.call is None
 
     def send(self, name: str, share: _Share[Task, Result]) -> None:
-        """Let the process do a task."""
+        """Send a task to the process."""
         try:
             call = share.call(name)
-        except Exception as error:  # whatever somebody's __reduce__ raises
+        except Exception as error:  # a user's __reduce__ may raise anything
             share.give_back(name, f"it cannot be sent ({_in_short(error)})")
             return
         self.call = name
@@ -407,11 +412,11 @@ class _Worker:
             self._lose(share, f"the worker does not read ({error})")
 
     def hear(self, share: _Share[Task, Result]) -> None:
-        """Take what the process says: that it is ready, or an answer; or that it has ended."""
+        """Read a message: that the process is ready, or an answer; or notice that it has ended."""
         try:
             message = _read(self.answers)
             answer = None if message is None else pickle.loads(message)
-        except Exception as error:  # another program's output, or what cannot be unpickled here
+        except Exception as error:  # not a message, or it cannot be unpickled here
             self._lose(share, f"the worker's answer cannot be read ({_in_short(error)})")
             return
         if answer is None:
@@ -422,12 +427,12 @@ class _Worker:
                 self._lose(share, f"the worker is another installation: {answer}")
         elif self.call is not None:
             done, self.call = self.call, None
-            if share.waiting:  # first, so that the process does not idle
+            if share.waiting:  # before its answer is handled, so that it is not idle
                 self.send(share.waiting.popleft(), share)
             share.answer(done, answer)
 
     def end(self) -> None:
-        """Kill the process, which has nothing to tidy up."""
+        """Kill the process, which holds nothing that has to be cleaned up."""
         self.alive = False
         self._process.kill()
         self._process.wait()
@@ -435,9 +440,9 @@ class _Worker:
         self.answers.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: let go of the pipes, so that the parent's end ends the process."""
+        """In a forked child: close the pipes, so that the worker still ends with the parent."""
         self.alive = False
-        self._process.returncode = 0  # it is no child of this process, which must not wait for it
+        self._process.returncode = 0  # not a child of this process, so Popen must not wait for it
         self._calls.close()
         self.answers.close()
 
@@ -452,10 +457,11 @@ class _Worker:
 
 
 def _interpreter() -> list[str]:
-    """How to start Python with `_BOOT`; OSError where this process is no plain interpreter."""
+    """The command that starts Python with `_BOOT`; OSError if this process is not a plain
+    interpreter."""
     found = sys.executable
     if not found or getattr(sys, "frozen", False) or "python" not in Path(found).name.lower():
-        raise OSError(f"sys.executable is {found!r}, which is no Python interpreter")
+        raise OSError(f"sys.executable is {found!r}, which is not a Python interpreter")
     return [found, "-P", "-c", _BOOT]
 
 
@@ -471,22 +477,22 @@ def _in_short(error: Exception) -> str:
 
 
 def serve(modules: Sequence[str]) -> NoReturn:
-    """Be a worker: answer the calls that come from stdin until it ends.
+    """The main loop of a worker: answer the calls from stdin until it ends.
 
-    What prints to stdout from now on goes to stderr.
+    Prints to stdout go to stderr from now on.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # imports leave nothing to collect, and passes take a fifth of their time
-    nothing = os.open(os.devnull, os.O_RDWR)  # before all else: this is stderr where that is closed
+    gc.disable()  # imports leave no garbage; passes would take 20 % of their time
+    nothing = os.open(os.devnull, os.O_RDWR)  # first: becomes descriptor 2 if stderr is closed
     calls, answers = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     waiting: SimpleQueue[bytes] = SimpleQueue()
-    # On a thread of its own: a parent that is gone must not have to wait for the end of a call.
+    # On a thread of its own, so that the process ends with its parent even during a call.
     threading.Thread(target=_receive, args=(calls, waiting), daemon=True).start()
     for module in modules:
         import_module(module)
-    gc.freeze()  # what was imported stays; no pass has to look at it
+    gc.freeze()  # imported objects stay alive; passes skip them
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
     try:
@@ -512,7 +518,10 @@ def _answered(call: bytes) -> bytes:
     trace = Trace(Options())
     try:
         return _packed(_Done(function(task, trace), trace.times))
-    except (MemoryError, RecursionError) as error:  # this process may have more left
+    except (
+        MemoryError,
+        RecursionError,
+    ) as error:  # the parent may have more memory or stack, and tries again
         return _packed(_Unable(_in_short(error)))
     except Exception as error:
         return _packed(_Failed(error, "".join(traceback.format_exception(error))))
@@ -522,7 +531,7 @@ def _packed(answer: _Answer) -> bytes:
     try:
         data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         if isinstance(answer, _Failed):
-            pickle.loads(data)  # an error's constructor need not take what it pickles
+            pickle.loads(data)  # some exceptions pickle but cannot be unpickled
     except Exception as error:
         return pickle.dumps(_Unable(f"its answer cannot be sent ({_in_short(error)})"))
     return data
@@ -538,7 +547,7 @@ def _write(pipe: BinaryIO, message: bytes) -> None:
 
 
 def _read(pipe: BinaryIO) -> bytes | None:
-    """The next message; None where the pipe ended, in a message or between two."""
+    """The next message; None if the pipe ended, between two messages or inside one."""
     start = _read_exactly(pipe, _HEADER.size)
     if start is None:
         return None

@@ -1,4 +1,5 @@
-"""The door for kernels that somebody wrote: texts, functions, schedules and graphs are built."""
+"""Tests of `gf.kernel` and `gf.build`: kernels as text, as functions, as schedules and in
+graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled models as users meet them: ways in, ways to run, symbolic shapes, poison, refusals."""
+"""Tests of `Executable`: its inputs, runs, symbolic shapes, poison mode and refusals."""
 
 from __future__ import annotations
 

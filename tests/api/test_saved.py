@@ -1,4 +1,5 @@
-"""Saved models: they run and answer as before; what is damaged or made for others is refused."""
+"""Tests of saved models: a loaded model runs and answers as the saved one did; damaged files, and
+files for other processors, are refused."""
 
 from __future__ import annotations
 
@@ -754,7 +755,7 @@ def test_tables_that_disagree_are_refused(
 )  # fmt: skip
 def test_documents_of_another_variant_are_refused(name: str, value: object, saved: Path) -> None:
     rewritten(saved, lambda table: table.__setitem__(name, value), "document:model")
-    with pytest.raises(InvalidModel, match="its document 'model' has another variant"):
+    with pytest.raises(InvalidModel, match="its document 'model' has an unexpected structure"):
         gf.load(saved)
 
 
@@ -769,7 +770,7 @@ def test_answers_of_another_variant_are_refused(content: bytes, saved: Path) -> 
     loaded = gf.load(saved)
     assert_same_results(small(), loaded)
     for question in (lambda: loaded.layouts, loaded.decisions):
-        with pytest.raises(InvalidModel, match="has another variant"):
+        with pytest.raises(InvalidModel, match="has an unexpected structure"):
             question()
 
 

@@ -1,4 +1,5 @@
-"""Inputs whose values decide shapes: a program for each value, found out by itself or given."""
+"""Tests of inputs whose values decide shapes: one program is compiled for each value, whether
+import finds the input or the caller names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index expressions, predicates and proofs, checked against plain evaluation."""
+"""Tests of index expressions, predicates and proofs against evaluation at every point."""
 
 from __future__ import annotations
 

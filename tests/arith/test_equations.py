@@ -1,4 +1,4 @@
-"""What equations force, beside all points of small domains."""
+"""Tests of what follows from equations, against all points of small domains."""
 
 from __future__ import annotations
 

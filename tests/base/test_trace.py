@@ -1,4 +1,4 @@
-"""Options and the trace: what is printed at which level, what is dumped, and what is timed."""
+"""Tests of the options and of the trace: what each debug level prints, what is dumped and timed."""
 
 from __future__ import annotations
 

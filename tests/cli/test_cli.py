@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and with which exit code."""
+"""Tests of the command line: output, stream and exit code of each command."""
 
 from __future__ import annotations
 

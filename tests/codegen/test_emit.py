@@ -1,4 +1,4 @@
-"""Native code against the reference interpreter, and elementary functions against numpy."""
+"""Tests of native code against the interpreter, and of elementary functions against numpy."""
 
 from __future__ import annotations
 

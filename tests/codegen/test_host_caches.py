@@ -1,4 +1,5 @@
-"""What the system says of caches, and what becomes of a target where it says nothing."""
+"""Tests of the host's cache sizes: how they are read, and the target where the system reports
+none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Element types that kernels only store: float16, bfloat16, float8, float4, and integers of 4 and 2
-bits.  Casts are those of numpy and ml_dtypes, bit by bit; NaN is NaN."""
+"""Tests of the stored element types: float16, bfloat16, float8, float4, integers of 4 and 2 bits.
+Casts equal those of numpy and ml_dtypes bit by bit, except for the payload of a NaN."""
 
 from __future__ import annotations
 

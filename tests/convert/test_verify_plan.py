@@ -1,4 +1,4 @@
-"""Physical graphs: who lies where, and plans that must be refused."""
+"""Tests of the physical graph and of its check: shared memory, and plans that must be refused."""
 
 from __future__ import annotations
 

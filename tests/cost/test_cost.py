@@ -1,4 +1,5 @@
-"""The cost model: prices rise with the work, fall with threads, and know element types."""
+"""Tests of the cost model: prices rise with work, fall with threads, and depend on element
+types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the data itself: what follows for every value, and what variants make of it."""
+"""Tests of facts about elements: what holds for every value, and which variants use it."""
 
 from __future__ import annotations
 

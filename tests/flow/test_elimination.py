@@ -1,4 +1,5 @@
-"""Flow on large graphs: reductions give what the whole program gives; work grows with the graph.
+"""Tests of elimination on large graphs: it finds the optimum of the unreduced problem, and its work
+grows linearly with the graph.
 
 Times are printed by benchmarks/flow_growth.py; here only what can be counted is asserted.
 """

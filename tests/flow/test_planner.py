@@ -1,4 +1,5 @@
-"""Flow: plans as text, pins, prices against exhaustive search, and facts that may be relied on."""
+"""Tests of the planner: golden plans, pins, prices against exhaustive search, and facts that a plan
+relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans are the cheapest there are: against exhaustive search, a minimum cut, and greedy motion."""
+"""Tests that plans are optimal: against exhaustive search, a minimum cut, and greedy motion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes without a kernel run in onnxruntime, as sections between the kernels of the rest."""
+"""Tests of foreign sections: nodes without a kernel run in onnxruntime, between native kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""onnxruntime's own operators, written as standard ones, against onnxruntime."""
+"""Tests of onnxruntime's own operators, which import rewrites to standard ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Control flow and sequences: branches taken, loops unrolled, positions known at import."""
+"""Tests of control flow and sequences: import takes branches, unrolls loops and resolves
+positions."""
 
 from __future__ import annotations
 

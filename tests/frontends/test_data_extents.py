@@ -1,5 +1,5 @@
-"""Operators whose outputs have as many elements as data says, max pooling with indices and its
-inverse, sequences, suppression: against onnxruntime, numpy and onnx's reference."""
+"""Tests of operators whose output shapes depend on data, max pooling with indices and its inverse,
+sequences and suppression, against onnxruntime, numpy and ONNX's reference evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants are computed when a model is imported, whatever the operator, under stated limits."""
+"""Tests of constant folding: any operator of constants is computed at import, within limits."""
 
 from __future__ import annotations
 

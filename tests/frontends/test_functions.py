@@ -1,4 +1,4 @@
-"""Operators that are defined by a body: ONNX's, a model's own, and rewrites of onnxruntime's."""
+"""Tests of operators with a body: ONNX's functions, a model's own, and onnxruntime's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Models of float16 and bfloat16: each tensor is rounded once, what moves elements keeps them."""
+"""Tests of float16 and bfloat16 models: each tensor is rounded once, and movement keeps all
+bits."""
 
 from __future__ import annotations
 

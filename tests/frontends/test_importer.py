@@ -1,4 +1,4 @@
-"""ONNX import: operators against onnxruntime, shapes, counts, refusals."""
+"""Tests of the import of models: operators against onnxruntime, shapes, node counts, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/operators.md says what import does, and import refuses the rest in its own words."""
+"""Tests that docs/operators.md is what the code makes, and of single operators that it lists."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_page_is_what_the_code_makes() -> None:
 
 
 def test_the_command_prints_the_page(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("graphflow.cli.commands.operator_document", lambda: "# Operators\n")
+    monkeypatch.setattr("graphflow.cli.inspect_commands.operator_document", lambda: "# Operators\n")
     assert main(["operators"]) == 0
     assert capsys.readouterr().out == "# Operators\n"
 

@@ -1,5 +1,5 @@
-"""Operators one by one, imported and interpreted, against onnxruntime: every attribute, odd shapes,
-and refusals of what is not built."""
+"""Tests of single operators, interpreted, against onnxruntime: every attribute, odd shapes, and
+refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Einsum beside numpy's, and as the matrix products that it becomes."""
+"""Tests of Einsum against numpy's, and of the matrix products that import makes of it."""
 
 from __future__ import annotations
 

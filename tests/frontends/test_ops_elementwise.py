@@ -1,5 +1,5 @@
-"""Scalar functions and element types: imported, compiled for both targets, run, and compared with
-onnx's reference evaluator or with numpy."""
+"""Tests of scalar functions and element types, run natively on both targets, against ONNX's
+reference evaluator or numpy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Gather, scatter and one-hot against onnxruntime, interpreted and natively, and what a run does
-with indices outside of their axis."""
+"""Tests of gather, scatter and one-hot, interpreted and native, against onnxruntime, and of indices
+outside of their axis."""
 
 from __future__ import annotations
 

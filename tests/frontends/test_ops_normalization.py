@@ -1,4 +1,4 @@
-"""Normalizations, determinants and others that come as several kernels, or with further outputs."""
+"""Tests of normalizations, determinants and other operators that become several kernels."""
 
 from __future__ import annotations
 

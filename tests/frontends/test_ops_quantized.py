@@ -1,4 +1,4 @@
-"""Quantized operators, compiled for both targets, against onnxruntime."""
+"""Tests of quantized operators, compiled for both targets, against onnxruntime."""
 
 from __future__ import annotations
 

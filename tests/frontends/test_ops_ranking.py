@@ -1,4 +1,4 @@
-"""TopK against numpy and onnxruntime: both ways of finding elements, ties, NaN, dtypes, axes."""
+"""Tests of TopK against numpy and onnxruntime: both algorithms, ties, NaN, element types, axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN beside onnxruntime: every attribute and optional input."""
+"""Tests of LSTM, GRU and RNN against onnxruntime: every attribute and optional input."""
 
 from __future__ import annotations
 

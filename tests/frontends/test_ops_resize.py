@@ -1,4 +1,4 @@
-"""Resize with filters: cubic, antialiased, renormalized at the border, cropped."""
+"""Tests of Resize: cubic and antialiased filters, weights renormalized at the border, cropping."""
 
 from __future__ import annotations
 

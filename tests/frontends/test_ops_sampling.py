@@ -1,5 +1,5 @@
-"""GridSample, RoiAlign and DeformConv against onnxruntime or onnx's reference, and at places that
-are no numbers."""
+"""Tests of GridSample, RoiAlign and DeformConv against onnxruntime or ONNX's reference evaluator,
+at coordinates that are NaN or infinite too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DFT and STFT beside numpy's FFT."""
+"""Tests of DFT and STFT against numpy's FFT."""
 
 from __future__ import annotations
 

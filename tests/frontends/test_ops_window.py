@@ -1,4 +1,4 @@
-"""Pooling of every kind beside onnxruntime, and columns that become an image."""
+"""Tests of pooling of every kind, and of Col2Im, against onnxruntime."""
 
 from __future__ import annotations
 

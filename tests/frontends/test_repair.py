@@ -1,4 +1,4 @@
-"""What onnxruntime takes and onnx's checker does not: freedoms of exporters, and old opsets."""
+"""Tests of models that onnxruntime accepts and ONNX's checker refuses, and of old opsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes with a body where a section has to run something: the node as a whole, or what feeds it."""
+"""Tests of foreign sections around nodes with a body: loops, branches, functions and sequences."""
 
 from __future__ import annotations
 

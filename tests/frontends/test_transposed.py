@@ -1,4 +1,4 @@
-"""Transposed convolution beside onnxruntime: every attribute, one to three axes."""
+"""Tests of transposed convolution against onnxruntime: every attribute, one to three axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading through movement: tables of channels, segments, and graphs of the same meaning."""
+"""Tests of forwarded movement: readers that take channels from where they were computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator graph, its canonical form and its fusion groups."""
+"""Tests of the operator graph, its canonical form and its fusion groups."""
 
 from __future__ import annotations
 

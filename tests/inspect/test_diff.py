@@ -1,4 +1,4 @@
-"""What differs between reports: of real compiles, and of files that are no reports."""
+"""Tests of `diff`: reports of real compilations, and files that are not reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about decisions: prices of what was not chosen, of pins, and pins that clash."""
+"""Tests of explanations: prices of what was not chosen, costs of pins, and pins that clash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report on a compiled model: complete, consistent with itself, and with what is executed."""
+"""Tests of the report: it is complete, consistent, and agrees with the program that runs."""
 
 from __future__ import annotations
 

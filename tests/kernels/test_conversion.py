@@ -1,4 +1,4 @@
-"""Conversions between layouts of any map: each pair is made, by blocks where these apply."""
+"""Tests of conversions between any two layouts, by register blocks where these apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Abstract evaluation covers what concrete evaluation gives, and is exact on constants."""
+"""Tests of abstract evaluation: it covers every concrete result, and is exact on constants."""
 
 from __future__ import annotations
 

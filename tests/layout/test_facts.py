@@ -1,4 +1,4 @@
-"""Facts and demands: the whole table, the order, and joins that cover both sides."""
+"""Tests of facts and demands: the table `SERVES`, the order of facts, and their joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts place each logical element once, know the way back, and account for the whole box."""
+"""Tests of layouts: index maps are injective and invertible, and the regions cover the box."""
 
 from __future__ import annotations
 

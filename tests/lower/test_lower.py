@@ -1,4 +1,4 @@
-"""Lowering: memory plans, kernels made once, and what is proven of each."""
+"""Tests of lowering: memory plans, shared kernels, and the proof of each memory access."""
 
 from __future__ import annotations
 

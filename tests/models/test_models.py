@@ -1,4 +1,4 @@
-"""The models that tests and demos use."""
+"""Tests of the builders of test models, and of models that are found by name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The cache of kernels: the same program with and without it, and a key that holds all that a
-kernel depends on."""
+"""Tests of the kernel cache: programs are equal with and without it, and its keys cover everything
+that a kernel depends on."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(
 ) -> None:
     read_only(monkeypatch)
     made = compiled(network(), tmp_path)
-    assert made.notices == ("the cache of kernels cannot be written to",)
+    assert made.notices == ("the kernel cache cannot be written",)
     assert made.spec.objects == compiled(network(), "off").spec.objects
 
 

@@ -1,4 +1,4 @@
-"""Values made once by key: who waits for whom, and what errors and forks leave behind."""
+"""Tests of `Once`: which threads wait for which, and the state after errors and forks."""
 
 from __future__ import annotations
 

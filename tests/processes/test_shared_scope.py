@@ -1,4 +1,4 @@
-"""Changes to the whole process, and that none is left behind."""
+"""Tests of `SharedScope`: a process-wide change is in force while needed, and then undone."""
 
 from __future__ import annotations
 

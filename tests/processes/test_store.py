@@ -1,4 +1,4 @@
-"""The store of what was made before: whole entries or none, whoever writes, dies or damages."""
+"""Tests of the store: entries are complete or absent, after concurrent writes, kills and damage."""
 
 from __future__ import annotations
 

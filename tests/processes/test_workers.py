@@ -1,5 +1,5 @@
-"""Worker processes: the same results in the same order, whatever becomes of the workers; and none
-of them left, whatever becomes of their parent."""
+"""Tests of worker processes: results and their order do not depend on what happens to a worker, and
+no worker outlives its parent."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_what_a_worker_cannot_do_is_done_here_and_said(ready: None, what: str) -
     found, trace = mapped(happens, tasks)
     assert found == ["a", what, "b", "c", "d"]
     (notice,) = trace.notices
-    assert notice.startswith("1 is done without worker processes: ") and LOST[what] in notice
+    assert notice.startswith("1 is done in this process: ") and LOST[what] in notice
 
 
 def test_all_workers_may_die(ready: None) -> None:

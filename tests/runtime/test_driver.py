@@ -1,4 +1,5 @@
-"""The driver's structs as each side sees them, its function builder, and its atomic accesses.
+"""Tests of the native driver: its structs as Python and native code see them, its function builder,
+and its atomic accesses.
 
 What the driver does with threads is in tests/runtime/test_executor.py and test_concurrency.py.
 """

@@ -1,4 +1,4 @@
-"""The runtime alone: kernels are small LLVM IR texts, programs are tables written by hand."""
+"""Tests of the runtime alone, with kernels of LLVM IR text and programs of hand-written tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions: simplified, lifted, dropped where dead, and removed by computing more."""
+"""Tests of the primitives on conditions: simplify, lift, remove dead code, and overcompute."""
 
 from __future__ import annotations
 

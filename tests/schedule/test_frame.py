@@ -1,4 +1,5 @@
-"""The frame: places that stay valid, replay, refusals that show the kernel, the trace."""
+"""Tests of `Schedule`: replay, refusals that show the kernel, the trace, and proofs as
+permission."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Handles: they follow loops, blocks and buffers through every kind of step, and say what ended
-them; attempts keep the reason of what is refused; names that steps derive are fresh."""
+"""Tests of handles: they follow loops, blocks and buffers through every kind of step, and name the
+step that consumed them.  Attempts keep the reasons of refusals, and derived names are fresh."""
 
 from __future__ import annotations
 

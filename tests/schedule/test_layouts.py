@@ -1,4 +1,5 @@
-"""Buffers put into layouts, their padding stated, loops in their order, padding absorbed."""
+"""Tests of the primitives on layouts: transform a buffer, state its padding, order loops, absorb
+padding."""
 
 from __future__ import annotations
 

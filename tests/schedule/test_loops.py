@@ -1,4 +1,4 @@
-"""Primitives on loop nests: where they apply, where their condition fails, and traps."""
+"""Tests of the primitives on loops: where they apply, where their condition fails, and traps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Staging, binding, lifting and caching: where they apply, where they refuse, and traps."""
+"""Tests of staging, binding, lifting and caching: where they apply, where they refuse, and
+traps."""
 
 from __future__ import annotations
 

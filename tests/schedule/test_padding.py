@@ -1,5 +1,5 @@
-"""The seven ways to treat padding, each from its definition to the finished kernel, and what a
-kernel may do with padding when its producer and its consumer are two kernels."""
+"""Tests of the seven ways to treat padding, each from its definition to the finished kernel, and of
+padding between the kernels of a producer and a consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random primitives on random kernels: what a primitive accepts computes what it did before."""
+"""Tests of random primitives on random kernels: an accepted step keeps what the kernel computes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a kernel says of itself is proven, whoever wrote it: loop kinds, assumptions, forbidden
-padding; and names decide nothing."""
+"""Tests of the proofs about a kernel that comes in: loop kinds, assumptions and forbidden padding
+are proven, and no name decides anything."""
 
 from __future__ import annotations
 

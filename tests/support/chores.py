@@ -1,4 +1,5 @@
-"""What the tests of worker processes let them do; a module that is quickly imported."""
+"""Tasks that the tests of worker processes send; this module imports little, so workers start
+fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with branches and loops, as text."""
+"""Models with branches and loops, in ONNX's text form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that refuse."""
+"""A simulated read-only disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All plans of a small graph, priced one by one from the rules for copies.
+"""Exhaustive search for the cheapest plan of a small graph, the reference for the solver.
 
 In: a graph and its candidates.  Out: the price of every assignment of a candidate to each node.
 Nothing is shared with the solver but the candidates, whether two layouts are the same memory,

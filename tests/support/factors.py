@@ -1,4 +1,4 @@
-"""Random tables of prices over few variables."""
+"""Random cost tables over few variables."""
 
 from __future__ import annotations
 

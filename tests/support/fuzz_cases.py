@@ -1,4 +1,4 @@
-"""One case of the fuzz test: a model, inputs and pins from a seed; run, compared, and shrunk.
+"""One case of the graph fuzzer: it is drawn from a seed, run, compared, and shrunk if wrong.
 
 In: a seed.  Out: an `Outcome`: what was wrong, and what the plan had in it.  Layouts are pinned on
 random inner tensors as far as their producers and readers have variants for them, and in half of

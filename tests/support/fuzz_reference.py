@@ -1,4 +1,4 @@
-"""What a model gives by onnxruntime, and whether that says what another implementation must give.
+"""onnxruntime's results of a model, and whether every correct implementation must agree with them.
 
 In: a model, inputs.  Out: a `Reference`: its outputs, or why they cannot be compared.  Two correct
 implementations differ in rounding and in the order of sums.  A case is comparable if that is shown

@@ -1,4 +1,4 @@
-"""Random models: small graphs of all kinds of operators, of odd shapes, from a seed.
+"""Random ONNX models from seeds: small graphs of all kinds of operators, with odd shapes.
 
 In: a seed.  Out: an ONNX model of float32 inputs and outputs; the same seed gives the same bytes.
 A graph starts at a convolution and grows by one operator after another, each applied to tensors

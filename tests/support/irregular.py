@@ -1,4 +1,4 @@
-"""Random kernels that no recipe has a fast variant for, and graphs of them with pinned layouts.
+"""Random kernels for which no recipe has a fast variant, and graphs of them with pinned layouts.
 
 `irregular_kernels` draws definitions as `strategies.primfuncs` does, of which some stages carry
 values from one iteration to the next, have triangular loops, allocate inside loops and conditions,

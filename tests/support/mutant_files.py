@@ -1,4 +1,4 @@
-"""Saved models under new checksums, damaged where they are read.
+"""Damage to saved models behind correct checksums, so that the loader reads the damaged fields.
 
 In: a seed.  Out: how loading and running the damaged file ended.
 """

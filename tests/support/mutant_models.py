@@ -1,4 +1,4 @@
-"""The models that tests damage: small ones that meet every part of the compiler, with inputs.
+"""Small models that the mutation tests damage; together they reach every part of the compiler.
 
 In: nothing.  Out: `Base`s.  What always holds: a base compiles and runs undamaged with its feeds.
 """

@@ -1,4 +1,4 @@
-"""Damaged models and damaged saved models, tried in a process that may die of them.
+"""A process that compiles and runs damaged models, and reports each outcome to its parent.
 
 `python -m support.mutants KIND` reads seeds from stdin, a line each, and answers each with a line:
 `SEED ok TEXT` or `SEED wrong TEXT`.  Before onnxruntime gets a model to compare with, it prints

@@ -1,4 +1,4 @@
-"""A compiler with a mistake in it, for tests that must find the mistake.
+"""Deliberate mistakes in the compiler, for tests that must detect them.
 
 A mistake is a patch of something public: a function or a table of a module, a method of a class.
 """

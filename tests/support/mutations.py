@@ -1,4 +1,4 @@
-"""Random damage to bytes, to the fields of models, and to JSON values.
+"""Random damage to bytes, to fields of models, and to JSON values.
 
 In: a generator and what it damages.  Out: the damaged bytes; JSON values are damaged in place.
 What always holds: the same generator does the same damage.

@@ -1,4 +1,4 @@
-"""Compiled kernels that tests call, and the processor's mode of flushing denormals.
+"""Compiled kernels as Python functions, and the processor's flush-to-zero mode.
 
 In: a kernel and a target.  Out: a function from arrays to arrays, which fails where the native code
 writes an input, or beside an output.

@@ -1,4 +1,4 @@
-"""Whether native code of a random kernel gives what the interpreter gives.
+"""The comparison of native code with the interpreter for one random kernel.
 
 In: a `NativeCase` and a target.  Out: nothing, or a text with all that is needed to see it again.
 As a script: `python -m support.native_fuzz LOW HIGH` runs these seeds on all targets of this

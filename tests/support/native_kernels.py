@@ -1,4 +1,4 @@
-"""Random kernels for native code: what distinguishes an emitter from the meaning of a kernel.
+"""Random kernels that exercise code generation: vectors, masks, divisors, extremes of types.
 
 In: a seed.  Out: a `NativeCase`: a lowered kernel, its inputs, and the parts of its parallel loop
 in some order.  Beside what support/random_kernels.py makes there are vectors of 1 to 17 lanes,

@@ -1,4 +1,4 @@
-"""Mistakes that an emitter could make, and a script that looks for seeds which show one.
+"""Deliberate mistakes in code generation, and a script that finds the seeds which detect them.
 
 `python -m support.native_mutants NAME SEED…` makes the mistake and runs the seeds in turn.  It
 exits with `NOTICED` at the first one whose native code differs from the interpreter; a signal is a

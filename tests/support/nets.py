@@ -1,4 +1,4 @@
-"""Small operator graphs that tests plan, and the meaning of their plans."""
+"""Small operator graphs for tests of the planner, and the interpretation of their plans."""
 
 from __future__ import annotations
 

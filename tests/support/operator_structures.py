@@ -1,4 +1,4 @@
-"""Random nodes of operators that move, window, multiply and quantize, for test_every_operator."""
+"""Random nodes of movement, windowed, product and quantized operators, for test_every_operator."""
 
 from __future__ import annotations
 

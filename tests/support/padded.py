@@ -1,4 +1,5 @@
-"""Small models with padded layouts pinned on their edges, run by everything that can run them."""
+"""Small models with padded layouts pinned on their edges, run by the interpreter, natively and in
+onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the checkout, its tests and their golden texts are."""
+"""The folders of the checkout, of its tests and of their golden texts."""
 
 from __future__ import annotations
 

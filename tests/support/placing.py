@@ -1,4 +1,5 @@
-"""Arrays in layouts without the compiler's own conversions, and lowered kernels run natively."""
+"""Arrays put into layouts by numpy, without the compiler's conversions, and lowered kernels run
+natively."""
 
 from __future__ import annotations
 

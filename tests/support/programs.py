@@ -1,4 +1,4 @@
-"""Programs written by hand: kernels are short LLVM IR texts, programs are tables."""
+"""Programs written by hand: kernels of LLVM IR text, and their step tables."""
 
 from __future__ import annotations
 

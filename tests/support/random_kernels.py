@@ -1,4 +1,4 @@
-"""Random index expressions, predicates and kernels, decided by a function that draws numbers.
+"""Random index expressions, predicates and kernels, drawn by a function that returns numbers.
 
 In: `number(low, high)`, which gives a whole number between both: hypothesis draws them for property
 tests (support/strategies.py), `random.Random.randint` for runs of many seeds.  Out: kernels that

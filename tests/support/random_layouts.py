@@ -1,4 +1,4 @@
-"""Random layouts of any map, as a user may give them."""
+"""Random layouts with any index map, as a user may define them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random operator graphs, and random parts of their candidates."""
+"""Random operator graphs, and a few candidates of each of their nodes with random prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One case of the schedule fuzz test: a random schedule of a random kernel, run and compared.
+"""One case of the schedule fuzzer: a random schedule of a random kernel, run and compared.
 
 In: a seed.  Out: an `Outcome`: what was wrong, and which primitives were tried and taken.  A
 schedule must compute what its definition does: by the interpreter, forward and with its parallel

@@ -1,4 +1,4 @@
-"""Shared by the tests of scheduling primitives: kernels from short text, and same results."""
+"""Helpers of the tests of primitives: kernels from short text, and comparison of their results."""
 
 from __future__ import annotations
 

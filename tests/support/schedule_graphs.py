@@ -1,4 +1,4 @@
-"""One random graph of scheduled kernels: drawn from a seed, planned, run, compared, and shrunk.
+"""One case of the graph-of-schedules fuzzer: drawn from a seed, planned, run, compared, shrunk.
 
 In: a seed.  Out: a `GraphOutcome`.  A graph has one to five nodes; nodes are offered schedules that
 cache their inputs and outputs, put the caches into padded layouts, and run over the padding where

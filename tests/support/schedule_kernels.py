@@ -1,4 +1,4 @@
-"""Random kernels for the schedule fuzz test, written as text; one seed gives one kernel.
+"""Random kernels for the schedule fuzzer, written as text; one seed gives one kernel.
 
 In: a `Dice` (a seeded generator).  Out: a `Kernel`: a definition that `verify` accepts, with what
 its numbers may be.  Each family is a function that draws one kernel: elementwise, reductions,

@@ -1,4 +1,4 @@
-"""Nodes of random graphs, and schedules of their kernels that can be offered to the graph.
+"""Random nodes, and schedules of their kernels that are offered to the graph as variants.
 
 In: a `Draft`, a graph under construction, and the `Taste` of its schedules: a few layouts and pads
 that they share, so that crops and pads meet.  Out: nodes, and steps of schedules whose stages can

@@ -1,4 +1,4 @@
-"""Random steps of a schedule: arguments that a primitive often accepts.
+"""Random steps of a schedule, with arguments that their primitive often accepts.
 
 In: a `Trial`, a schedule that grows.  Each entry of `STEPS` draws the arguments of one primitive.
 Whether a step is accepted is the primitive's decision: what is drawn here may be nonsense.

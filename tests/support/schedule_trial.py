@@ -1,4 +1,4 @@
-"""A schedule under random construction: what was tried and taken, places, layouts and padding.
+"""A random schedule under construction: the steps tried and taken, names, layouts and pad values.
 
 In: a definition and a `Dice`.  Out: a `Trial`, which applies steps, keeps those that are accepted,
 and draws names, layouts and pad values for the next one.

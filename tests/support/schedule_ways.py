@@ -1,5 +1,4 @@
-"""Ways to schedule: several primitives one after another that lead to overcompute, or to another
-order of iterations.
+"""Sequences of primitives that lead a random schedule to overcompute, or to another loop order.
 
 In: a `Trial`.  Out: the same, further on.  A step that is refused is left out.
 """

@@ -1,4 +1,4 @@
-"""Graphs in which several values can lie in one memory: concatenations, parts, reshapes."""
+"""Graphs whose values can share memory: concatenations, slices and reshapes as views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of one node, and their comparison with onnxruntime through the interpreter."""
+"""Models of one node, interpreted and compared with onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modules of the package: where they are, what they hold and import."""
+"""The modules of graphflow as files and syntax trees, with what they import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models written as text, and their comparison with onnxruntime or ONNX's reference evaluator."""
+"""Models in ONNX's text form, compared with onnxruntime or ONNX's reference evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole networks against onnxruntime, and against themselves with other values in their padding.
+"""Tests of whole networks against onnxruntime, and of runs with other values in undefined padding.
 
 Each of the light networks of the onnx package with random weights, each model of the zoo.  What
 goes into a softmax is compared as well: of a saturated one a wrong score shows nothing.  Besides

@@ -1,5 +1,4 @@
-"""Kernels of any variant, in a graph: planned, lowered and run natively, against their own
-meaning."""
+"""Tests of kernels for which no recipe has a fast variant, planned and run natively in graphs."""
 
 from __future__ import annotations
 

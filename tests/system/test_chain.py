@@ -1,4 +1,4 @@
-"""The chain that padding proofs are about: Conv+Relu, Exp, Conv, and a sum over padded channels.
+"""Tests of the example of padding proofs: Conv and Relu, Exp, Conv, and a sum over padded channels.
 
 Inner edges lie in channel blocks, whose last one is padded.  Exp turns what a convolution leaves
 there into something that is not zero, so a sum that runs over the padding would be wrong, though

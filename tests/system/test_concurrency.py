@@ -1,4 +1,4 @@
-"""Compiled models under threads, forks and signals, and the memory of their results.
+"""Tests of compiled models under threads, forks and signals, and of the memory of their results.
 
 This is about models; tests/runtime/test_executor.py runs kernels that are written by hand.
 """

@@ -1,4 +1,5 @@
-"""Bad input ends in one clear error: damaged models, strange files, arguments of wrong types."""
+"""Tests of invalid input: damaged models, strange files and arguments of wrong types each end in
+one clear error."""
 
 from __future__ import annotations
 

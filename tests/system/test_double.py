@@ -1,4 +1,5 @@
-"""float64 among other types: its vectors hold fewer elements, so layouts and tiles are its own."""
+"""Tests of float64 beside other types: its layouts and register tiles fit vectors of half as many
+elements."""
 
 from __future__ import annotations
 

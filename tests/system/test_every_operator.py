@@ -1,5 +1,5 @@
-"""Every operator that has a kernel, as random models of one node: shapes, dtypes and attributes of
-all kinds, compiled and run natively, against ONNX's reference evaluator or onnxruntime.
+"""Tests of every operator that has a kernel: random models of one node, compiled and run natively,
+against ONNX's reference evaluator or onnxruntime.
 
 Each operator has a strategy in support/operator_cases.py or support/operator_structures.py, or an
 entry in `ELSEWHERE` that names the module with its tests.  `pytest -m slow` runs many examples.

@@ -1,4 +1,5 @@
-"""Random graphs in random layouts give what onnxruntime gives, whatever undefined padding holds.
+"""Fuzzing of graphs and layouts: results agree with onnxruntime's, whatever undefined padding
+holds.
 
 support/fuzz_cases.py makes and runs a case, support/fuzz_reference.py gives the expected results.
 Sixty seeds run by default.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:5000 unless told

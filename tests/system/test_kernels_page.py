@@ -1,4 +1,4 @@
-"""docs/kernels.md: each block of code runs, in order, in one namespace."""
+"""Tests that run each code block of docs/kernels.md, in order, in one namespace."""
 
 from __future__ import annotations
 

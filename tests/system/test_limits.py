@@ -1,4 +1,4 @@
-"""Work and memory stay bounded where attributes are large."""
+"""Tests that work and memory stay bounded where attributes are large."""
 
 from __future__ import annotations
 

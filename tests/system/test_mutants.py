@@ -1,4 +1,4 @@
-"""Damaged models end in a result that is onnxruntime's, or in a GraphflowError: never in a crash, a
+"""Fuzzing of damaged models: each gives onnxruntime's result or a GraphflowError, never a crash, a
 hang, another exception or gigabytes of memory.  Damaged saved models are refused, or run as before.
 
 `-m slow --mutant-seeds LOW:HIGH` tries more of them; with `-rP` it says how many ended how.

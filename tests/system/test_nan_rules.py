@@ -1,4 +1,5 @@
-"""NaN in Relu, Clip, Max, Min and pools: elementwise as onnxruntime, in windows it always shows.
+"""Tests of NaN in Relu, Clip, Max, Min and pooling: elementwise as in onnxruntime, and every window
+that holds a NaN gives NaN.
 
 onnxruntime keeps a NaN in a window of MaxPool only where it comes first; here a window that holds
 one always gives NaN.  So where onnxruntime gives NaN this does too, and windows without NaN agree.

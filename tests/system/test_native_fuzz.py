@@ -1,4 +1,4 @@
-"""Native code of random kernels gives what the interpreter gives, on AVX-512 and on AVX2.
+"""Fuzzing of native code: random kernels give what the interpreter gives, on AVX-512 and on AVX2.
 
 support/native_kernels.py makes the kernels, support/native_fuzz.py compares their results.
 By default 250 kernels run on each target.  `-m slow` runs all of `--fuzz-seeds LOW:HIGH`, 0:25000

@@ -1,4 +1,4 @@
-"""Whole networks, compiled and run natively, against onnxruntime."""
+"""Tests of whole networks, compiled and run natively, against onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One price: no cost, cache size or throughput is stated, or read, outside of the cost model."""
+"""Tests that the cost model alone states and reads costs, cache sizes and throughputs."""
 
 from __future__ import annotations
 

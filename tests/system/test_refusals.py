@@ -1,4 +1,5 @@
-"""Refusals in what people read: reports, `explain --full`, saved models, the command line."""
+"""Tests of refusals as users see them: reports, `explain --full`, saved models, the command
+line."""
 
 from __future__ import annotations
 

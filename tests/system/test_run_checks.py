@@ -1,4 +1,4 @@
-"""Guards on values and outputs whose extents depend on values, from the graph to saved files."""
+"""Tests of guards and of trimmed outputs, from the graph to saved files."""
 
 from __future__ import annotations
 

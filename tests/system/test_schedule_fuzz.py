@@ -1,4 +1,4 @@
-"""Random schedules of random kernels, and random graphs of scheduled kernels, are right.
+"""Fuzzing of schedules: random schedules of random kernels, and random graphs of them, are correct.
 
 support/schedule_cases.py and support/schedule_graphs.py make and run a case.  By default 500
 kernels and 50 graphs run.  `-m slow` runs 50,000 and 5,000, or the seeds of `--fuzz-seeds

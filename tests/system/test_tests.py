@@ -1,4 +1,4 @@
-"""The tests themselves: a module's test is found by its name, and none touches private names."""
+"""Tests of the tests: the test of a module is found by its name, and none uses private names."""
 
 from __future__ import annotations
 

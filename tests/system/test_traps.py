@@ -1,4 +1,5 @@
-"""Where padded layouts go wrong: each trap as a small net with padded layouts pinned on its edges.
+"""Tests of errors that padded layouts invite: each is a small network with padded layouts pinned on
+its edges.
 
 Each net runs natively with ordinary numbers and with special ones, plain and in poison mode, and is
 compared with onnxruntime.  A family that the pinned edges cannot have must be refused with the

@@ -1,4 +1,4 @@
-"""Layouts that a user gives, of any rank and map: pinned to edges, and under own schedules."""
+"""Tests of layouts that a user defines, of any rank and map: pinned to edges, and in schedules."""
 
 from __future__ import annotations
 

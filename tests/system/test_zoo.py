@@ -1,4 +1,4 @@
-"""Networks as exporters write them, compiled and run natively, against onnxruntime."""
+"""Tests of networks as exporters write them, compiled and run natively, against onnxruntime."""
 
 from __future__ import annotations
 

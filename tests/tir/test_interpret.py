@@ -1,4 +1,4 @@
-"""The reference interpreter against numpy, and what it refuses to do."""
+"""Tests of the reference interpreter: its results against numpy, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Matched loops: when a loop is one, that the interpreter and native code then run the iteration
-that data names and no other, and that schedules leave such loops as they are."""
+"""Tests of matched loops: which loops match, that the interpreter and native code run only the
+iteration that data names, and that schedules leave such loops alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The text form: kernels print, parse back to the same kernel, and bad text is refused by place."""
+"""Tests of the text form: kernels print and parse back to themselves, and errors name line and
+column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifier: each rule with a kernel that keeps it and one that breaks it."""
+"""Tests of the verifier: for each rule a kernel that keeps it and one that breaks it."""
 
 from __future__ import annotations
 

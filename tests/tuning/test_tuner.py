@@ -1,4 +1,4 @@
-"""The timing table: its file, its keys, and what it changes in a plan."""
+"""Tests of tuning: the file of the timing table, its keys, and its effect on plans."""
 
 from __future__ import annotations
 

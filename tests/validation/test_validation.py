@@ -1,4 +1,4 @@
-"""Validation: correct kernels pass; whatever is wrong with a kernel is found, and it is named."""
+"""Tests of validation: correct kernels pass, and each kind of wrong kernel is found and named."""
 
 from __future__ import annotations
 

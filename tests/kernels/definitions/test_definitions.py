@@ -1,4 +1,5 @@
-"""Compute definitions: through the interpreter against numpy and onnxruntime, and their variant."""
+"""Tests of compute definitions: interpreted, against numpy and onnxruntime, and their loop
+structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Copies across the order of their source: blocks that registers transpose, at every raggedness."""
+"""Tests of copies between layouts with different innermost axes, by blocks transposed in
+registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kernels that a user scheduled, in a graph: stages lifted out, reflowed, cancelled, and run."""
+"""Tests of kernels that a user scheduled, in a graph: their stages are lifted out, moved and
+cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every variant of small kernels is built, and what it claims is compared with what it does."""
+"""Tests that build every variant of small kernels, and compare its contract with what it does."""
 
 from __future__ import annotations
 

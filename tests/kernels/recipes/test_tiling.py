@@ -1,4 +1,4 @@
-"""Choosing a register tile: what makes one tiling cheaper than another."""
+"""Tests of the choice of a register tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The zoo: models that are what they are called, and whose outputs show an error when there is one.
+"""Tests of the zoo: each model has the operators that its name promises, and outputs in which an
+error shows.
 
 Each model is run once by onnxruntime with every tensor exposed, so that a layer whose activations
 vanish or explode is found where it is.

@@ -1,4 +1,4 @@
-"""What the report says of the probes: nothing moves inside, and vectors do the work.
+"""Tests of the probes' reports: no conversion inside the graph, and vectorized kernels.
 
 Each is compiled as `graphflow inspect --json` does, for vectors of both widths.
 """

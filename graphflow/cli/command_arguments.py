@@ -1,0 +1,143 @@
+"""Command-line arguments that several commands share, and the types of their values.
+
+In: an argument parser, to which options are added, or the text of one argument.  Out: the parser
+with these options, or the value of that text.  Text that is not valid raises
+`argparse.ArgumentTypeError`, so that the command exits with 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphflow.base.errors import InvalidModel
+from graphflow.base.options import default_timings
+from graphflow.bench import PEERS
+from graphflow.codegen import avx2_target, host_target
+from graphflow.models import LIGHT, ZOO_PREFIX
+
+MODEL_HELP = f"a path, {LIGHT}NAME or {ZOO_PREFIX}NAME"
+SAVED_HELP = f"{MODEL_HELP}, or a file that `compile -o` wrote"
+
+TARGETS = {"host": host_target, "avx2": avx2_target}
+"""Functions that return the targets of `--target`, by name."""
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    """The parser of a new command; `run` takes its arguments and returns the exit code."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=run)
+    return parser
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, help: str = SAVED_HELP) -> None:
+    """Add MODEL, and every option that decides how it is compiled."""
+    parser.add_argument("model", metavar="MODEL", help=help)
+    add_common_arguments(parser)
+    add_target_argument(parser)
+    parser.add_argument(
+        "--overridable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="treat the initializer of this graph input as a default, not as a constant; may be "
+        "repeated",
+    )
+    parser.add_argument("--dump", metavar="DIR", help="write the result of each stage to DIR")
+
+
+def add_target_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--target`, the processor to compile for."""
+    parser.add_argument(
+        "--target", choices=TARGETS, default="host", help="the processor to compile for"
+    )
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command that takes an ONNX model."""
+    parser.add_argument(
+        "--threads", type=int, help="threads of a run; default: as many as this process may use"
+    )
+    parser.add_argument(
+        "--reseed",
+        type=int,
+        metavar="N",
+        help=f"seed of random weights for a {LIGHT}NAME or {ZOO_PREFIX}NAME",
+    )
+    parser.add_argument(
+        "--shape",
+        type=_shape,
+        action="append",
+        default=[],
+        metavar="NAME=1x3x224x224",
+        help="the shape of an input with symbolic dimensions; may be repeated",
+    )
+    parser.add_argument(
+        "--value",
+        type=_value,
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy|[2,3]",
+        help="the value of an input that decides shapes; may be repeated",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse a model with nodes that have no kernel, instead of running them in "
+        "onnxruntime",
+    )
+    parser.add_argument(
+        "--timings",
+        nargs="?",
+        const=default_timings(),
+        metavar="FILE",
+        help="choose layouts by the times that `tune` measured; default FILE: the one in the "
+        "user's cache folder",
+    )
+
+
+def named_array(text: str) -> tuple[str, NDArray[Any]]:
+    """The name and the array of `NAME=FILE.npy`; InvalidModel where the file cannot be read."""
+    name, _, path = text.partition("=")
+    try:
+        return name, np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidModel(
+            f"cannot read the input {text!r}: {error}; give NAME=FILE.npy, as numpy.save writes it"
+        ) from None
+
+
+def peers(text: str) -> list[str]:
+    """The names of peers in a list with commas."""
+    names = text.split(",")
+    for name in names:
+        if name not in PEERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PEERS)}")
+    return names
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """The name and the shape of `NAME=1x3x224x224`; the name may contain an equals sign."""
+    name, _, extents = text.rpartition("=")
+    try:
+        return name, tuple(int(n) for n in extents.split("x") if n)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=1x3x224x224") from None
+
+
+def _value(text: str) -> tuple[str, Any]:
+    """The name and value of `NAME=FILE.npy`, or of `NAME=[2, 3]`: a number or nested lists."""
+    name, _, value = text.partition("=")
+    if value.endswith(".npy"):
+        return named_array(text)
+    with contextlib.suppress(ValueError, SyntaxError):
+        return name, ast.literal_eval(value)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither NAME=FILE.npy nor NAME=[2,3]")
