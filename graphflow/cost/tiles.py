@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.target import COMPUTED_BYTES, Target
-from graphflow.cost.kernels import streaming_cycles
+from graphflow.cost.cycles import streaming_cycles
 
 CONFLICT_CYCLES = 3.0
 """Cycles to load a pixel whose line was thrown out by another pixel's."""

@@ -2,7 +2,7 @@
 
 In: kernels, layouts, the cost model.  Out: a `Price` each: the measured one where the model has
 timings under its key, else the estimate, scaled by what the timed ones of the same kernel or tensor
-took (see `graphflow.cost.model`).
+took (see `graphflow.cost.cost_model`).
 """
 
 from __future__ import annotations

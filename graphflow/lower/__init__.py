@@ -1,6 +1,6 @@
 """Lowering: from physical calls to kernels that the emitter takes, and to a memory plan."""
 
-from graphflow.lower.kernels import kernel_task, lower_call
+from graphflow.lower.called_kernels import kernel_task, lower_call
 from graphflow.lower.limit import check_program, check_values
 from graphflow.lower.program_tables import Lowered, assemble, lower
 

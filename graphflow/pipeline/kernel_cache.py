@@ -6,8 +6,8 @@ sources of lowering and code generation and of what they import, and the version
 Python.  So what comes out of the cache is what would be made now, with its schedule and its proofs.
 
 An entry is a pickle, and holds native code.  Whoever can write it can run anything in this process,
-by either; that is why `Store` takes only a folder that nobody else may write to, and checks each
-entry before anything looks into it.
+by either; that is why `EntryStore` takes only a folder that nobody else may write to, and checks
+each entry before anything looks into it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from graphflow.codegen import renamed
 from graphflow.kernels import recipes
 from graphflow.kernels.lowering import KernelTask, LoweredKernel
 from graphflow.processes.digest import SIZE, Digests
-from graphflow.processes.store import MOST_BYTES, Store
+from graphflow.processes.store import MOST_BYTES, EntryStore
 from graphflow.schedule import Refusal, Schedule, ScheduleStep
 from graphflow.tir import Buffer, PrimFunc
 
@@ -159,7 +159,7 @@ class KernelCache:
         self.found = 0
         self.expected = False
         self._trace = trace
-        self._store: Store | None = None
+        self._store: EntryStore | None = None
         self._digests = Digests()
         self._recent = recent
         self._keys: dict[str, bytes] = {}
@@ -170,7 +170,7 @@ class KernelCache:
             return
         try:
             makers()
-            self._store = Store(folder, most_bytes)
+            self._store = EntryStore(folder, most_bytes)
         except OSError as error:
             trace.notice(f"no kernels are cached: {error}")
 

@@ -35,7 +35,7 @@ ROOM = 0.75
 """The part of its bound that a store which grew beyond it is cut down to."""
 
 
-class Store:
+class EntryStore:
     """The entries in a folder, which is made when the first one is written.
 
     OSError where the folder is not a folder, or where others than its owner may write into it:

@@ -1,5 +1,6 @@
-"""The shape of the source tree: imports go down the ranks and stand at module top, the package
-list equals the folders on disk, and `import graphflow` stays light."""
+"""The shape of the source tree: imports go down the ranks and stand at module top, no two
+modules or classes have one name, the package list equals the folders on disk, and
+`import graphflow` stays light."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 
 from support.paths import ROOT
 from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
@@ -15,8 +17,8 @@ from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, par
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
     ("tir", "foreign", "processes"),
-    ("layout", "codegen", "program", "cost"),
-    ("schedule", "runtime"),
+    ("layout", "program", "cost"),
+    ("schedule", "codegen", "runtime"),
     ("kernels",),
     ("graph", "validation"),
     ("frontends", "flow", "physical"),
@@ -115,6 +117,33 @@ def test_paths_in_the_architecture_page_exist() -> None:
     assert len(paths) > 40
     gone = {path for path in paths if not list(ROOT.glob(path.rstrip("/")))}
     assert gone == {"graphflow/kernels"}, "that is below the user's folder of caches"
+
+
+def named_twice(names: Iterable[tuple[str, str]]) -> list[str]:
+    """Of pairs of a name and the module that has it: the names that several modules have."""
+    found: dict[str, list[str]] = {}
+    for name, module in names:
+        found.setdefault(name, []).append(module)
+    return [f"{name}: {', '.join(users)}" for name, users in found.items() if len(users) > 1]
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    assert named_twice([("A", "m"), ("B", "m"), ("A", "n")]) == ["A: m, n"]
+    classes = (
+        (node.name, module)
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    assert not named_twice(classes)
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """A module is spoken of by its own name; only the `__init__.py` of packages are alike."""
+    modules = (
+        (path.stem, module) for module, path in MODULES.items() if path.name != "__init__.py"
+    )
+    assert not named_twice(modules)
 
 
 def exports(package: str) -> set[str]:
