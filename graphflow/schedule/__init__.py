@@ -35,6 +35,7 @@ from graphflow.schedule.loops import (
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
+from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
@@ -43,6 +44,7 @@ __all__ = [
     "Marked",
     "PadFunction",
     "PadValue",
+    "PaddingKind",
     "Refusal",
     "Rewrite",
     "Schedule",

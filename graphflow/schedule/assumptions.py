@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from graphflow.arith import Proof, Var, Verdict, const
+from graphflow.arith import Proof, Var, Verdict
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.padding import is_padding, padding_stages
@@ -17,15 +17,15 @@ from graphflow.tir import (
     Assume,
     Binary,
     Block,
+    BlockNote,
     Body,
     Comparison,
     Expr,
-    For,
     Literal,
     Load,
-    LoopKind,
     PrimFunc,
     Unary,
+    nest,
 )
 
 
@@ -94,9 +94,8 @@ def _stating(
     # What is known of the tensor says nothing about the padding of a buffer that was laid out.
     padding = is_padding(padding_stages(func, found), found, names)
     body: Body = (Assume(padding, claim(Load(found, names))),)
-    for var, extent in zip(reversed(names), reversed(found.shape), strict=True):
-        body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
-    stage = Block(block, body, (("states", buffer),))
+    body = nest(tuple(zip(names, found.shape, strict=True)), body)
+    stage = Block(block, body, ((BlockNote.STATES, buffer),))
     new = replace(func, body=(stage, *func.body))
     require_consistent(new)
     return Rewrite(new, (proof,), made={"block": (block,)})

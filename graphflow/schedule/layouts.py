@@ -47,9 +47,11 @@ from graphflow.schedule.places import (
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     EXPRESSIONS,
+    AccessKind,
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Comparison,
@@ -68,6 +70,7 @@ from graphflow.tir import (
     map_body,
     map_expressions,
     mentioned,
+    nest,
     substitute_body,
 )
 
@@ -248,9 +251,9 @@ def padding_stage(
         raise ScheduleError(f"{new.name}: no comparison can state that its padding is NaN")
     else:
         stmt = (Assume(logical, Comparison("eq", Load(new, names), pad)),)
-    for var, extent in zip(reversed(names), reversed(new.shape), strict=True):
-        stmt = (For(var, const(0), const(extent), LoopKind.SERIAL, stmt),)
-    return (Block(name, stmt, (("padding_of", new.name), ("padding", kind.value))),)
+    body = nest(tuple(zip(names, new.shape, strict=True)), stmt)
+    notes = ((BlockNote.PADDING_OF, new.name), (BlockNote.PADDING, kind.value))
+    return (Block(name, body, notes),)
 
 
 def _pad_expression(
@@ -286,7 +289,7 @@ def _pad_function(
     values: dict[Var, IndexExpr] = dict(zip(pad.indices, names, strict=True))
     probe = substitute_body((Store(buffer, names, pad.value),), values)
     for access in accesses(probe):
-        if access.kind == "read" and access.buffer != buffer:
+        if access.kind is AccessKind.READ and access.buffer != buffer:
             raise ScheduleError(
                 f"the pad value of {buffer.name} reads {access.buffer.name} of shape "
                 f"{access.buffer.shape}; it may read {buffer.name} of shape {buffer.shape} alone"

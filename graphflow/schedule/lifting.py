@@ -38,8 +38,10 @@ from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import padding_stages
 from graphflow.schedule.places import find_buffer, rewrite_at
 from graphflow.tir import (
+    AccessKind,
     Allocate,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Expr,
@@ -59,7 +61,7 @@ from graphflow.tir import (
     sites,
 )
 
-MARKS = {True: "preproc", False: "postproc"}
+MARKS = {True: BlockNote.PREPROC, False: BlockNote.POSTPROC}
 """The annotation of a stage, by whether its parameter is an input."""
 
 CROP = re.compile(r"crop(?:\((.*)\))?")
@@ -85,7 +87,7 @@ class Marked:
 def is_marked(func: PrimFunc) -> bool:
     """Whether a kernel has stages that can be lifted out."""
     blocks = (stmt for stmt in func.body if isinstance(stmt, Block))
-    return any(key in MARKS.values() for block in blocks for key, _ in block.annotations)
+    return any(block.note(mark) is not None for block in blocks for mark in MARKS.values())
 
 
 def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
@@ -138,13 +140,13 @@ class _Part:
         return self.number < other.number and not shared
 
 
-def _blocks(func: PrimFunc, param: Buffer, mark: str) -> list[Block]:
+def _blocks(func: PrimFunc, param: Buffer, mark: BlockNote) -> list[Block]:
     """The marked blocks that touch the parameter; nothing else may, if there are some."""
     found: list[Block] = []
     other: list[Stmt] = []
     for stmt in func.body:
         if any(a.buffer == param for a in accesses((stmt,))):
-            is_marked = isinstance(stmt, Block) and mark in dict(stmt.annotations)
+            is_marked = isinstance(stmt, Block) and stmt.note(mark) is not None
             (found if is_marked else other).append(stmt)  # type: ignore[arg-type]
     if found and other:
         raise ScheduleError(
@@ -178,13 +180,13 @@ def _in_order(
         if k in own:
             continue
         kinds = {a.kind for a in accesses((stmt,)) if a.buffer == cache}
-        if reading and kinds - {"read"}:
+        if reading and kinds - {AccessKind.READ}:
             raise ScheduleError(
                 f"{cache.name} is written outside the stages that copy {param.name}"
             )
         if reading and kinds and k < max(own):
             raise ScheduleError(f"{cache.name} is read before {param.name} is copied into it")
-        if not reading and kinds - {"read"} and k > func.body.index(blocks[0]):
+        if not reading and kinds - {AccessKind.READ} and k > func.body.index(blocks[0]):
             raise ScheduleError(f"{cache.name} is written after it is copied to {param.name}")
 
 
@@ -413,11 +415,9 @@ def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: L
     def on_stmt(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Reduce) and stmt.buffer == cache:
             return replace(stmt, buffer=new, indices=at(stmt.indices))
-        if isinstance(stmt, Block) and ("padding_of", cache.name) in stmt.annotations:
-            notes = tuple(
-                (key, new.name if key == "padding_of" else text) for key, text in stmt.annotations
-            )
-            return replace(stmt, annotations=notes)
+        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == cache.name:
+            notes = {**dict(stmt.annotations), BlockNote.PADDING_OF: new.name}
+            return replace(stmt, annotations=tuple(notes.items()))
         return stmt
 
     return map_body(map_expressions(body, on_expr), on_stmt)

@@ -49,6 +49,7 @@ from graphflow.tir import (
     Access,
     Assume,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Expr,
@@ -112,7 +113,7 @@ def padding_stages(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
         stage
         for stmt in func.body
         for stage in (_stages_of(stmt) if isinstance(stmt, Block) else _stages_in((stmt,)))
-        if ("padding_of", buffer.name) in stage.annotations
+        if stage.note(BlockNote.PADDING_OF) == buffer.name
     )
 
 
@@ -139,7 +140,7 @@ class PaddingKind(StrEnum):
 
 def padding_kind(stage: Block) -> PaddingKind:
     """The kind of a padding stage; ScheduleError where its mark is missing or another word."""
-    kind = dict(stage.annotations).get("padding")
+    kind = stage.note(BlockNote.PADDING)
     if kind not in tuple(PaddingKind):
         raise ScheduleError(
             f'the stage {stage.name} is marked padding_of, so it needs padding="none", "undef" or '
@@ -201,9 +202,9 @@ def forbidden_parts(func: PrimFunc, buffer: Buffer) -> tuple[Part, ...]:
         stmt = site.stmt
         if not isinstance(stmt, Assume) or not forbids_access(stmt.claim):
             continue
-        if site.guards or not is_predicate(stmt.unless):
+        where = _assumed_where(site, stmt)
+        if where is None:
             raise ScheduleError(f"{func.name} forbids elements under a condition on data")
-        where = site.domain.given(negation(cast(Predicate, stmt.unless)))
         found += [
             Part(load.indices, where, fact)
             for load, fact in claims(stmt.claim)
@@ -268,14 +269,11 @@ def assumed_at(
     """Whether a claim was made of an input's element for all of `domain`; `says` tells which."""
     if writes_to(func.body, load.buffer):
         return False
-    for site in sites(func.body[:position]):
-        if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
-            continue
-        where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
-        for node in walk_expr(site.stmt.claim):
+    for claim, where in _assumptions(func.body[:position]):
+        for node in walk_expr(claim):
             if isinstance(node, Load) and node.buffer == load.buffer:
                 part = Part(node.indices, where, Undefined())
-                if says(site.stmt.claim, node) and prove(part.holds(load.indices), domain).proven:
+                if says(claim, node) and prove(part.holds(load.indices), domain).proven:
                     return True
     return False
 
@@ -291,19 +289,32 @@ def _known_parts(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[Part
 
 
 def _is_stage(stmt: Stmt, buffer: Buffer) -> TypeGuard[Block]:
-    return isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations
+    return isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == buffer.name
 
 
 def _assumed_parts(stmt: Stmt, buffer: Buffer) -> Iterator[Part]:
-    for site in sites((stmt,)):
-        if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
-            continue
-        where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
-        for load, fact in claims(site.stmt.claim):
+    for claim, where in _assumptions((stmt,)):
+        for load, fact in claims(claim):
             if load.buffer == buffer:
                 yield Part(load.indices, where, fact)
 
 
+def _assumptions(body: Body) -> Iterator[tuple[Expr, Domain]]:
+    """The claims that `body` makes, and where; not those that depend on data."""
+    for site in sites(body):
+        if isinstance(site.stmt, Assume):
+            where = _assumed_where(site, site.stmt)
+            if where is not None:
+                yield site.stmt.claim, where
+
+
+def _assumed_where(site: Site, stmt: Assume) -> Domain | None:
+    """The points at which a claim is made; None where that depends on data."""
+    if site.guards or not is_predicate(stmt.unless):
+        return None
+    return site.domain.given(negation(cast(Predicate, stmt.unless)))
+
+
 def writes_to(body: Body, buffer: Buffer) -> bool:
     """Whether anything in `body` writes `buffer`."""
-    return any(a.buffer == buffer and a.kind != "read" for a in accesses(body))
+    return any(a.buffer == buffer and a.writes for a in accesses(body))

@@ -35,6 +35,7 @@ from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     For,
     If,
@@ -46,11 +47,13 @@ from graphflow.tir.stmt import (
     Role,
     Stmt,
     Store,
+    nest,
 )
 from graphflow.tir.to_python import compile_to_python
 from graphflow.tir.verify import EXPANDED, STAGES, is_identifier, verify
 from graphflow.tir.visit import (
     Access,
+    AccessKind,
     Site,
     accesses,
     buffers_of,
@@ -87,10 +90,12 @@ __all__ = [
     "UNARY_FUNCTIONS",
     "UNSIGNED",
     "Access",
+    "AccessKind",
     "Allocate",
     "Assume",
     "Binary",
     "Block",
+    "BlockNote",
     "Body",
     "Buffer",
     "Cast",
@@ -140,6 +145,7 @@ __all__ = [
     "matched_variables",
     "mentioned",
     "moves_of",
+    "nest",
     "only_moves",
     "parse",
     "rename_buffers",

@@ -38,6 +38,7 @@ from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     For,
     If,
@@ -219,10 +220,13 @@ class _Parser(IndexParser):
                 return Block(name, self.body(node.body), annotations)
         raise self.error(call, 'expected block("name", key="value", …)')
 
-    def annotation(self, word: ast.keyword) -> tuple[str, str]:
+    def annotation(self, word: ast.keyword) -> tuple[BlockNote, str]:
         match word:
             case ast.keyword(arg=str(key), value=ast.Constant(value=str(value))):
-                return key, value
+                if key not in tuple(BlockNote):
+                    known = ", ".join(BlockNote)
+                    raise self.error(word, f"a block has no annotation {key}; there are {known}")
+                return BlockNote(key), value
         raise self.error(word, 'an annotation of a block reads key="value"')
 
     def call_stmt(self, call: ast.Call) -> Stmt:

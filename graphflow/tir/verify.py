@@ -31,6 +31,7 @@ from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     For,
     If,
@@ -186,10 +187,9 @@ class _Verifier:
     def block(self, stmt: Block) -> None:
         self.name("block", stmt.name, stmt)
         keys = [key for key, _ in stmt.annotations]
-        if len(set(keys)) < len(keys) or not all(
-            k.isidentifier() and not iskeyword(k) for k in keys
-        ):
-            raise self.fail("annotation keys must be different identifiers", stmt)
+        if len(set(keys)) < len(keys) or not all(isinstance(key, BlockNote) for key in keys):
+            known = ", ".join(BlockNote)
+            raise self.fail(f"annotation keys must be different ones of {known}", stmt)
         self.body(stmt.body)
 
     def loop(self, stmt: For) -> None:

@@ -16,7 +16,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
 )
 from graphflow.tir import (
     FLOATS,
@@ -34,6 +33,7 @@ from graphflow.tir import (
     Select,
     Store,
     Unary,
+    nest,
 )
 
 

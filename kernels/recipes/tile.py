@@ -17,6 +17,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.cost import Panel, Tiling
 from graphflow.schedule import (
     Handle,
+    PaddingKind,
     Schedule,
     cut_loop,
     divide_loop,
@@ -36,6 +37,7 @@ from graphflow.schedule import (
 from graphflow.tir import (
     Allocate,
     Block,
+    BlockNote,
     Body,
     Buffer,
     For,
@@ -262,7 +264,8 @@ def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
 def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
     """The update without border conditions, where a halo is assumed that changes nothing."""
     assumed = any(
-        isinstance(stmt, Block) and ("padding", "value") in stmt.annotations for stmt in s.func.body
+        isinstance(stmt, Block) and stmt.note(BlockNote.PADDING) == PaddingKind.VALUE
+        for stmt in s.func.body
     )
     for place in reduction if assumed else ():
         if _guards(s, nest[0], place):
