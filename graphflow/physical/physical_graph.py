@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from graphflow.graph import Value
 from graphflow.kernels.recipes import KernelVariant
 from graphflow.layout import Layout
+from graphflow.program import Space
+from graphflow.schedule import StatedPad
 from graphflow.tir import PrimFunc
 
 
@@ -29,13 +31,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class StorageSpec:
-    """One allocation: `kind` is `input`, `output`, `arena` or `constant`; `elements` of `dtype`.
+    """One allocation: `kind` is the space that it lies in, `elements` of `dtype`.
 
     `contents` are the initial elements of a constant, in memory order.
     """
 
     name: str
-    kind: str
+    kind: Space
     dtype: str
     elements: int
     contents: NDArray[np.generic] | None = None
@@ -56,7 +58,7 @@ class PhysicalCall:
     definition: PrimFunc
     placements: Mapping[str, Placement]
     variant: KernelVariant | None
-    pad_value: float | str | None = None
+    pad_value: StatedPad = None
     moves: bool = False
     prepare: bool = False
     because: str = ""

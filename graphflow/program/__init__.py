@@ -9,6 +9,7 @@ from graphflow.program.spec import (
     ProgramStep,
     SectionSpec,
     Signature,
+    Space,
     TensorSpec,
     TrimmedOutput,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "ProgramStep",
     "SectionSpec",
     "Signature",
+    "Space",
     "TensorSpec",
     "TrimmedOutput",
 ]

@@ -15,6 +15,7 @@ from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_lo
 from graphflow.schedule.layouts import (
     PadFunction,
     PadValue,
+    StatedPad,
     sequential_buffer_access,
     transform_layout,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Rewrite",
     "Schedule",
     "ScheduleStep",
+    "StatedPad",
     "UnstatedPadding",
     "absorb_padding",
     "assume_finite",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
+from typing import Literal as Literals
 from typing import TypeAlias, cast
 
 from graphflow.arith import (
@@ -86,7 +87,10 @@ class PadFunction:
     value: Expr | None
 
 
-PadValue: TypeAlias = "str | float | int | PadFunction | None"
+StatedPad: TypeAlias = Literals["undef"] | float | int | None
+"""What padding holds: a number, anything for "undef"; None where nobody may touch it."""
+
+PadValue: TypeAlias = "StatedPad | PadFunction"
 
 PadGiven: TypeAlias = "PadValue | Callable[..., PadValue | Expr]"
 """A pad value, or a function of the physical index that returns one; see `transform_layout`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal as Literals
 
 from graphflow.arith import (
     TRUE,
@@ -310,7 +311,7 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
     return Literal(int(number) if whole else number, param.dtype)
 
 
-def state_padding(func: PrimFunc, buffer: str, value: float | int | str) -> Rewrite:
+def state_padding(func: PrimFunc, buffer: str, value: float | int | Literals["undef"]) -> Rewrite:
     """`a = crop(c)` → the same, marked with what the padding of c then holds: a number, or "undef".
 
     The mark changes nothing in the kernel.  It is a claim that whoever lifts the stage proves.

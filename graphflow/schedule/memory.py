@@ -58,6 +58,7 @@ from graphflow.tir import (
     LoopKind,
     PrimFunc,
     Reduce,
+    Scope,
     Stmt,
     Store,
     accesses,
@@ -92,7 +93,7 @@ def stage_mem(
     buffer: str,
     name: str,
     dims: Sequence[str],
-    scope: str = "register",
+    scope: Scope = "register",
 ) -> Rewrite:
     """`for i: S[a[e(i, d)]]` → `for i: {t; S[t[d]]; for d: a[e(i, d)] = t[d]}`.
 
