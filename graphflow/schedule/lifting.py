@@ -30,6 +30,7 @@ from graphflow.arith import (
     substitute,
     within,
 )
+from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
@@ -65,7 +66,8 @@ from graphflow.tir import (
 MARKS = {True: BlockNote.PREPROC, False: BlockNote.POSTPROC}
 """The annotation of a stage, by whether its parameter is an input."""
 
-CROP = re.compile(r"crop(?:\((.*)\))?")
+CROP = re.compile(r"copy|crop(?:\((.*)\))?")
+"""The texts of the mark of a stage that copies an output out, with what it says of the padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +297,14 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
 
 def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
     """What the mark of a crop says of the padding; None where it says nothing."""
-    text = dict(block.annotations)[MARKS[False]]
+    text = block.note(BlockNote.POSTPROC) or ""
     match = CROP.fullmatch(text)
-    if match is None or match[1] is None:
+    if match is None:
+        raise ScheduleError(
+            f'{block.name} is marked postproc="{text}"; it is "copy", "crop", or "crop(…)" '
+            "with what the padding holds"
+        )
+    if match[1] is None:
         return None
     if match[1] == "undef":
         return Undef(param.dtype)
@@ -307,7 +314,7 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
         raise ScheduleError(
             f'{block.name} is marked "{text}"; a crop states a number or undef'
         ) from None
-    whole = param.dtype not in ("float32", "float64")
+    whole = param.dtype not in FLOATING
     return Literal(int(number) if whole else number, param.dtype)
 
 
