@@ -10,13 +10,4 @@ in `runs`.
 from graphflow.runtime.driver.loading import Driver, driver, new_engine
 from graphflow.runtime.driver.records import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 
-__all__ = [
-    "JOB",
-    "JOB_FREE",
-    "JOB_PAUSED",
-    "PATCH",
-    "STEP",
-    "Driver",
-    "driver",
-    "new_engine",
-]
+__all__ = ["JOB", "JOB_FREE", "JOB_PAUSED", "PATCH", "STEP", "Driver", "driver", "new_engine"]
