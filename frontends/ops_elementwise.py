@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -27,18 +28,18 @@ from graphflow.kernels.definitions import (
     variadic,
     where,
 )
-from graphflow.tir import FLOATS, Expr
+from graphflow.tir import FLOATS, BinaryOp, ComparisonOp, Expr
 
 
 def _unary(op: str, call: NodeCall) -> None:
     call.emit(unary(op, call.shape(0), call.dtype()))
 
 
-def _binary(op: str, call: NodeCall) -> None:
+def _binary(op: BinaryOp | ComparisonOp, call: NodeCall) -> None:
     call.emit(binary(op, call.shape(0), call.shape(1), call.dtype()))
 
 
-def _variadic(op: str, call: NodeCall) -> None:
+def _variadic(op: BinaryOp | Literal["mean"], call: NodeCall) -> None:
     shapes = [call.shape(k) for k in range(len(call.inputs))]
     call.emit(variadic(op, shapes, call.dtype()))
 
@@ -172,7 +173,11 @@ def _prelu(call: NodeCall) -> None:
     call.emit(prelu(call.shape(0), call.shape(1), call.dtype()))
 
 
-_OF_TWO = {
+_OF_TWO: dict[str, BinaryOp | ComparisonOp] = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
     "Equal": "eq",
     "Greater": "gt",
     "GreaterOrEqual": "ge",
@@ -206,7 +211,6 @@ _ACTIVATIONS = {
 ELEMENTWISE: dict[str, Callable[[NodeCall], None]] = {
     **{op_type: partial(_unary, op_type.lower()) for op_type in _PLAIN},
     **{op_type: partial(_activation, *rest) for op_type, rest in _ACTIVATIONS.items()},
-    **{op_type: partial(_binary, op_type.lower()) for op_type in ("Add", "Sub", "Mul", "Div")},
     **{op_type: partial(_binary, op) for op_type, op in _OF_TWO.items()},
     "Sum": partial(_variadic, "add"),
     "Mean": partial(_variadic, "mean"),

@@ -128,32 +128,30 @@ class Sum(IndexExpr):
         return self.fields[1]  # type: ignore[return-value]
 
 
-class FloorDiv(IndexExpr):
+class _Division(IndexExpr):
+    """A numerator and the constant that it is divided by."""
+
+    __slots__ = ()
+
+    @property
+    def numerator(self) -> IndexExpr:
+        return self.fields[0]  # type: ignore[return-value]
+
+    @property
+    def divisor(self) -> int:
+        return self.fields[1]  # type: ignore[return-value]
+
+
+class FloorDiv(_Division):
     """`numerator // divisor`, rounded towards minus infinity."""
 
     __slots__ = ()
 
-    @property
-    def numerator(self) -> IndexExpr:
-        return self.fields[0]  # type: ignore[return-value]
 
-    @property
-    def divisor(self) -> int:
-        return self.fields[1]  # type: ignore[return-value]
-
-
-class FloorMod(IndexExpr):
+class FloorMod(_Division):
     """`numerator % divisor`, never negative."""
 
     __slots__ = ()
-
-    @property
-    def numerator(self) -> IndexExpr:
-        return self.fields[0]  # type: ignore[return-value]
-
-    @property
-    def divisor(self) -> int:
-        return self.fields[1]  # type: ignore[return-value]
 
 
 class Extremum(IndexExpr):

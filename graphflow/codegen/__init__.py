@@ -11,7 +11,6 @@ from graphflow.codegen.target_machine import (
     avx2_target,
     host_target,
     object_code,
-    optimized_ir,
 )
 from graphflow.tir import PrimFunc
 
@@ -42,18 +41,12 @@ def emit_assembly(func: PrimFunc, symbol: str, target: Target) -> str:
     return assembly(emit_ir(func, symbol, target), target)
 
 
-def emit_optimized_ir(func: PrimFunc, symbol: str, target: Target) -> str:
-    """`func` as LLVM IR after LLVM's passes, for dumps."""
-    return optimized_ir(emit_ir(func, symbol, target), target)
-
-
 __all__ = [
     "ObjectTask",
     "avx2_target",
     "compile_object",
     "emit_assembly",
     "emit_ir",
-    "emit_optimized_ir",
     "host_target",
     "make_object",
     "renamed",

@@ -197,19 +197,18 @@ class PartEmitter:
             self._fold(stmt, value, mask)
             return
         if mask is not None and address.stride is None:
-            self._reduce_lanes(stmt, value, mask)
+            # One lane after the other, because two lanes may have the same element.
+            for lane in mask.lanes():
+                only = Mask(tuple(i == lane for i in range(mask.width)), mask.dynamic)
+                self._reduce_under(stmt, value, only)
             return
+        self._reduce_under(stmt, value, mask)
+
+    def _reduce_under(self, stmt: Reduce, value: IrValue, mask: Mask | None) -> None:
+        """Load, combine and store what a mask admits."""
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
         new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
-
-    def _reduce_lanes(self, stmt: Reduce, value: IrValue, mask: Mask) -> None:
-        """Reduce one lane after the other, because two lanes may have the same element."""
-        for lane in mask.lanes():
-            only = Mask(tuple(i == lane for i in range(mask.width)), mask.dynamic)
-            old = self.memory.load(stmt.buffer, stmt.indices, only)
-            new = self.expressions.combine(stmt.op.value, stmt.buffer.dtype, old, value)
-            self.memory.store(stmt.buffer, stmt.indices, new, only)
 
     def _fold(self, stmt: Reduce, value: IrValue, mask: Mask) -> None:
         """Reduce all lanes into the one element that they share."""

@@ -108,7 +108,11 @@ def _machine(cpu: str, features: str) -> Any:
     )
 
 
-def _optimized(text: str, target: Target) -> tuple[Any, Any]:
+def optimized(text: str, target: Target) -> tuple[Any, Any]:
+    """A module of IR after LLVM's passes, and the machine that emits it.
+
+    CodegenError where LLVM does not accept the text.
+    """
     machine = _machine(target.cpu, target.features)
     try:
         module = llvm.parse_assembly(text)
@@ -130,7 +134,7 @@ def _optimized(text: str, target: Target) -> tuple[Any, Any]:
 
 def object_code(text: str, target: Target) -> bytes:
     """A module of IR as an ELF object; `CodegenError` where LLVM does not accept it."""
-    module, machine = _optimized(text, target)
+    module, machine = optimized(text, target)
     with _PASSES_OFF.entered():
         code: bytes = machine.emit_object(module)
     return code
@@ -138,12 +142,7 @@ def object_code(text: str, target: Target) -> bytes:
 
 def assembly(text: str, target: Target) -> str:
     """A module of IR as optimized assembly."""
-    module, machine = _optimized(text, target)
+    module, machine = optimized(text, target)
     with _PASSES_OFF.entered():
         code: str = machine.emit_assembly(module)
     return code
-
-
-def optimized_ir(text: str, target: Target) -> str:
-    """A module of IR after LLVM's passes."""
-    return str(_optimized(text, target)[0])

@@ -21,6 +21,8 @@ from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
+from graphflow.program import Space
+from graphflow.schedule import StatedPad
 from graphflow.tir import Literal
 
 
@@ -75,10 +77,10 @@ class _Builder:
     def _dtype(self, value: str) -> str:
         return self.graph.values[value].dtype
 
-    def _storage(self, name: str, kind: str, dtype: str, elements: int) -> None:
+    def _storage(self, name: str, kind: Space, dtype: str, elements: int) -> None:
         self.storages[name] = StorageSpec(name, kind, dtype, elements)
 
-    def _own(self, name: str, value: str, layout: Layout, kind: str = "arena") -> Placement:
+    def _own(self, name: str, value: str, layout: Layout, kind: Space = "arena") -> Placement:
         """A new storage with this `name` that holds `value` in `layout`, and the placement
         in it.
         """
@@ -162,7 +164,7 @@ class _Builder:
             }
             for buffer, value in zip(node.func.outputs, node.outputs, strict=True):
                 placements[buffer.name] = self.values[value]
-            pad: float | str | None = choice.pad_value
+            pad: StatedPad = choice.pad_value
             layouts = choice.variant.layouts
             if pad is None and any(layouts[b.name].is_padded for b in node.func.outputs):
                 pad = "undef"

@@ -5,7 +5,8 @@ by which recipes choose a tiling; seconds of all threads (`CostModel`), by which
 variants and copies.  What always holds: nothing here knows layouts, kernel IR or operators.
 """
 
-from graphflow.cost.kernels import (
+from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
+from graphflow.cost.cycles import (
     GATHERED,
     MASKED_REDUCTION,
     UNPACKED,
@@ -14,7 +15,6 @@ from graphflow.cost.kernels import (
     operation_cycles,
     rows_worth_weights,
 )
-from graphflow.cost.model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.tiles import (
     BORDER_GROUPS,

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.target import COMPUTED_BYTES, Target
-from graphflow.cost.kernels import streaming_cycles
+from graphflow.cost.cycles import streaming_cycles
 
 CONFLICT_CYCLES = 3.0
 """Cycles to broadcast an element whose cache line was evicted by that of another row."""

@@ -33,7 +33,7 @@ from typing import Any
 from graphflow.base.errors import InvalidTimings
 from graphflow.base.target import Target
 from graphflow.base.version import VERSION
-from graphflow.cost.model import Timings
+from graphflow.cost.cost_model import Timings
 from graphflow.processes.digest import text_digest
 
 FORMAT = 1

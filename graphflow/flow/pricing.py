@@ -2,7 +2,7 @@
 
 In: kernels, layouts, the cost model.  Out: a `Price` each: the measured one where the timing table
 has the key, else the estimate, scaled by how far the estimates of measured variants of the same
-kernel (or copies of the same tensor) were off; see `graphflow.cost.model`.
+kernel (or copies of the same tensor) were off; see `graphflow.cost.cost_model`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import cached_property
 from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement, output_requirement
 from graphflow.flow.copies import Copy, directly
 from graphflow.flow.edge_types import edge_type_key, padding_regions, serving
-from graphflow.flow.moves import executed_moves
+from graphflow.flow.executed_moves import executed_moves
 from graphflow.flow.plan import (
     Cancelled,
     Choice,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from graphflow.arith import constant_value
 from graphflow.tir import (
+    AccessKind,
     Allocate,
     Block,
     Body,
@@ -63,7 +64,7 @@ def reads_in_place(func: PrimFunc, position: int) -> bool:
     buffer = func.inputs[position]
     if store is None or buffer.shape != func.outputs[0].shape:
         return False
-    reads = [a for a in accesses(func.body) if a.buffer == buffer and a.kind == "read"]
+    reads = [a for a in accesses(func.body) if a.buffer == buffer and a.kind is AccessKind.READ]
     return bool(reads) and all(read.indices == store.indices for read in reads)
 
 

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from graphflow.base.dtypes import FLOATING, integer_limits
-from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, Literal
+from graphflow.tir import (
+    BINARY_FUNCTIONS,
+    DTYPES,
+    FLOATS,
+    UNARY_FUNCTIONS,
+    BinaryOp,
+    Literal,
+    UnaryOp,
+)
 
 EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
     "exp": (0.0, -inf),
@@ -38,7 +46,7 @@ EXACT_POINTS: Mapping[str, tuple[float, ...]] = {
 """Where each transcendental is exact in native code too; zero stands for both zeros."""
 
 
-def fold_unary(op: str, operand: Literal) -> Literal | None:
+def fold_unary(op: UnaryOp, operand: Literal) -> Literal | None:
     """`op(operand)`."""
     points = EXACT_POINTS.get(op)
     if points is not None and operand.value not in points:
@@ -46,7 +54,7 @@ def fold_unary(op: str, operand: Literal) -> Literal | None:
     return _literal(UNARY_FUNCTIONS[op], operand)
 
 
-def fold_binary(op: str, left: Literal, right: Literal) -> Literal | None:
+def fold_binary(op: BinaryOp, left: Literal, right: Literal) -> Literal | None:
     """`left op right`, rounded once."""
     if op == "div" and left.dtype not in FLOATS and right.value == 0:
         return None

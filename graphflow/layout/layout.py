@@ -21,7 +21,7 @@ from graphflow.layout.index_map import IndexMap, physical_vars, smallest_box
 from graphflow.layout.naming import describe
 from graphflow.layout.regions import membership, regions_of
 from graphflow.layout.storage import Region, StorageWindow
-from graphflow.tir import DTYPES, Buffer, Hashed
+from graphflow.tir import DTYPES, Buffer, Hashed, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Layout(Hashed):
         """Whether the box has a place without an element."""
         return self.padding_elements != 0
 
-    def buffer(self, name: str, dtype: str, scope: str = "global") -> Buffer:
+    def buffer(self, name: str, dtype: str, scope: Scope = "global") -> Buffer:
         """A buffer with this layout's box."""
         return Buffer(name, self.physical_shape, dtype, scope, self.separators)
 

@@ -25,7 +25,16 @@ import numpy as np
 
 from graphflow.base.dtypes import FLOATING, HALVES, largest
 from graphflow.layout.facts import Number, dtype_limits, order_key
-from graphflow.tir import BINARY_FUNCTIONS, DTYPES, FLOATS, UNARY_FUNCTIONS, UNSIGNED
+from graphflow.tir import (
+    BINARY_FUNCTIONS,
+    DTYPES,
+    FLOATS,
+    UNARY_FUNCTIONS,
+    UNSIGNED,
+    BinaryOp,
+    ComparisonOp,
+    UnaryOp,
+)
 
 RELATIVE_SLACK = 2.0**-14
 """Relative difference allowed between a native transcendental function and numpy's."""
@@ -130,14 +139,14 @@ def round_towards(exact: Fraction, nearest: float, dtype: str, towards: float) -
 # Unary operators --------------------------------------------------------------------------------
 
 
-def unary_span(op: str, x: Span, dtype: str) -> Span:
+def unary_span(op: UnaryOp, x: Span, dtype: str) -> Span:
     """The span of `op(x)`."""
     if op in ("neg", "abs", "not"):
         return _unary_span(op, x, dtype)
     return flushed(_unary_span(op, flushed(x, dtype), dtype), dtype)
 
 
-def _unary_span(op: str, x: Span, dtype: str) -> Span:
+def _unary_span(op: UnaryOp, x: Span, dtype: str) -> Span:
     match op:
         case "neg":
             if dtype in FLOATS:
@@ -175,7 +184,7 @@ def _unary_span(op: str, x: Span, dtype: str) -> Span:
     raise ValueError(f"no interval rule for the operator {op}")
 
 
-def _apply(op: str, value: Number, dtype: str) -> float:
+def _apply(op: UnaryOp, value: Number, dtype: str) -> float:
     with np.errstate(all="ignore"):
         return float(UNARY_FUNCTIONS[op](_typed(value, dtype)))
 
@@ -226,7 +235,7 @@ _EXPONENTIAL = ("exp", "sinh", "cosh")
 """Functions that overflow beyond the safe exponent; where exactly depends on who computes them."""
 
 
-def _rising(op: str, x: Span, dtype: str) -> Span:
+def _rising(op: UnaryOp, x: Span, dtype: str) -> Span:
     """The span of an increasing function whose implementation has a bounded relative error.
 
     The sign of the result is exact.
@@ -239,7 +248,7 @@ def _rising(op: str, x: Span, dtype: str) -> Span:
     return Span(_widened(lo, dtype, -inf), _widened(hi, dtype, inf), x.nan)
 
 
-def _rising_within(op: str, x: Span, low: float, high: float, dtype: str) -> Span:
+def _rising_within(op: UnaryOp, x: Span, low: float, high: float, dtype: str) -> Span:
     """The span of an increasing function defined from `low` to `high`, and NaN elsewhere."""
     if x.hi < low or x.lo > high:
         return whole(dtype)
@@ -275,7 +284,7 @@ def _widened(value: float, dtype: str, towards: float) -> float:
 # Binary operators -------------------------------------------------------------------------------
 
 
-def binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+def binary_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
     """The span of `a op b`."""
     found = flushed(_binary_span(op, flushed(a, dtype), flushed(b, dtype), dtype), dtype)
     if op in ("max", "min") and dtype in FLOATS:
@@ -296,7 +305,7 @@ def _either_zero(found: Span, operands: tuple[Span, Span], dtype: str) -> Span:
     return Span(lo, hi, found.nan)
 
 
-def _binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+def _binary_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
     match op:
         case "max" | "min":
             pick = max if op == "max" else min
@@ -316,7 +325,7 @@ def _binary_span(op: str, a: Span, b: Span, dtype: str) -> Span:
     raise ValueError(f"no interval rule for the operator {op}")
 
 
-def _bitwise(op: str, a: Span, b: Span, dtype: str) -> Span:
+def _bitwise(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
     """The span of an operator on single bits, of bools or of integers."""
     if dtype == "bool":
         combine = BINARY_FUNCTIONS[op]
@@ -331,7 +340,7 @@ def _bitwise(op: str, a: Span, b: Span, dtype: str) -> Span:
     return Span(lo, (1 << max(upper).bit_length()) - 1)
 
 
-def _integer_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+def _integer_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
     match op:
         case "add":
             return _fit(a.lo + b.lo, a.hi + b.hi, dtype)
@@ -351,7 +360,7 @@ def _truncated(x: int, y: int) -> int:
     return size if (x < 0) == (y < 0) else -size
 
 
-def _float_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+def _float_span(op: BinaryOp, a: Span, b: Span, dtype: str) -> Span:
     nan = a.nan or b.nan
     match op:
         case "sub":
@@ -379,7 +388,7 @@ _EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 }
 
 
-def _corner(op: str, x: Number, y: Number, dtype: str, towards: float) -> float:
+def _corner(op: BinaryOp, x: Number, y: Number, dtype: str, towards: float) -> float:
     with np.errstate(all="ignore"):
         nearest = float(BINARY_FUNCTIONS[op](_typed(x, dtype), _typed(y, dtype)))
     if op == "mul" and isnan(nearest):
@@ -440,12 +449,12 @@ def _cast_span(x: Span, target: str) -> Span:
     return _fit(int(x.lo), int(x.hi), target)
 
 
-def comparison_span(op: str, a: Span, b: Span, dtype: str) -> Span:
+def comparison_span(op: ComparisonOp, a: Span, b: Span, dtype: str) -> Span:
     """The span of `a op b`: certainly true, certainly false, or either."""
     return _comparison_span(op, flushed(a, dtype), flushed(b, dtype))
 
 
-def _comparison_span(op: str, a: Span, b: Span) -> Span:
+def _comparison_span(op: ComparisonOp, a: Span, b: Span) -> Span:
     match op:
         case "gt" | "ge":
             return _comparison_span("lt" if op == "gt" else "le", b, a)
@@ -464,16 +473,32 @@ def _comparison_span(op: str, a: Span, b: Span) -> Span:
     raise ValueError(f"no interval rule for the comparison {op}")
 
 
-MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+MIRRORED: dict[ComparisonOp, ComparisonOp] = {
+    "lt": "gt",
+    "le": "ge",
+    "gt": "lt",
+    "ge": "le",
+    "eq": "eq",
+    "ne": "ne",
+}
 """`a op b` is `b MIRRORED[op] a`."""
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+_NEGATED: dict[ComparisonOp, ComparisonOp] = {
+    "lt": "ge",
+    "le": "gt",
+    "gt": "le",
+    "ge": "lt",
+    "eq": "ne",
+    "ne": "eq",
+}
 """Of numbers; where one is NaN, all but `ne` fail."""
 
 
-def limited_span(op: str, limit: Span, holds: bool, dtype: str, slack: float = 0.0) -> Span:
+def limited_span(
+    op: ComparisonOp, limit: Span, holds: bool, dtype: str, slack: float = 0.0
+) -> Span:
     """The span of `x` where `x op limit` holds, or where it fails.
 
     Zeros of both signs compare equal, and denormals may compare as zeros.  If `x` is computed again

@@ -3,7 +3,7 @@
 In: a `PhysicalGraph`.  Out: `Lowered`, and with the object code of its kernels a `ProgramSpec`.
 """
 
-from graphflow.lower.kernels import kernel_task, lower_call
+from graphflow.lower.called_kernels import kernel_task, lower_call
 from graphflow.lower.limit import check_program, check_values
 from graphflow.lower.program_tables import Lowered, assemble, lower
 

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from graphflow.base.target import Target
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.kernels.lowering import LoweredKernel, make_here
-from graphflow.lower.kernels import Maker, lower_kernels
+from graphflow.lower.called_kernels import Maker, lower_kernels
 from graphflow.lower.memory_plan import pack, plan_arena
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.program import (

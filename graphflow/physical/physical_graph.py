@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from graphflow.graph import Value
 from graphflow.kernels.recipes import KernelVariant
 from graphflow.layout import Layout
+from graphflow.program import Space
+from graphflow.schedule import StatedPad
 from graphflow.tir import PrimFunc
 
 
@@ -41,7 +43,7 @@ class StorageSpec:
     """
 
     name: str
-    kind: str
+    kind: Space
     dtype: str
     elements: int
     contents: NDArray[np.generic] | None = None
@@ -64,7 +66,7 @@ class PhysicalCall:
     definition: PrimFunc
     placements: Mapping[str, Placement]
     variant: KernelVariant | None
-    pad_value: float | str | None = None
+    pad_value: StatedPad = None
     moves: bool = False
     prepare: bool = False
     because: str = ""

@@ -7,8 +7,8 @@ and Python.  So a kernel from the cache equals the one that would be made now, w
 its proofs.
 
 An entry is a pickle and holds native code, so whoever can write one can run code in this process.
-That is why `Store` accepts only a folder that nobody else may write to, and verifies the checksum
-of each entry before it is read.
+That is why `EntryStore` accepts only a folder that nobody else may write to, and verifies the
+checksum of each entry before it is read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from graphflow.codegen import renamed
 from graphflow.kernels import recipes
 from graphflow.kernels.lowering import KernelTask, LoweredKernel
 from graphflow.processes.digest import SIZE, Digests
-from graphflow.processes.store import MOST_BYTES, Store
+from graphflow.processes.store import MOST_BYTES, EntryStore
 from graphflow.schedule import Refusal, Schedule, ScheduleStep
 from graphflow.tir import Buffer, PrimFunc
 
@@ -162,7 +162,7 @@ class KernelCache:
         self.found = 0
         self.expected = False
         self._trace = trace
-        self._store: Store | None = None
+        self._store: EntryStore | None = None
         self._digests = Digests()
         self._recent = recent
         self._keys: dict[str, bytes] = {}
@@ -173,7 +173,7 @@ class KernelCache:
             return
         try:
             makers()
-            self._store = Store(folder, most_bytes)
+            self._store = EntryStore(folder, most_bytes)
         except OSError as error:
             trace.notice(f"no kernels are cached: {error}")
 

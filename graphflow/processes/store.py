@@ -35,7 +35,7 @@ ROOM = 0.75
 """The fraction of its bound to which a store that exceeds the bound is trimmed."""
 
 
-class Store:
+class EntryStore:
     """The entries in a folder, which is created for the first entry.
 
     Raises OSError if the path is not a folder, or if other users may write into it: an entry may

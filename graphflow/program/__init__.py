@@ -12,6 +12,7 @@ from graphflow.program.spec import (
     ProgramStep,
     SectionSpec,
     Signature,
+    Space,
     TensorSpec,
     TrimmedOutput,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "ProgramStep",
     "SectionSpec",
     "Signature",
+    "Space",
     "TensorSpec",
     "TrimmedOutput",
 ]

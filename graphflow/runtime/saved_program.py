@@ -32,6 +32,7 @@ from graphflow.program import (
     ProgramStep,
     SectionSpec,
     Signature,
+    Space,
     TensorSpec,
     TrimmedOutput,
 )
@@ -125,7 +126,7 @@ def _output_bytes(spec: ProgramSpec, place: int) -> int:
     return max((ref.offset + size for ref, size in touched if ref.position == place), default=0)
 
 
-def _touched(spec: ProgramSpec, space: str) -> Iterator[tuple[BufferRef, int]]:
+def _touched(spec: ProgramSpec, space: Space) -> Iterator[tuple[BufferRef, int]]:
     foreign = {s.name: tuple(tensor.nbytes for tensor in s.tensors) for s in spec.sections}
     for step in spec.run:
         sizes = foreign.get(step.symbol) or spec.signatures[step.symbol].sizes

@@ -20,6 +20,7 @@ from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_lo
 from graphflow.schedule.layouts import (
     PadFunction,
     PadValue,
+    StatedPad,
     sequential_buffer_access,
     transform_layout,
 )
@@ -40,6 +41,7 @@ from graphflow.schedule.loops import (
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
+from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
@@ -48,10 +50,12 @@ __all__ = [
     "Marked",
     "PadFunction",
     "PadValue",
+    "PaddingKind",
     "Refusal",
     "Rewrite",
     "Schedule",
     "ScheduleStep",
+    "StatedPad",
     "UnstatedPadding",
     "absorb_padding",
     "assume_finite",

@@ -22,6 +22,7 @@ from graphflow.schedule.padding import (
 )
 from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
+    AccessKind,
     Block,
     Body,
     Buffer,
@@ -132,9 +133,9 @@ def _only_these(func: PrimFunc, place: str, stage: Block, buffer: Buffer) -> Non
     first, last = top_level(func, place), top_level(func, stage.name)
     if first >= last:
         raise ScheduleError(f"{stage.name} does not come after {place}")
-    writes = [a for a in accesses(func.body) if a.buffer == buffer and a.kind != "read"]
+    writes = [a for a in accesses(func.body) if a.buffer == buffer and a.writes]
     own = [a for a in accesses((func.body[first], stage)) if a.buffer == buffer]
-    if len(writes) != 2 or any(a.kind == "read" for a in own):
+    if len(writes) != 2 or any(a.kind is AccessKind.READ for a in own):
         raise ScheduleError(
             f"{buffer.name} is not written by {place} and {stage.name} alone, once each"
         )

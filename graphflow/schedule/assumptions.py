@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from graphflow.arith import Proof, Var, Verdict, const
+from graphflow.arith import Proof, Var, Verdict
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.padding import is_padding, padding_stages
@@ -22,15 +22,15 @@ from graphflow.tir import (
     Assume,
     Binary,
     Block,
+    BlockNote,
     Body,
     Comparison,
     Expr,
-    For,
     Literal,
     Load,
-    LoopKind,
     PrimFunc,
     Unary,
+    nest,
 )
 
 
@@ -99,9 +99,8 @@ def _stating(
     # The fact is one of the tensor: the padding of its buffer is excluded.
     padding = is_padding(padding_stages(func, found), found, names)
     body: Body = (Assume(padding, claim(Load(found, names))),)
-    for var, extent in zip(reversed(names), reversed(found.shape), strict=True):
-        body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
-    stage = Block(block, body, (("states", buffer),))
+    body = nest(tuple(zip(names, found.shape, strict=True)), body)
+    stage = Block(block, body, ((BlockNote.STATES, buffer),))
     new = replace(func, body=(stage, *func.body))
     require_consistent(new)
     return Rewrite(new, (proof,), made={"block": (block,)})

@@ -14,7 +14,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.parts import fuse
 from graphflow.schedule.places import find, rewrite_at
-from graphflow.tir import Block, For, PrimFunc, Stmt
+from graphflow.tir import Block, BlockNote, For, PrimFunc, Stmt
 
 
 def compute_at(func: PrimFunc, tail: str, block: str) -> Rewrite:
@@ -57,7 +57,7 @@ def _unmarked(func: PrimFunc, tail: str, block: str) -> PrimFunc:
     stmt, _ = find(func, tail)
     if not isinstance(kept, Block) or not isinstance(stmt, Block):
         raise ScheduleError(f"{tail} and {block} must both be blocks")
-    if any(key == "padding_of" for key, _ in (*kept.annotations, *stmt.annotations)):
+    if any(block.note(BlockNote.PADDING_OF) for block in (kept, stmt)):
         raise ScheduleError(f"one of {tail} and {block} states where padding lies, and must stay")
     return rewrite_at(func, tail, lambda _s, _d: (replace(stmt, annotations=kept.annotations),))
 

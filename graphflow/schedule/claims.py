@@ -27,6 +27,7 @@ from graphflow.tir import (
     FLOATS,
     Binary,
     Comparison,
+    ComparisonOp,
     Expr,
     Literal,
     Load,
@@ -110,7 +111,7 @@ def _limited(comparison: Comparison) -> Iterator[tuple[Load, Span | None]]:
         yield left.operand, _where_abs(op, right)
 
 
-def _where(op: str, limit: Literal) -> Span | None:
+def _where(op: ComparisonOp, limit: Literal) -> Span | None:
     """The `x` for which `x op limit` is true."""
     value, dtype = limit.value, limit.dtype
     if isnan(value):
@@ -140,7 +141,7 @@ def _either_zero(limit: Literal, sign: float) -> float | int | bool:
     return limit.value
 
 
-def _where_abs(op: str, limit: Literal) -> Span | None:
+def _where_abs(op: ComparisonOp, limit: Literal) -> Span | None:
     """The `x` for which `abs(x) op limit` is true, for upper limits.
 
     `abs` of the smallest integer of a signed type is that integer itself, which is below any limit.

@@ -36,6 +36,7 @@ from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import has_name
 from graphflow.tir import (
     Access,
+    AccessKind,
     Allocate,
     Assume,
     Body,
@@ -68,7 +69,7 @@ def conflicting(
     others = (*accesses(second, domain), *claimed_loads(second, domain))
     for a in (*accesses(first, domain), *claimed_loads(first, domain)):
         for b in others:
-            if a.buffer != b.buffer or a.kind == b.kind == "read" or a.buffer in private:
+            if a.buffer != b.buffer or a.kind is b.kind is AccessKind.READ or a.buffer in private:
                 continue
             if at_once or a.op is None or a.op is not b.op:
                 yield a, b
@@ -87,7 +88,7 @@ def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
         for expr in expressions_of(site.stmt):
             for node in walk_expr(expr):
                 if isinstance(node, Load):
-                    yield Access(node.buffer, node.indices, here, "read", False)
+                    yield Access(node.buffer, node.indices, here, AccessKind.READ, False)
 
 
 def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], var: Var,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
+from typing import Literal as Literals
 from typing import TypeAlias, cast
 
 from graphflow.arith import (
@@ -52,9 +53,11 @@ from graphflow.schedule.places import (
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     EXPRESSIONS,
+    AccessKind,
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Comparison,
@@ -73,6 +76,7 @@ from graphflow.tir import (
     map_body,
     map_expressions,
     mentioned,
+    nest,
     substitute_body,
 )
 
@@ -88,7 +92,10 @@ class PadFunction:
     value: Expr | None
 
 
-PadValue: TypeAlias = "str | float | int | PadFunction | None"
+StatedPad: TypeAlias = Literals["undef"] | float | int | None
+"""What padding holds: a number, anything for "undef"; None where nobody may touch it."""
+
+PadValue: TypeAlias = "StatedPad | PadFunction"
 
 PadGiven: TypeAlias = "PadValue | Callable[..., PadValue | Expr]"
 """A pad value, or a function of the physical index that returns one; see `transform_layout`."""
@@ -254,9 +261,9 @@ def padding_stage(
         raise ScheduleError(f"{new.name}: no comparison can state that its padding is NaN")
     else:
         stmt = (Assume(logical, Comparison("eq", Load(new, names), pad)),)
-    for var, extent in zip(reversed(names), reversed(new.shape), strict=True):
-        stmt = (For(var, const(0), const(extent), LoopKind.SERIAL, stmt),)
-    return (Block(name, stmt, (("padding_of", new.name), ("padding", kind.value))),)
+    body = nest(tuple(zip(names, new.shape, strict=True)), stmt)
+    notes = ((BlockNote.PADDING_OF, new.name), (BlockNote.PADDING, kind.value))
+    return (Block(name, body, notes),)
 
 
 def _pad_expression(
@@ -292,7 +299,7 @@ def _pad_function(
     values: dict[Var, IndexExpr] = dict(zip(pad.indices, names, strict=True))
     probe = substitute_body((Store(buffer, names, pad.value),), values)
     for access in accesses(probe):
-        if access.kind == "read" and access.buffer != buffer:
+        if access.kind is AccessKind.READ and access.buffer != buffer:
             raise ScheduleError(
                 f"the pad value of {buffer.name} reads {access.buffer.name} of shape "
                 f"{access.buffer.shape}; it may read {buffer.name} of shape {buffer.shape} alone"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal as Literals
 
 from graphflow.arith import (
     TRUE,
@@ -30,6 +31,7 @@ from graphflow.arith import (
     substitute,
     within,
 )
+from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import IndexMap, Layout, logical_vars, physical_vars, solve
 from graphflow.schedule.conditions import simplify_kernel
@@ -39,8 +41,10 @@ from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import padding_stages
 from graphflow.schedule.places import find_buffer, rewrite_at
 from graphflow.tir import (
+    AccessKind,
     Allocate,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Expr,
@@ -60,10 +64,11 @@ from graphflow.tir import (
     sites,
 )
 
-MARKS = {True: "preproc", False: "postproc"}
+MARKS = {True: BlockNote.PREPROC, False: BlockNote.POSTPROC}
 """The annotation of a stage, by whether its parameter is an input."""
 
-CROP = re.compile(r"crop(?:\((.*)\))?")
+CROP = re.compile(r"copy|crop(?:\((.*)\))?")
+"""The texts of the mark of a stage that copies an output out, with what it says of the padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Marked:
 def is_marked(func: PrimFunc) -> bool:
     """Whether a kernel has stages that can be lifted out."""
     blocks = (stmt for stmt in func.body if isinstance(stmt, Block))
-    return any(key in MARKS.values() for block in blocks for key, _ in block.annotations)
+    return any(block.note(mark) is not None for block in blocks for mark in MARKS.values())
 
 
 def marked_stage(func: PrimFunc, buffer: str) -> Marked | None:
@@ -140,13 +145,13 @@ class _Part:
         return self.number < other.number and not shared
 
 
-def _blocks(func: PrimFunc, param: Buffer, mark: str) -> list[Block]:
+def _blocks(func: PrimFunc, param: Buffer, mark: BlockNote) -> list[Block]:
     """The marked blocks that access the parameter; ScheduleError if others do besides."""
     found: list[Block] = []
     other: list[Stmt] = []
     for stmt in func.body:
         if any(a.buffer == param for a in accesses((stmt,))):
-            is_marked = isinstance(stmt, Block) and mark in dict(stmt.annotations)
+            is_marked = isinstance(stmt, Block) and stmt.note(mark) is not None
             (found if is_marked else other).append(stmt)  # type: ignore[arg-type]
     if found and other:
         raise ScheduleError(
@@ -182,13 +187,13 @@ def _in_order(
         if k in own:
             continue
         kinds = {a.kind for a in accesses((stmt,)) if a.buffer == cache}
-        if reading and kinds - {"read"}:
+        if reading and kinds - {AccessKind.READ}:
             raise ScheduleError(
                 f"{cache.name} is written outside the stages that copy {param.name}"
             )
         if reading and kinds and k < max(own):
             raise ScheduleError(f"{cache.name} is read before {param.name} is copied into it")
-        if not reading and kinds - {"read"} and k > func.body.index(blocks[0]):
+        if not reading and kinds - {AccessKind.READ} and k > func.body.index(blocks[0]):
             raise ScheduleError(f"{cache.name} is written after it is copied to {param.name}")
 
 
@@ -305,9 +310,14 @@ def _one_value(cache: Buffer, pads: list[_Part]) -> Literal | Undef | None:
 
 def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
     """What the mark of a crop claims of the padding; None where it claims nothing."""
-    text = dict(block.annotations)[MARKS[False]]
+    text = block.note(BlockNote.POSTPROC) or ""
     match = CROP.fullmatch(text)
-    if match is None or match[1] is None:
+    if match is None:
+        raise ScheduleError(
+            f'{block.name} is marked postproc="{text}"; it is "copy", "crop", or "crop(…)" '
+            "with what the padding holds"
+        )
+    if match[1] is None:
         return None
     if match[1] == "undef":
         return Undef(param.dtype)
@@ -317,11 +327,11 @@ def _cropped(block: Block, param: Buffer) -> Literal | Undef | None:
         raise ScheduleError(
             f'{block.name} is marked "{text}"; a crop states a number or undef'
         ) from None
-    whole = param.dtype not in ("float32", "float64")
+    whole = param.dtype not in FLOATING
     return Literal(int(number) if whole else number, param.dtype)
 
 
-def state_padding(func: PrimFunc, buffer: str, value: float | int | str) -> Rewrite:
+def state_padding(func: PrimFunc, buffer: str, value: float | int | Literals["undef"]) -> Rewrite:
     """`a = crop(c)` → the same, marked with what the padding of c then holds: a number, or "undef".
 
     The mark changes nothing in the kernel.  It is a claim, which is proven when the stage is
@@ -429,11 +439,9 @@ def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: L
     def on_stmt(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Reduce) and stmt.buffer == cache:
             return replace(stmt, buffer=new, indices=at(stmt.indices))
-        if isinstance(stmt, Block) and ("padding_of", cache.name) in stmt.annotations:
-            notes = tuple(
-                (key, new.name if key == "padding_of" else text) for key, text in stmt.annotations
-            )
-            return replace(stmt, annotations=notes)
+        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == cache.name:
+            notes = {**dict(stmt.annotations), BlockNote.PADDING_OF: new.name}
+            return replace(stmt, annotations=tuple(notes.items()))
         return stmt
 
     return map_body(map_expressions(body, on_expr), on_stmt)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import assert_never, cast
+from typing import Literal, TypeAlias, assert_never, cast, get_args
 
 from graphflow.arith import (
     Domain,
@@ -53,11 +53,13 @@ from graphflow.tir import (
     substitute_body,
 )
 
-TAILS = ("perfect", "guard", "cut", "cut_and_guard")
+Tail: TypeAlias = Literal["perfect", "guard", "cut", "cut_and_guard"]
+
+TAILS: tuple[Tail, ...] = get_args(Tail)
 
 
 def divide_loop(
-    func: PrimFunc, loop: str, factor: int, names: tuple[str, str], tail: str = "guard"
+    func: PrimFunc, loop: str, factor: int, names: tuple[str, str], tail: Tail = "guard"
 ) -> Rewrite:
     """`for i in (0, n): S` → `for io in (0, n//f): for ii in (0, f): S[i → f·io + ii]`.
 
@@ -117,7 +119,7 @@ def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
 
 
 def _tail(
-    stmt: For, var: Var, done: int, rest: int, factor: int, tail: str, taken: Collection[str]
+    stmt: For, var: Var, done: int, rest: int, factor: int, tail: Tail, taken: Collection[str]
 ) -> tuple[Stmt, dict[str, str]]:
     body, copies = fresh_copy(stmt.body, "_tail", taken)
     body = substitute_body(body, {stmt.var: stmt.start + done + var})

@@ -19,7 +19,6 @@ from graphflow.arith import (
     Var,
     conjunction,
     conjuncts,
-    const,
     disjunction,
     equal,
     joined,
@@ -50,9 +49,11 @@ from graphflow.schedule.places import (
 )
 from graphflow.tir import (
     Access,
+    AccessKind,
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Expr,
@@ -62,12 +63,14 @@ from graphflow.tir import (
     LoopKind,
     PrimFunc,
     Reduce,
+    Scope,
     Stmt,
     Store,
     accesses,
     loads_in,
     map_body,
     map_expressions,
+    nest,
     rename_buffers,
     sites,
     substitute_body,
@@ -96,7 +99,7 @@ def stage_mem(
     buffer: str,
     name: str,
     dims: Sequence[str],
-    scope: str = "register",
+    scope: Scope = "register",
 ) -> Rewrite:
     """`for i: S[a[e(i, d)]]` → `for i: {t; S[t[d]]; for d: a[e(i, d)] = t[d]}`.
 
@@ -132,7 +135,9 @@ def stage_mem(
     new = Buffer(name, shape, old.dtype, scope)
     index: tuple[IndexExpr, ...] = tuple(d.var - d.start for d in footprint.dims)
     body: Body = (Allocate(new),)
-    stored_first = touched[0].kind == "write" and _dominates(touched[0], touched, footprint)
+    stored_first = touched[0].kind is AccessKind.WRITE and _dominates(
+        touched[0], touched, footprint
+    )
     if not stored_first:
         proofs.append(
             require(_in_bounds(old, footprint), f"what is staged of {buffer} lies inside it")
@@ -145,7 +150,7 @@ def stage_mem(
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
-    elif any(access.kind != "read" for access in touched):
+    elif any(access.writes for access in touched):
         proofs.append(_touched_before(func, old, footprint, touched))
         made["store"] = tuple(nests["store"].values())
         store = Store(old, footprint.indices, Load(new, index))
@@ -273,7 +278,7 @@ def _touched_before(
         for access in touched
     ):
         return structural(f"every element of {buffer.name} that is copied is accessed anyway")
-    copied = Access(buffer, footprint.indices, footprint.points, "read", True)
+    copied = Access(buffer, footprint.indices, footprint.points, AccessKind.READ, True)
     return require_away_from_forbidden(func, copied)
 
 
@@ -305,10 +310,10 @@ def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> 
     """A proof that nothing outside `stmt` reads what it writes to an allocated buffer, or None."""
     if buffer in {p.buffer for p in func.params}:
         return None
-    inside = [a for a in accesses((stmt,), domain) if a.buffer == buffer and a.kind != "read"]
+    inside = [a for a in accesses((stmt,), domain) if a.buffer == buffer and a.writes]
     remaining = rewrite_at(func, stmt.var.name, lambda _s, _d: ())
     touched = (*accesses(remaining.body), *claimed_loads(remaining.body))
-    readers = [a for a in touched if a.buffer == buffer and a.kind != "write"]
+    readers = [a for a in touched if a.buffer == buffer and a.kind is not AccessKind.WRITE]
     claim = f"nothing outside {stmt.var} reads what it writes to {buffer.name}"
     for write in {a.indices: a for a in inside}.values():
         for reader in readers:
@@ -351,7 +356,7 @@ def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
             raise ScheduleError(f"the iterations of {loop} run at once, and would share {buffer}")
         inner = domain.inside(stmt.var, stmt.start, stmt.stop)
         touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
-        if touched and not (touched[0].kind == "write" and touched[0].certain):
+        if touched and not (touched[0].kind is AccessKind.WRITE and touched[0].certain):
             raise ScheduleError(f"{loop} loads {buffer} before it stores it")
         body = _without_allocation(stmt.body, old)
         moved = (Allocate(old), replace(stmt, body=body))
@@ -386,7 +391,7 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     _not_claimed(stmt, old)
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = [a for a in accesses(stmt.body, inner) if a.buffer == old]
-    if not touched or any(a.kind != "read" for a in touched):
+    if not touched or any(a.writes for a in touched):
         raise ScheduleError(f"{place} does not only read {buffer}")
     indices = touched[0].indices
     known = {axis.var for axis in inner.axes}
@@ -417,13 +422,7 @@ def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
     old = find_buffer(func, buffer)
     if old not in func.inputs:
         raise ScheduleError(f"{buffer} is not an input of {func.name}")
-    names = _may_cache(func, old, name)
-    cache = replace(old, name=name)
-    body = rename_buffers(func.body, {old: cache})
-    stage = _copy_stage(old, cache, names, "preproc")
-    new = replace(func, body=(Allocate(cache), stage, *body))
-    made = {"buffer": (name,), "block": (stage.name,)}
-    return Rewrite(new, (structural(f"{buffer} is never written"),), made=made)
+    return _cached(func, old, name, BlockNote.PREPROC, f"{buffer} is never written")
 
 
 def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
@@ -437,13 +436,23 @@ def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
     old = find_buffer(func, buffer)
     if old not in func.outputs:
         raise ScheduleError(f"{buffer} is not an output of {func.name}")
-    names = _may_cache(func, old, name)
-    cache = replace(old, name=name)
-    body = rename_buffers(func.body, {old: cache})
-    stage = _copy_stage(cache, old, names, "postproc")
-    new = replace(func, body=(Allocate(cache), *body, stage))
+    return _cached(func, old, name, BlockNote.POSTPROC, f"{buffer} starts undefined")
+
+
+def _cached(func: PrimFunc, buffer: Buffer, name: str, mark: BlockNote, because: str) -> Rewrite:
+    """A kernel that works on a copy of a parameter, with a stage so marked that makes the copy."""
+    names = _may_cache(func, buffer, name)
+    cache = replace(buffer, name=name)
+    body = rename_buffers(func.body, {buffer: cache})
+    if mark is BlockNote.PREPROC:
+        stage = _copy_stage(buffer, cache, names, mark)
+        body = (stage, *body)
+    else:
+        stage = _copy_stage(cache, buffer, names, mark)
+        body = (*body, stage)
     made = {"buffer": (name,), "block": (stage.name,)}
-    return Rewrite(new, (structural(f"{buffer} starts undefined"),), made=made)
+    new = replace(func, body=(Allocate(cache), *body))
+    return Rewrite(new, (structural(because),), made=made)
 
 
 def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
@@ -451,7 +460,7 @@ def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
     require_names(name)
     require_fresh(func, name)
     for stmt in walk(func.body):
-        if isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations:
+        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == buffer.name:
             raise ScheduleError(
                 f"{buffer.name} has padding, which the copy would touch; cache it first, and "
                 "transform the cache"
@@ -459,10 +468,9 @@ def _may_cache(func: PrimFunc, buffer: Buffer, name: str) -> tuple[str, ...]:
     return stage_names(func, f"{name}_copy", len(buffer.shape), name)
 
 
-def _copy_stage(source: Buffer, target: Buffer, fresh: tuple[str, ...], mark: str) -> Block:
+def _copy_stage(source: Buffer, target: Buffer, fresh: tuple[str, ...], mark: BlockNote) -> Block:
     block, *loops = fresh
     names = tuple(map(Var, loops))
-    body: Body = (Store(target, names, Load(source, names)),)
-    for var, extent in zip(reversed(names), reversed(source.shape), strict=True):
-        body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
+    copy = Store(target, names, Load(source, names))
+    body = nest(tuple(zip(names, source.shape, strict=True)), (copy,))
     return Block(block, body, ((mark, "copy"),))

@@ -60,6 +60,7 @@ from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     FLOATS,
     Access,
+    AccessKind,
     Allocate,
     Assume,
     Block,
@@ -218,10 +219,10 @@ class OvercomputeQuery:
         found = accesses((stmt,), where)
         for access in found:
             yield self.in_bounds(access)
-            if access.kind == "read":
+            if access.kind is AccessKind.READ:
                 yield require_away_from_forbidden(self.func, access)
         for access in found:
-            if access.kind == "read":
+            if access.kind is AccessKind.READ:
                 continue
             try:
                 yield from self.unseen(access)
@@ -242,7 +243,7 @@ class OvercomputeQuery:
         if access.buffer in {p.buffer for p in self.func.params}:
             yield self.overwritten_later(access)
         for other in accesses(self.func.body):
-            if other.kind == "read" and other.buffer == access.buffer:
+            if other.kind is AccessKind.READ and other.buffer == access.buffer:
                 yield self.never_reads(other, access)
 
     def overwritten_later(self, access: Access) -> Proof:
@@ -281,7 +282,7 @@ class OvercomputeQuery:
         """
         target = f"{element_text(stmt.buffer, stmt.indices)}"
         try:
-            (target_access,) = (a for a in accesses((stmt,), where) if a.kind == "reduce")
+            (target_access,) = (a for a in accesses((stmt,), where) if a.kind is AccessKind.REDUCE)
             require_away_from_forbidden(self.func, target_access)
         except ScheduleError as error:
             raise ScheduleError(f"{seen}; and as a reduction, {error}") from None

@@ -50,6 +50,7 @@ from graphflow.tir import (
     Access,
     Assume,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Expr,
@@ -119,7 +120,7 @@ def padding_stages(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
         stage
         for stmt in func.body
         for stage in (_stages_of(stmt) if isinstance(stmt, Block) else _stages_in((stmt,)))
-        if ("padding_of", buffer.name) in stage.annotations
+        if stage.note(BlockNote.PADDING_OF) == buffer.name
     )
 
 
@@ -146,7 +147,7 @@ class PaddingKind(StrEnum):
 
 def padding_kind(stage: Block) -> PaddingKind:
     """The kind of a padding stage; ScheduleError where its mark is missing or unknown."""
-    kind = dict(stage.annotations).get("padding")
+    kind = stage.note(BlockNote.PADDING)
     if kind not in tuple(PaddingKind):
         raise ScheduleError(
             f'the stage {stage.name} is marked padding_of, so it needs padding="none", "undef" or '
@@ -208,9 +209,9 @@ def forbidden_elements(func: PrimFunc, buffer: Buffer) -> tuple[KnownElements, .
         stmt = site.stmt
         if not isinstance(stmt, Assume) or not forbids_access(stmt.claim):
             continue
-        if site.guards or not is_predicate(stmt.unless):
+        where = _assumed_where(site, stmt)
+        if where is None:
             raise ScheduleError(f"{func.name} forbids elements under a condition on data")
-        where = site.domain.given(negation(cast(Predicate, stmt.unless)))
         found += [
             KnownElements(load.indices, where, fact)
             for load, fact in claims(stmt.claim)
@@ -279,14 +280,11 @@ def assumed_at(
     """
     if writes_to(func.body, load.buffer):
         return False
-    for site in sites(func.body[:position]):
-        if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
-            continue
-        where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
-        for node in walk_expr(site.stmt.claim):
+    for claim, where in _assumptions(func.body[:position]):
+        for node in walk_expr(claim):
             if isinstance(node, Load) and node.buffer == load.buffer:
                 one = KnownElements(node.indices, where, Undefined())
-                if says(site.stmt.claim, node) and prove(one.holds(load.indices), domain).proven:
+                if says(claim, node) and prove(one.holds(load.indices), domain).proven:
                     return True
     return False
 
@@ -302,19 +300,32 @@ def _known_elements(func: PrimFunc, buffer: Buffer, position: int) -> Iterator[K
 
 
 def _is_stage(stmt: Stmt, buffer: Buffer) -> TypeGuard[Block]:
-    return isinstance(stmt, Block) and ("padding_of", buffer.name) in stmt.annotations
+    return isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == buffer.name
 
 
 def _assumed_elements(stmt: Stmt, buffer: Buffer) -> Iterator[KnownElements]:
-    for site in sites((stmt,)):
-        if not isinstance(site.stmt, Assume) or site.guards or not is_predicate(site.stmt.unless):
-            continue
-        where = site.domain.given(negation(cast(Predicate, site.stmt.unless)))
-        for load, fact in claims(site.stmt.claim):
+    for claim, where in _assumptions((stmt,)):
+        for load, fact in claims(claim):
             if load.buffer == buffer:
                 yield KnownElements(load.indices, where, fact)
 
 
+def _assumptions(body: Body) -> Iterator[tuple[Expr, Domain]]:
+    """The claims that `body` makes, and where; not those that depend on data."""
+    for site in sites(body):
+        if isinstance(site.stmt, Assume):
+            where = _assumed_where(site, site.stmt)
+            if where is not None:
+                yield site.stmt.claim, where
+
+
+def _assumed_where(site: Site, stmt: Assume) -> Domain | None:
+    """The points at which a claim is made; None where that depends on data."""
+    if site.guards or not is_predicate(stmt.unless):
+        return None
+    return site.domain.given(negation(cast(Predicate, stmt.unless)))
+
+
 def writes_to(body: Body, buffer: Buffer) -> bool:
     """Whether anything in `body` writes `buffer`."""
-    return any(a.buffer == buffer and a.kind != "read" for a in accesses(body))
+    return any(a.buffer == buffer and a.writes for a in accesses(body))

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import Literal as Literals
+from typing import TypeAlias, get_args
 
 import numpy as np
 
@@ -25,23 +26,30 @@ from graphflow.arith import IndexExpr, Predicate, weighted
 from graphflow.base.dtypes import DTYPES, STORED_FLOATS
 from graphflow.tir.hashed import Hashed
 
-TRIGONOMETRIC = (
+Trigonometric: TypeAlias = Literals[
     "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-)  # fmt: skip
-UNARY = (
+]  # fmt: skip
+UnaryOp: TypeAlias = Literals[
     "neg", "abs", "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
-    *TRIGONOMETRIC, "not",
-)  # fmt: skip
-BINARY = (
+    Trigonometric, "not",
+]  # fmt: skip
+BinaryOp: TypeAlias = Literals[
     "add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor", "shl", "shr", "fmod",
-)  # fmt: skip
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+]  # fmt: skip
+ComparisonOp: TypeAlias = Literals["lt", "le", "gt", "ge", "eq", "ne"]
+
+TRIGONOMETRIC: tuple[Trigonometric, ...] = get_args(Trigonometric)
+UNARY: tuple[UnaryOp, ...] = get_args(UnaryOp)
+BINARY: tuple[BinaryOp, ...] = get_args(BinaryOp)
+COMPARISONS: tuple[ComparisonOp, ...] = get_args(ComparisonOp)
 
 ROUNDED = ("float32", *STORED_FLOATS)
 """Float types that Python's floats are rounded to."""
 
-SCOPES = ("global", "scratch", "register")
+Scope: TypeAlias = Literals["global", "scratch", "register"]
 """Where a buffer lives: in memory that others see, in a thread's own memory, in registers."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Buffer:
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
-    scope: str = "global"
+    scope: Scope = "global"
     separators: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -147,7 +155,7 @@ class IndexValue:
 class Unary:
     """One of `UNARY`; `sigmoid`, `erf` … are operators so that each has one tested expansion."""
 
-    op: str
+    op: UnaryOp
     operand: Expr
 
     @property
@@ -159,7 +167,7 @@ class Unary:
 class Binary:
     """One of `BINARY` on operands of the same dtype."""
 
-    op: str
+    op: BinaryOp
     left: Expr
     right: Expr
 
@@ -172,7 +180,7 @@ class Binary:
 class Comparison:
     """One of `COMPARISONS` on operands of the same dtype; the result is bool."""
 
-    op: str
+    op: ComparisonOp
     left: Expr
     right: Expr
 

@@ -20,14 +20,17 @@ from graphflow.tir.expr import (
     SCOPES,
     UNARY,
     Binary,
+    BinaryOp,
     Buffer,
     Cast,
     Comparison,
+    ComparisonOp,
     Condition,
     Expr,
     IndexValue,
     Literal,
     Load,
+    Scope,
     Select,
     Unary,
     Undef,
@@ -38,6 +41,7 @@ from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     For,
     If,
@@ -53,8 +57,8 @@ from graphflow.tir.stmt import (
 
 _DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
 _UNARY_CALLS = tuple(op for op in UNARY if op not in UNARY_SIGNS)
-_BINARY_CALLS = ("max", "min", "pow", "fmod")
-_BINARY_NODES: dict[type[ast.operator], str] = {
+_BINARY_CALLS: tuple[BinaryOp, ...] = ("max", "min", "pow", "fmod")
+_BINARY_NODES: dict[type[ast.operator], BinaryOp] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -65,7 +69,7 @@ _BINARY_NODES: dict[type[ast.operator], str] = {
     ast.LShift: "shl",
     ast.RShift: "shr",
 }
-_COMPARISON_NODES: dict[type[ast.cmpop], str] = {
+_COMPARISON_NODES: dict[type[ast.cmpop], ComparisonOp] = {
     ast.Lt: "lt",
     ast.LtE: "le",
     ast.Gt: "gt",
@@ -132,13 +136,13 @@ class _Parser(IndexParser):
 
     def buffer(self, name: str, call: ast.Call) -> Buffer:
         """The buffer that `alloc(type, scope, sep=(…))` or `buffer(…)` describes."""
-        scope = "global"
+        scope: Scope = "global"
         separators: tuple[int, ...] = ()
         match call.args:
             case [ast.Subscript() as type_node]:
                 pass
-            case [ast.Subscript() as type_node, ast.Name(id=scope)] if scope in SCOPES:
-                pass
+            case [ast.Subscript() as type_node, ast.Name(id=word)] if word in SCOPES:
+                scope = word
             case _:
                 raise self.error(call, f"expected a type and a scope, one of {', '.join(SCOPES)}")
         match call.keywords:
@@ -156,7 +160,7 @@ class _Parser(IndexParser):
         name: str,
         dtype: str,
         shape: tuple[int, ...],
-        scope: str,
+        scope: Scope,
         separators: tuple[int, ...],
     ) -> Buffer:
         if name in self.buffers:
@@ -219,10 +223,13 @@ class _Parser(IndexParser):
                 return Block(name, self.body(node.body), annotations)
         raise self.error(call, 'expected block("name", key="value", …)')
 
-    def annotation(self, word: ast.keyword) -> tuple[str, str]:
+    def annotation(self, word: ast.keyword) -> tuple[BlockNote, str]:
         match word:
             case ast.keyword(arg=str(key), value=ast.Constant(value=str(value))):
-                return key, value
+                if key not in tuple(BlockNote):
+                    known = ", ".join(BlockNote)
+                    raise self.error(word, f"a block has no annotation {key}; there are {known}")
+                return BlockNote(key), value
         raise self.error(word, 'an annotation of a block reads key="value"')
 
     def call_stmt(self, call: ast.Call) -> Stmt:

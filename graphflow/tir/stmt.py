@@ -6,11 +6,12 @@ kernel: scheduling primitives refer to loops, blocks and buffers by them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TypeAlias
 
-from graphflow.arith import IndexExpr, Var, constant_value
+from graphflow.arith import IndexExpr, Var, const, constant_value
 from graphflow.tir.expr import Buffer, Condition, Expr
 from graphflow.tir.hashed import Hashed
 from graphflow.tir.kept import Kept
@@ -85,13 +86,35 @@ class Allocate:
     buffer: Buffer
 
 
+class BlockNote(StrEnum):
+    """The key of an annotation of a block, as the text form spells it.
+
+    Rewrites decide by these, so there are no others: a misspelt one would be no note at all.
+    """
+
+    PREPROC = "preproc"
+    """The stage copies an input into a cache, and can be lifted out of the kernel."""
+    POSTPROC = "postproc"
+    """The stage copies a cache to an output, and can be lifted out of the kernel."""
+    PADDING_OF = "padding_of"
+    """The stage says where the padding of the named buffer lies."""
+    PADDING = "padding"
+    """What that padding holds."""
+    STATES = "states"
+    """The stage assumes something of the elements of the named input."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block(Kept):
     """A name and annotations on statements; reads and writes are computed, never stored."""
 
     name: str
     body: Body
-    annotations: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[BlockNote, str], ...] = ()
+
+    def note(self, key: BlockNote) -> str | None:
+        """The text of the annotation with this key, if the block has one."""
+        return next((text for own, text in self.annotations if own is key), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +181,10 @@ class PrimFunc(Hashed):
                 return p.buffer
         names = ", ".join(p.buffer.name for p in self.params)
         raise KeyError(f"{self.name} has no parameter {name}; it has {names}")
+
+
+def nest(loops: Sequence[tuple[Var, int]], body: Body) -> Body:
+    """`body` inside serial loops from 0 to the given extents, the first one outermost."""
+    for var, extent in reversed(loops):
+        body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
+    return body

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import assert_never, cast
+from typing import Literal, TypeAlias, assert_never, cast
 
 from graphflow.arith import IndexExpr, Predicate, Var, predicate_variables, variables
 from graphflow.base.errors import VerifyError
@@ -22,6 +22,7 @@ from graphflow.tir.expr import (
     Expr,
     IndexValue,
     Load,
+    Scope,
     Select,
     Undef,
     is_predicate,
@@ -31,6 +32,7 @@ from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
+    BlockNote,
     Body,
     For,
     If,
@@ -42,13 +44,16 @@ from graphflow.tir.stmt import (
 )
 from graphflow.tir.visit import expressions_of, loops_of, walk_expr
 
+KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
+"""As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Legality:
     """What a kernel may contain at one stage."""
 
     loop_kinds: tuple[LoopKind, ...]
-    scopes: tuple[str, ...]
+    scopes: tuple[Scope, ...]
     """Of allocated buffers; parameters are always global."""
     assumptions: bool
     """`Assume` statements and `Undef` expressions."""
@@ -56,7 +61,7 @@ class Legality:
     """One outermost parallel loop at most; registers can be named; vector loops are constant."""
 
 
-STAGES: dict[str, Legality] = {
+STAGES: dict[KernelStage, Legality] = {
     "definition": Legality(
         loop_kinds=(LoopKind.SERIAL,), scopes=("global",), assumptions=True, emittable=False
     ),
@@ -73,7 +78,6 @@ STAGES: dict[str, Legality] = {
         emittable=True,
     ),
 }
-"""As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
 
 _PLACES = ("loop variable", "block")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
@@ -82,7 +86,7 @@ EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
 """Kinds of loops of which the emitter writes every iteration, so that their indices are numbers."""
 
 
-def verify(func: PrimFunc, stage: str) -> None:
+def verify(func: PrimFunc, stage: KernelStage) -> None:
     """Raise `VerifyError` unless `func` is well formed and legal at `stage`."""
     if stage not in STAGES:
         raise ValueError(f"no stage is called {stage}; there are {', '.join(STAGES)}")
@@ -95,7 +99,7 @@ def is_identifier(name: str) -> bool:
 
 
 class _Verifier:
-    def __init__(self, func: PrimFunc, stage: str) -> None:
+    def __init__(self, func: PrimFunc, stage: KernelStage) -> None:
         self.func = func
         self.stage = stage
         self.legal = STAGES[stage]
@@ -186,10 +190,9 @@ class _Verifier:
     def block(self, stmt: Block) -> None:
         self.name("block", stmt.name, stmt)
         keys = [key for key, _ in stmt.annotations]
-        if len(set(keys)) < len(keys) or not all(
-            k.isidentifier() and not iskeyword(k) for k in keys
-        ):
-            raise self.fail("annotation keys must be different identifiers", stmt)
+        if len(set(keys)) < len(keys) or not all(isinstance(key, BlockNote) for key in keys):
+            known = ", ".join(BlockNote)
+            raise self.fail(f"annotation keys must be different ones of {known}", stmt)
         self.body(stmt.body)
 
     def loop(self, stmt: For) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import (
@@ -384,6 +385,15 @@ def _places_of(stage: Block) -> list[_Place]:
     return found
 
 
+class AccessKind(Enum):
+    """What an access does to the element."""
+
+    READ = "read"
+    WRITE = "write"
+    """A store."""
+    REDUCE = "reduce"
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """One read or write of a buffer, with the points at which it happens."""
@@ -391,12 +401,16 @@ class Access:
     buffer: Buffer
     indices: tuple[IndexExpr, ...]
     domain: Domain
-    kind: str
-    """`read`, `write` (a store) or `reduce`."""
+    kind: AccessKind
     certain: bool
     """False under a data condition: then it may happen, and must not be relied upon."""
     op: ReduceOp | None = None
-    """The operator of a `reduce`."""
+    """The operator of a reduction."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether the access changes the element: a store or a reduction."""
+        return self.kind is not AccessKind.READ
 
 
 def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
@@ -427,14 +441,14 @@ def _accesses(body: Body, domain: Domain) -> list[Access]:
             found += _reads(expr, here, not guards)
         if isinstance(stmt, Store | Reduce):
             op = stmt.op if isinstance(stmt, Reduce) else None
-            kind = "write" if op is None else "reduce"
+            kind = AccessKind.WRITE if op is None else AccessKind.REDUCE
             found.append(Access(stmt.buffer, stmt.indices, here, kind, not guards, op))
     return found
 
 
 def _reads(expr: Expr, domain: Domain, certain: bool) -> Iterator[Access]:
     if isinstance(expr, Load):
-        yield Access(expr.buffer, expr.indices, domain, "read", certain)
+        yield Access(expr.buffer, expr.indices, domain, AccessKind.READ, certain)
         return
     if not isinstance(expr, Select):
         for child in children(expr):

@@ -15,6 +15,7 @@ from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, variant_key
 from graphflow.layout import LOGICAL, Layout
 from graphflow.physical import PhysicalCall, Placement
+from graphflow.schedule import StatedPad
 from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantToTime
 
 
@@ -53,7 +54,7 @@ def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subjec
 def _of_variant(graph: OperatorGraph, item: VariantToTime) -> Subject:
     node, variant = graph.node(item.node), item.variant
     output = variant.layouts[node.func.outputs[0].name]
-    pad: float | str | None = item.pad
+    pad: StatedPad = item.pad
     if pad is None and output.is_padded:
         pad = "undef"
     placements = {name: Placement(name, layout) for name, layout in variant.layouts.items()}

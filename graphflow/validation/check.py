@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -58,6 +58,10 @@ A position was written if it holds something else afterwards.
 CheckTask: TypeAlias = "tuple[LoweredKernel, bytes]"
 
 
+Coverage: TypeAlias = Literal["all", "sampled", "none"]
+"""Which elements of a kernel's outputs are compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result of validating one kernel.
@@ -71,7 +75,7 @@ class Check:
     """
 
     symbol: str
-    method: str
+    method: Coverage
     compared: int = 0
     rounded: int = 0
     unjudged: int = 0

@@ -18,6 +18,7 @@ import numpy as np
 from graphflow.arith import Extremum, FloorDiv, FloorMod, IndexExpr, Var, terms_of
 from graphflow.kernels.lowering import KernelTask
 from graphflow.layout import Layout, logical_vars, row_major
+from graphflow.schedule import PadFunction, StatedPad
 from graphflow.tir import DTYPES, Buffer
 from graphflow.validation.elements import Unsolved
 from graphflow.validation.inputs import Array
@@ -33,7 +34,7 @@ class PlacedParameter:
 
     buffer: Buffer
     layout: Layout | None = None
-    pad: float | str | None = None
+    pad: StatedPad = None
 
     @property
     def size(self) -> int:
@@ -88,7 +89,7 @@ def placed_params(task: KernelTask) -> Iterator[PlacedParameter]:
     given = {name: (layout, pad) for name, layout, pad in task.placements}
     for param in task.definition.params:
         layout, pad = given.get(param.buffer.name, (None, None))
-        if not isinstance(pad, str | float | int | None):
+        if isinstance(pad, PadFunction):
             raise Unsolved(f"the padding of {param.buffer.name} is a function")
         yield PlacedParameter(param.buffer, layout, pad)
 

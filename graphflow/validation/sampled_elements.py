@@ -19,7 +19,7 @@ import numpy as np
 
 from graphflow.arith import Axis, FloorDiv, FloorMod, IndexExpr, Var, evaluate, holds, terms_of
 from graphflow.layout import Layout
-from graphflow.tir import Access, PrimFunc, accesses
+from graphflow.tir import Access, AccessKind, PrimFunc, accesses
 from graphflow.validation.parameter_positions import PlacedParameter
 
 MOST = 3000
@@ -67,7 +67,7 @@ def _stored(
     found = []
     seen = set()
     for access in accesses(func.body):
-        if access.kind == "read" or access.buffer.name != placed.buffer.name:
+        if access.kind is AccessKind.READ or access.buffer.name != placed.buffer.name:
             continue
         key = access.indices, access.domain
         if key not in seen:

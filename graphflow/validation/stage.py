@@ -19,7 +19,7 @@ from graphflow.base.trace import Trace
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.processes.workers import Workers
 from graphflow.runtime import check_host, processor_of
-from graphflow.validation.check import ROUNDS, Check, check_kernel
+from graphflow.validation.check import ROUNDS, Check, Coverage, check_kernel
 
 MOST_NAMED = 4
 """The most calls of a kernel that a message names."""
@@ -39,7 +39,7 @@ class Validation:
 
     def report(self) -> dict[str, Any]:
         """The checks as plain values."""
-        counts = Counter(check.method for check in self.checks)
+        counts: Counter[Coverage] = Counter(check.method for check in self.checks)
         return {
             "kernels": len(self.checks),
             "all_elements": counts["all"],
@@ -56,7 +56,7 @@ class Validation:
 
     def summary(self) -> str:
         """The checks in one line."""
-        counts = Counter(check.method for check in self.checks)
+        counts: Counter[Coverage] = Counter(check.method for check in self.checks)
         reasons = Counter(check.reason for check in self.skipped)
         skipped = "".join(f"; {n} not validated: {reason}" for reason, n in reasons.items())
         compared = sum(check.compared for check in self.checks)

@@ -20,7 +20,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
     normalized_axes,
     reduction_stage,
 )
@@ -42,6 +41,7 @@ from graphflow.tir import (
     ReduceOp,
     Select,
     Store,
+    nest,
 )
 
 

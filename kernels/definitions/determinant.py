@@ -16,7 +16,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
 )
 from graphflow.tir import (
     FLOATS,
@@ -34,6 +33,7 @@ from graphflow.tir import (
     Select,
     Store,
     Unary,
+    nest,
 )
 
 
@@ -47,7 +47,7 @@ def determinant(x_shape: Shape, dtype: str = "float32") -> PrimFunc:
     x, y = Buffer("x", x_shape, dtype), Buffer("y", x_shape[:-2], dtype)
     loops = loops_over("b", y.shape)
     batch = indices_of(loops)
-    rows = _Elimination(n, dtype)
+    rows = _RowElimination(n, dtype)
     copied = loops_over("c", (n, n))
     at = indices_of(copied)
     column = Var("k")
@@ -73,7 +73,7 @@ def _put(scalar: Buffer, value: Expr) -> Store:
     return Store(scalar, (const(0),), value)
 
 
-class _Elimination:
+class _RowElimination:
     """The state of the elimination: the rows of the matrix, and the pivot of the current column."""
 
     def __init__(self, n: int, dtype: str) -> None:

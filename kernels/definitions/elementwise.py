@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from typing import Literal as Literals
 
 import numpy as np
 
@@ -31,12 +32,15 @@ from graphflow.kernels.definitions.stages import (
     loops_over,
 )
 from graphflow.tir import (
+    BINARY,
     COMPARISONS,
     FLOATS,
     Binary,
+    BinaryOp,
     Buffer,
     Cast,
     Comparison,
+    ComparisonOp,
     Expr,
     Literal,
     Load,
@@ -99,12 +103,17 @@ def unary(
     return elementwise(op, {"x": (shape, dtype)}, lambda x: make(x, **extra))
 
 
-def binary(op: str, a_shape: Shape, b_shape: Shape, dtype: str = "float32") -> PrimFunc:
+def binary(
+    op: BinaryOp | ComparisonOp, a_shape: Shape, b_shape: Shape, dtype: str = "float32"
+) -> PrimFunc:
     """`y = a op b` with broadcasting, for an op of `graphflow.tir`; y of a comparison is bool."""
     operands = {"a": (a_shape, dtype), "b": (b_shape, dtype)}
     if op in COMPARISONS:
-        return elementwise(op, operands, lambda a, b: Comparison(op, a, b), "bool")
-    return elementwise(op, operands, lambda a, b: Binary(op, a, b))
+        compare: ComparisonOp = op
+        return elementwise(op, operands, lambda a, b: Comparison(compare, a, b), "bool")
+    assert op in BINARY, f"{op} is no operator on two values"
+    combine: BinaryOp = op
+    return elementwise(op, operands, lambda a, b: Binary(combine, a, b))
 
 
 def power(a_shape: Shape, b_shape: Shape, dtype: str, exponent_dtype: str) -> PrimFunc:
@@ -147,16 +156,19 @@ def prelu(x_shape: Shape, slope_shape: Shape, dtype: str = "float32") -> PrimFun
     return elementwise("prelu", {"x": (x_shape, dtype), "slope": (slope_shape, dtype)}, leaky_relu)
 
 
-def variadic(op: str, shapes: Sequence[Shape], dtype: str = "float32") -> PrimFunc:
+def variadic(
+    op: BinaryOp | Literals["mean"], shapes: Sequence[Shape], dtype: str = "float32"
+) -> PrimFunc:
     """`y = a0 op a1 op …` from the left, with broadcasting; "mean" divides the sum of the operands.
 
     More than `LONGEST_CHAIN` operands are combined in groups of that many.
     """
     operands = {f"a{i}": (shape, dtype) for i, shape in enumerate(shapes)}
     mean = op == "mean" and len(shapes) > 1
+    combine: BinaryOp = "add" if op == "mean" else op
 
     def both(left: Expr, right: Expr) -> Expr:
-        return Binary("add" if mean else op, left, right)
+        return Binary(combine, left, right)
 
     def value(*loads: Expr) -> Expr:
         left = list(loads)

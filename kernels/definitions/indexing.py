@@ -24,7 +24,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
     normalized_axes,
 )
 from graphflow.tir import (
@@ -45,6 +44,7 @@ from graphflow.tir import (
     Select,
     Stmt,
     Store,
+    nest,
 )
 
 IndexTuple: TypeAlias = tuple[IndexExpr, ...]

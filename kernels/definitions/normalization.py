@@ -133,8 +133,8 @@ def _normalization(
         place = (*place[:-1], floor_div(place[-1], group))
     value: Expr = subtract(Load(x, indices_of(loops)), Load(mean, place))
     value = multiply(value, Load(factor, place))
-    for op, parameter in zip(("mul", "add"), parameters, strict=False):
-        value = Binary(op, value, parameter)
+    for combine, parameter in zip((multiply, add), parameters, strict=False):
+        value = combine(value, parameter)
     add_op = ReduceOp.ADD
     body = (
         make_total,

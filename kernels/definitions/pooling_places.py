@@ -19,7 +19,6 @@ from graphflow.kernels.definitions.stages import (
     linearize,
     literal,
     loops_over,
-    nest,
     neutral,
     ranges_of,
 )
@@ -38,6 +37,7 @@ from graphflow.tir import (
     ReduceOp,
     Stmt,
     Store,
+    nest,
 )
 
 

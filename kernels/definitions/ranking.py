@@ -22,7 +22,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
     normalized_axes,
     reduction_stage,
 )
@@ -47,6 +46,7 @@ from graphflow.tir import (
     Select,
     Store,
     Unary,
+    nest,
 )
 
 

@@ -24,7 +24,7 @@ from graphflow.kernels.definitions.scalar_functions import (
     multiply,
     subtract,
 )
-from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal, nest
+from graphflow.kernels.definitions.stages import Loop, Shape, kernel, literal
 from graphflow.tir import (
     FLOATS,
     Allocate,
@@ -42,6 +42,7 @@ from graphflow.tir import (
     Stmt,
     Store,
     Unary,
+    nest,
 )
 
 LANES = 16

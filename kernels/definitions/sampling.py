@@ -23,7 +23,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
     store_stage,
 )
 from graphflow.kernels.definitions.window import Window
@@ -45,6 +44,7 @@ from graphflow.tir import (
     Select,
     Store,
     Unary,
+    nest,
 )
 
 CUBIC = -0.75

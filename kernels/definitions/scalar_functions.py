@@ -21,10 +21,12 @@ from graphflow.tir import (
     Binary,
     Cast,
     Comparison,
+    ComparisonOp,
     Expr,
     Literal,
     Select,
     Unary,
+    UnaryOp,
 )
 
 
@@ -48,7 +50,7 @@ def subtract(a: Expr, b: Expr | float) -> Expr:
     return Binary("sub", a, _operand(b, a.dtype))
 
 
-def compared(op: str, a: Expr, b: Expr | float) -> Comparison:
+def compared(op: ComparisonOp, a: Expr, b: Expr | float) -> Comparison:
     """A comparison by one of the operators of `graphflow.tir`."""
     return Comparison(op, a, _operand(b, a.dtype))
 
@@ -246,18 +248,16 @@ def _of_floats(op: str, make: Callable[..., Expr]) -> Callable[..., Expr]:
     return checked
 
 
-def _plain(op: str) -> Callable[[Expr], Expr]:
+def _plain(op: UnaryOp) -> Callable[[Expr], Expr]:
     return lambda x: Unary(op, x)
 
 
+_PLAIN: tuple[UnaryOp, ...] = (
+    "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round", *TRIGONOMETRIC,
+)  # fmt: skip
+
 _FLOATS_ONLY: dict[str, Callable[..., Expr]] = {
-    **{
-        op: _plain(op)
-        for op in (
-            "exp", "log", "tanh", "erf", "sqrt", "sigmoid", "floor", "ceil", "round",
-            *TRIGONOMETRIC,
-        )
-    },
+    **{op: _plain(op) for op in _PLAIN},
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": _hard_swish,
     "elu": _elu,

@@ -32,13 +32,10 @@ from graphflow.tir import (
     FLOATS,
     Allocate,
     Block,
-    Body,
     Buffer,
     Expr,
-    For,
     If,
     Literal,
-    LoopKind,
     Param,
     PrimFunc,
     Reduce,
@@ -47,6 +44,7 @@ from graphflow.tir import (
     Stmt,
     Store,
     is_identifier,
+    nest,
 )
 
 Shape: TypeAlias = tuple[int, ...]
@@ -69,13 +67,6 @@ def indices_of(loops: Iterable[Loop]) -> tuple[IndexExpr, ...]:
 def ranges_of(loops: Iterable[Loop]) -> dict[Var, Interval]:
     """The interval of each loop variable; an empty loop is treated like one of extent 1."""
     return {var: (0, max(extent, 1) - 1) for var, extent in loops}
-
-
-def nest(loops: Sequence[Loop], body: Body) -> Body:
-    """`body` inside serial loops, the first one outermost."""
-    for var, extent in reversed(loops):
-        body = (For(var, const(0), const(extent), LoopKind.SERIAL, body),)
-    return body
 
 
 def elementwise_stage(name: str, out: Buffer, loops: Sequence[Loop], value: Expr) -> Block:

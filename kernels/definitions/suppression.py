@@ -20,7 +20,6 @@ from graphflow.kernels.definitions.stages import (
     kernel,
     literal,
     loops_over,
-    nest,
     store_stage,
 )
 from graphflow.tir import (
@@ -39,6 +38,7 @@ from graphflow.tir import (
     ReduceOp,
     Select,
     Store,
+    nest,
 )
 
 CHUNK = 16

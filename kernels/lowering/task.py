@@ -22,6 +22,7 @@ from graphflow.schedule import Refusal, Rewrite, Schedule, require_in_bounds
 from graphflow.tir import (
     EXPANDED,
     Access,
+    AccessKind,
     Allocate,
     Body,
     Buffer,
@@ -185,7 +186,7 @@ def _keeps_claim(claimed: str, func: PrimFunc, task: KernelTask) -> None:
         writes = [
             access
             for access in accesses(func.body)
-            if access.kind == "write" and access.buffer.name == output.name
+            if access.kind is AccessKind.WRITE and access.buffer.name == output.name
         ]
         partial = [access for access in writes if access.domain.where != TRUE]
         if partial and not _reaches_padding(writes, layouts[output.name]):

@@ -57,6 +57,7 @@ from graphflow.schedule import (
 from graphflow.tir import (
     Assume,
     Block,
+    BlockNote,
     Literal,
     Load,
     LoopKind,
@@ -209,9 +210,9 @@ def _finite_inputs(scheduled: PrimFunc) -> tuple[str, ...]:
     """
     found: list[str] = []
     for stmt in scheduled.body:
-        notes = dict(stmt.annotations) if isinstance(stmt, Block) else {}
-        if "states" in notes and _states_finite(stmt, notes["states"]):
-            found.append(notes["states"])
+        name = stmt.note(BlockNote.STATES) if isinstance(stmt, Block) else None
+        if name is not None and _states_finite(stmt, name):
+            found.append(name)
         elif any(
             isinstance(inner, Assume) and not forbids_access(inner.claim) for inner in walk((stmt,))
         ):

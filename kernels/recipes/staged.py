@@ -312,7 +312,7 @@ def _is_row(loop: For) -> bool:
     return loop.kind is LoopKind.VECTORIZED and any(
         loop.var in variables(index)
         for access in accesses(loop.body)
-        if access.kind != "read"
+        if access.writes
         for index in access.indices
     )
 
@@ -321,7 +321,7 @@ def _contiguous(loop: For) -> bool:
     """Whether writes move by at most one element a step, and no access splits the variable."""
     for access in accesses(loop.body):
         for atom, k in terms_of(access.buffer.flat_index(access.indices))[0]:
-            if atom is loop.var and abs(k) > 1 and access.kind != "read":
+            if atom is loop.var and abs(k) > 1 and access.writes:
                 return False
             if atom is not loop.var and loop.var in variables(atom):
                 return False

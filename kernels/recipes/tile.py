@@ -21,6 +21,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.cost import Panels, Tiling
 from graphflow.schedule import (
     Handle,
+    PaddingKind,
     Schedule,
     cut_loop,
     divide_loop,
@@ -40,6 +41,7 @@ from graphflow.schedule import (
 from graphflow.tir import (
     Allocate,
     Block,
+    BlockNote,
     Body,
     Buffer,
     For,
@@ -285,7 +287,8 @@ def _overcomputed(s: Schedule, nest: Nest) -> Schedule:
 def _over_halo(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
     """The update without border conditions, where the halo is assumed to hold a neutral element."""
     assumed = any(
-        isinstance(stmt, Block) and ("padding", "value") in stmt.annotations for stmt in s.func.body
+        isinstance(stmt, Block) and stmt.note(BlockNote.PADDING) == PaddingKind.VALUE
+        for stmt in s.func.body
     )
     for place in reduction if assumed else ():
         if _guards(s, nest[0], place):

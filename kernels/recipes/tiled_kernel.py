@@ -44,7 +44,19 @@ from graphflow.schedule import (
     stride_loop,
     transform_layout,
 )
-from graphflow.tir import Block, For, If, PrimFunc, Reduce, accesses, is_predicate, loops_of, walk
+from graphflow.tir import (
+    AccessKind,
+    Block,
+    BlockNote,
+    For,
+    If,
+    PrimFunc,
+    Reduce,
+    accesses,
+    is_predicate,
+    loops_of,
+    walk,
+)
 
 KNOWN = "looking at the constant, or what follows from what the user says of the inputs"
 """The grounds on which a recipe assumes facts of values; `flow.contents` has proven them."""
@@ -81,7 +93,7 @@ def join_axes(s: Schedule) -> Schedule:
 def _two_of_one_axis(func: PrimFunc) -> tuple[For, For] | None:
     """The first loop, and the loop that is its body, that run along one stored axis together."""
     for access in accesses(func.body):
-        if access.kind != "write":
+        if access.kind is not AccessKind.WRITE:
             continue
         for index in access.indices:
             terms, offset = terms_of(index)
@@ -204,7 +216,7 @@ def _absorbed(s: Schedule, block: Handle, output: str, axes: Axes) -> Schedule:
 
 def _is_compute(block: Block) -> bool:
     """Whether a block computes, and does not state padding or assumptions."""
-    return not any(key in ("padding_of", "states") for key, _ in block.annotations)
+    return block.note(BlockNote.PADDING_OF) is None and block.note(BlockNote.STATES) is None
 
 
 def _joined_lanes(s: Schedule, layout: Layout, axes: Axes) -> tuple[Schedule, Axes]:
@@ -314,7 +326,7 @@ def _digit_base(func: PrimFunc, var: Var) -> int | None:
     found = [
         atom.divisor
         for access in accesses(func.body)
-        if access.kind == "read"
+        if access.kind is AccessKind.READ
         for e in access.indices
         for atom, _ in terms_of(e)[0]
         if isinstance(atom, FloorMod) and atom.numerator is var
@@ -331,7 +343,7 @@ def _stride(func: PrimFunc, var: Var, positions: set[Var]) -> int:
     reads = [
         access
         for access in accesses(func.body)
-        if access.kind == "read" and any(var in variables(e) for e in access.indices)
+        if access.kind is AccessKind.READ and any(var in variables(e) for e in access.indices)
     ]
     if not reads:
         return 0

@@ -314,7 +314,7 @@ def test_damaged_entries_are_made_again(tmp_path: Path) -> None:
 
 def test_an_entry_that_cannot_be_read_is_told_and_made_again(tmp_path: Path) -> None:
     first = compiled(network(), tmp_path)
-    store = kernel_cache.Store(tmp_path)
+    store = kernel_cache.EntryStore(tmp_path)
     store.put(entries(tmp_path)[0].stem, b"not a pickle")
     second = compiled(network(), tmp_path)
     assert second.cached == len(second.lowered.kernels) - 1

@@ -181,8 +181,8 @@ def test_kernels_are_emitted_without_the_two_passes() -> None:
             made = llvm.Target.from_default_triple().create_target_machine(
                 cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
             )
-            text = target_machine.optimized_ir(TEXT, target)
-            return made.emit_assembly(llvm.parse_assembly(text))
+            module, _ = target_machine.optimized(TEXT, target)
+            return made.emit_assembly(llvm.parse_assembly(str(module)))
         emitted = target_machine.assembly(TEXT, target)
         assert emitted != plain()
         llvm.set_option("", "-enable-misched=false")

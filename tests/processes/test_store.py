@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.processes.store import LEFT_BEHIND, ROOM, Store
+from graphflow.processes.store import LEFT_BEHIND, ROOM, EntryStore
 from support.disk import read_only
 
 
 def test_what_was_kept_is_there_for_other_stores_of_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
-    assert Store(folder).get("k") is None and not folder.exists()
-    assert Store(folder).put("k", b"first") and Store(folder).put("other", b"")
-    assert Store(folder).get("k") == b"first" and Store(folder).get("other") == b""
-    assert Store(folder).put("k", b"second")
-    assert Store(folder).get("k") == b"second"
+    assert EntryStore(folder).get("k") is None and not folder.exists()
+    assert EntryStore(folder).put("k", b"first") and EntryStore(folder).put("other", b"")
+    assert EntryStore(folder).get("k") == b"first" and EntryStore(folder).get("other") == b""
+    assert EntryStore(folder).put("k", b"second")
+    assert EntryStore(folder).get("k") == b"second"
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("size", [0, 1, 35, 36, 40])
 def test_a_truncated_entry_is_absent_and_goes(tmp_path: Path, size: int) -> None:
-    store = Store(tmp_path)
+    store = EntryStore(tmp_path)
     store.put("k", b"something")
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:size])
@@ -37,7 +37,7 @@ def test_a_truncated_entry_is_absent_and_goes(tmp_path: Path, size: int) -> None
 
 
 def test_each_byte_of_an_entry_is_under_the_checksum(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = EntryStore(tmp_path)
     store.put("k", b"something")
     (path,) = tmp_path.iterdir()
     sound = path.read_bytes()
@@ -53,7 +53,7 @@ def test_each_byte_of_an_entry_is_under_the_checksum(tmp_path: Path) -> None:
 
 
 def test_beyond_the_bound_what_was_used_longest_ago_goes(tmp_path: Path) -> None:
-    store = Store(tmp_path, most_bytes=10_000)
+    store = EntryStore(tmp_path, most_bytes=10_000)
     now = time.time()
     for number in range(20):
         store.put(f"k{number}", bytes(1000))
@@ -66,7 +66,7 @@ def test_beyond_the_bound_what_was_used_longest_ago_goes(tmp_path: Path) -> None
 
 
 def test_within_the_bound_everything_stays(tmp_path: Path) -> None:
-    store = Store(tmp_path, most_bytes=10_000)
+    store = EntryStore(tmp_path, most_bytes=10_000)
     for number in range(9):
         store.put(f"k{number}", bytes(1000))
     store.trim()
@@ -80,14 +80,14 @@ def test_trimming_takes_what_a_killed_process_left_and_nothing_else(tmp_path: Pa
     past = time.time() - LEFT_BEHIND - 10
     os.utime(old, (past, past))
     os.utime(foreign, (past, past))
-    Store(tmp_path, most_bytes=0).trim()
+    EntryStore(tmp_path, most_bytes=0).trim()
     assert not old.exists() and new.exists() and foreign.exists()
 
 
 def test_a_folder_that_cannot_be_written_to_is_read_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, most_bytes=0)
+    store = EntryStore(tmp_path, most_bytes=0)
     store.put("k", b"something")
     read_only(monkeypatch)
     assert store.get("k") == b"something"
@@ -99,23 +99,23 @@ def test_a_folder_that_cannot_be_written_to_is_read_from(
 def test_what_cannot_be_written_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="Not a directory"):
-        Store(tmp_path / "file" / "below")
+        EntryStore(tmp_path / "file" / "below")
     with pytest.raises(OSError, match="is not a folder"):
-        Store(tmp_path / "file")
+        EntryStore(tmp_path / "file")
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
     with pytest.raises(OSError, match="others may write to"):
-        Store(tmp_path)
+        EntryStore(tmp_path)
     tmp_path.chmod(0o755)
-    assert Store(tmp_path).put("k", b"")
+    assert EntryStore(tmp_path).put("k", b"")
 
 
 WRITER = """
 import sys
-from graphflow.processes.store import Store
-store = Store(sys.argv[1], most_bytes=400_000)
+from graphflow.processes.store import EntryStore
+store = EntryStore(sys.argv[1], most_bytes=400_000)
 print("ready", flush=True)
 number = 0
 while True:
@@ -146,7 +146,7 @@ def test_processes_that_write_at_once_and_are_killed_leave_whole_entries(tmp_pat
             writer.send_signal(signal.SIGKILL)
             writer.wait()
             writer.stdout.close()  # type: ignore[union-attr]
-        store = Store(tmp_path)
+        store = EntryStore(tmp_path)
         entries = sorted(path for path in tmp_path.iterdir() if path.suffix == ".entry")
         for path in entries:
             assert store.get(path.stem) == (path.stem * 40_000).encode()

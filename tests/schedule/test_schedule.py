@@ -46,6 +46,7 @@ from graphflow.schedule import (
     vectorize_loop,
 )
 from graphflow.tir import (
+    AccessKind,
     Block,
     Expr,
     For,
@@ -260,7 +261,7 @@ def _bind(trial: Trial) -> Choice | None:
         touched = accesses(loop.body)
         for name in dict.fromkeys(a.buffer.name for a in touched):
             uses = {(a.kind, a.indices) for a in touched if a.buffer.name == name}
-            if len(uses) == 1 and next(iter(uses))[0] == "read":
+            if len(uses) == 1 and next(iter(uses))[0] is AccessKind.READ:
                 found.append((loop.var.name, name))
     return (bind_expr, (*trial.one_of(found), trial.name())) if found else None
 

@@ -16,7 +16,7 @@ from graphflow.graph import OperatorGraph
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import KernelVariant
 from graphflow.layout import LOGICAL, Layout, logical_vars
-from graphflow.lower.kernels import lower_kernels
+from graphflow.lower.called_kernels import lower_kernels
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement
 from graphflow.tir import PrimFunc, Role, interpret
 from graphflow.tir.operators import undefined_value

@@ -40,6 +40,7 @@ from graphflow.tir import (
     Assume,
     Binary,
     Block,
+    BlockNote,
     Body,
     Buffer,
     Cast,
@@ -224,7 +225,7 @@ class RandomKernel:
         nest = self.nest(buffer, parallel)
         if self.chance(60):
             marked = self.chance(30) and self.options.marks
-            notes = (("preproc", "pad"),) if marked else ()
+            notes = ((BlockNote.PREPROC, "pad"),) if marked else ()
             nest = (Block(self.fresh("block "), nest, notes),)
         self.readable.append(buffer)
         if is_output:

@@ -44,6 +44,7 @@ from graphflow.schedule import (
 )
 from graphflow.tir import (
     FLOATS,
+    AccessKind,
     Allocate,
     Block,
     For,
@@ -155,7 +156,7 @@ def _bind(t: Trial) -> Chosen:
         (loop.var.name, name)
         for loop in t.loops()
         for name in dict.fromkeys(a.buffer.name for a in accesses(loop.body))
-        if {a.kind for a in accesses(loop.body) if a.buffer.name == name} == {"read"}
+        if {a.kind for a in accesses(loop.body) if a.buffer.name == name} == {AccessKind.READ}
     ]
     return (bind_expr, (*t.dice.among(found), t.name())) if found else None
 

@@ -24,6 +24,7 @@ from graphflow.schedule import (
 from graphflow.schedule.places import place_names
 from graphflow.tir import (
     FLOATS,
+    AccessKind,
     Block,
     Body,
     Buffer,
@@ -218,7 +219,7 @@ class Trial:
         for stmt in walk(self.func.body):
             if isinstance(stmt, Reduce) and (
                 buffer is None
-                or any(a.buffer == buffer and a.kind == "read" for a in accesses((stmt,)))
+                or any(a.buffer == buffer and a.kind is AccessKind.READ for a in accesses((stmt,)))
             ):
                 return stmt.op
         return None

@@ -22,6 +22,7 @@ from graphflow.schedule import (
 )
 from graphflow.tir import (
     FLOATS,
+    AccessKind,
     Block,
     Buffer,
     Reduce,
@@ -74,7 +75,7 @@ def box_of_elements(t: Trial) -> None:
         return
     block = t.dice.among(blocks)
     touched = accesses(block.body)
-    target = next((a.buffer for a in touched if a.kind != "read" and a.buffer.shape), None)
+    target = next((a.buffer for a in touched if a.writes and a.buffer.shape), None)
     layout = t.layout(target.shape, padded=True) if target else None
     if target is None or layout is None:
         return
@@ -100,7 +101,7 @@ def box_of_terms(t: Trial) -> None:
     if not found:
         return
     block, stmt = t.dice.among(found)
-    loads = [a.buffer for a in accesses((stmt,)) if a.kind == "read" and a.buffer.shape]
+    loads = [a.buffer for a in accesses((stmt,)) if a.kind is AccessKind.READ and a.buffer.shape]
     loads = [b for b in dict.fromkeys(loads) if b != stmt.buffer]
     if not loads:
         return
@@ -136,7 +137,9 @@ def more_terms(t: Trial) -> None:
     factor = t.dice.among([f for f in range(2, 9) if (loop.extent or 1) % f] or [2])
     t.step(divide_loop, loop.var.name, factor, (t.name(), t.name()), "guard")
     block = next(b for b in t.blocks() if b.name == block.name)
-    for buffer in dict.fromkeys(a.buffer for a in accesses(block.body) if a.kind == "read"):
+    for buffer in dict.fromkeys(
+        a.buffer for a in accesses(block.body) if a.kind is AccessKind.READ
+    ):
         layout = reached(buffer, block)
         if buffer == stmt.buffer or layout is None or not layout.is_padded:
             continue
@@ -164,7 +167,7 @@ def border_of_reads(t: Trial) -> None:
         return
     block = t.dice.among(blocks)
     _finite(t)
-    written = {a.buffer for a in accesses(block.body) if a.kind != "read"}
+    written = {a.buffer for a in accesses(block.body) if a.writes}
     for buffer in dict.fromkeys(a.buffer for a in accesses(block.body) if a.buffer.shape):
         layout = reached(buffer, block)
         if layout is None or not (layout.is_padded or t.dice.chance(0.3)):

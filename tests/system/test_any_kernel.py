@@ -34,7 +34,7 @@ from graphflow.kernels.lowering.task import instead_of_tile
 from graphflow.kernels.recipes import Tiled, View, kernel_variants, lifted, memory_key
 from graphflow.layout import IndexMap, Layout, Undefined, blocked, channels_last, row_major
 from graphflow.lower import assemble, lower
-from graphflow.lower.kernels import lower_kernels
+from graphflow.lower.called_kernels import lower_kernels
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,

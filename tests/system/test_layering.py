@@ -1,5 +1,6 @@
-"""Tests of the source tree: imports go to lower ranks and stand at module top, the package list
-equals the folders on disk, and `import graphflow` stays light."""
+"""Tests of the source tree: imports go to lower ranks and stand at module top, no two modules or
+classes have one name, the package list equals the folders on disk, and `import graphflow` stays
+light."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 
 from support.paths import ROOT
 from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, part_of
@@ -107,6 +109,33 @@ def test_the_package_list_equals_the_folders_on_disk() -> None:
     listed = project["tool"]["setuptools"]["packages"]
     on_disk = [name for name, path in MODULES.items() if path.name == "__init__.py"]
     assert sorted(listed) == sorted(on_disk)
+
+
+def named_twice(names: Iterable[tuple[str, str]]) -> list[str]:
+    """Of pairs of a name and the module that has it: the names that several modules have."""
+    found: dict[str, list[str]] = {}
+    for name, module in names:
+        found.setdefault(name, []).append(module)
+    return [f"{name}: {', '.join(users)}" for name, users in found.items() if len(users) > 1]
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    assert named_twice([("A", "m"), ("B", "m"), ("A", "n")]) == ["A: m, n"]
+    classes = (
+        (node.name, module)
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    assert not named_twice(classes)
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """A module is spoken of by its own name; only the `__init__.py` of packages are alike."""
+    modules = (
+        (path.stem, module) for module, path in MODULES.items() if path.name != "__init__.py"
+    )
+    assert not named_twice(modules)
 
 
 def exports(package: str) -> set[str]:

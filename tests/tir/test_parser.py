@@ -45,7 +45,7 @@ EVERYTHING = """\
 def k(x: f32[1, 8, 6, 6], w: buffer(f32[8, 8], sep=(1,)), n: i64[()], y: out[f32[1, 8, 6, 6]]):
     t.tile = alloc(f32[2, 4], register)
     local = alloc(i8[16], scratch, sep=(1,))
-    with block("init", preproc="pad", note="it's \\"quoted\\""):
+    with block("init", preproc="pad", states="it's \\"quoted\\""):
         for oc in parallel(0, 8):
             for oh in serial(0, min(6, oc + 2)):
                 for ow in vectorized(0, 6):
@@ -214,6 +214,7 @@ def with_line(line: str) -> str:
         ("if x[0] < f32(1.0): pass", "line 3, column 8", "not an index expression"),
         ("if data(x[0] < 1): pass", "line 3, column 20", "needs its element type"),
         ("with block(b): pass", "line 3, column 10", "expected block("),
+        ('with block("b", paddin_of="x"): pass', "line 3, column 21", "no annotation paddin_of"),
         ("assume(x[0])", "line 3, column 5", "expected assume(unless("),
         ("y[0] = = x[0]", "line 3, column 12", "not a kernel"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from graphflow.tir import (
     STAGES,
     Binary,
     Block,
+    BlockNote,
     Buffer,
     Expr,
     For,
@@ -82,7 +84,7 @@ def test_random_kernels_are_accepted_at_their_stage(case: tuple[str, PrimFunc]) 
         "for i in serial(0, 4):\n    y[i] = x[i]",
         "for i in serial(0, 4):\n    for j in serial(i, 4):\n        y[j] = x[i]",
         "t = alloc(f32[4])\nt[0] = x[0]\ny[0] = t[0]",
-        'with block("a"):\n    pass\nwith block("b", note="x"):\n    y[0] += x[0]',
+        'with block("a"):\n    pass\nwith block("b", states="x"):\n    y[0] += x[0]',
         "for i in serial(0, 4):\n    if i >= 2 and i != 3:\n        y[i] = index(i, f32)",
         "if data(x[0] < f32(0.0)):\n    y[0] = select(data(b[0]), x[0], f32(1.0))",
         "m[0] = n[0] & cast(i32, b[0])\np[0] = ~b[0] | (x[0] == x[1])",
@@ -182,8 +184,10 @@ def test_names_must_be_identifiers(name: str) -> None:
     refuse(PrimFunc("f", (), (loop,)), "definition", "is not an identifier")
 
 
-def test_annotation_keys_are_different_identifiers() -> None:
-    for keys in (("a", "a"), ("a b",), ("in",)):
+def test_annotation_keys_are_different_and_known() -> None:
+    note = BlockNote.STATES
+    assert note.value == "states"
+    for keys in ((note, note), (cast(BlockNote, "states"),), (cast(BlockNote, "paddin_of"),)):
         block = Block("b", (), tuple((key, "") for key in keys))
         refuse(PrimFunc("f", (), (block,)), "definition", "annotation keys")
 

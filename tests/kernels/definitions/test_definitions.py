@@ -17,6 +17,7 @@ from graphflow.arith import Var
 from graphflow.base.errors import InvalidModel
 from graphflow.kernels import definitions as d
 from graphflow.tir import (
+    AccessKind,
     Allocate,
     Block,
     For,
@@ -98,7 +99,7 @@ def test_convolution_has_the_agreed_loops():
     grouped = d.convolution((1, 4, 5, 5), (6, 2, 3, 3), groups=2)
     names = [loop.var.name for loop in loops_of(grouped.body)]
     assert names == ["n", "g", "oc", "oh", "ow", "ic", "kh", "kw"]
-    (write,) = (a for a in accesses(grouped.body) if a.kind == "reduce")
+    (write,) = (a for a in accesses(grouped.body) if a.kind is AccessKind.REDUCE)
     assert write.indices[1] is Var("g") * 3 + Var("oc")
 
 
@@ -266,12 +267,12 @@ def test_binary_broadcasts(op, a_shape, b_shape):
 
 def test_broadcast_operands_are_read_at_zero_and_others_at_the_loop_variables():
     func = d.binary("add", (2, 1, 4), (3, 1))
-    reads = {a.buffer.name: a.indices for a in accesses(func.body) if a.kind == "read"}
+    reads = {a.buffer.name: a.indices for a in accesses(func.body) if a.kind is AccessKind.READ}
     assert [str(i) for i in reads["a"]] == ["i0", "0", "i2"]
     assert [str(i) for i in reads["b"]] == ["i1", "0"]
     # An extent of 1 that the output has too is no broadcast.
     ones = d.binary("add", (1, 4), (1, 4))
-    reads = {a.buffer.name: a.indices for a in accesses(ones.body) if a.kind == "read"}
+    reads = {a.buffer.name: a.indices for a in accesses(ones.body) if a.kind is AccessKind.READ}
     assert reads["a"] == reads["b"] == (Var("i0"), Var("i1"))
 
 
@@ -357,7 +358,7 @@ def test_reshape_keeps_row_major_order(source, target, data):
 )
 def test_reshape_reads_in_few_terms(source, target, index):
     func = d.reshape(source, target)
-    (read,) = (a for a in accesses(func.body) if a.kind == "read")
+    (read,) = (a for a in accesses(func.body) if a.kind is AccessKind.READ)
     assert [str(i) for i in read.indices] == index
 
 

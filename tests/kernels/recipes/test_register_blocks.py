@@ -18,7 +18,7 @@ from graphflow.kernels.conversion import conversion
 from graphflow.kernels.lowering import LoweredKernel
 from graphflow.kernels.recipes import conversion_key, conversion_work, copy_run, crosses
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
-from graphflow.lower.kernels import lower_call
+from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
 from graphflow.tir import DTYPES, Allocate, Literal, walk
 from support.placing import SENTINEL, Native, outside, place, unplace

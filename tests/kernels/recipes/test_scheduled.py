@@ -30,6 +30,7 @@ from graphflow.schedule import (
     cache_write,
     divide_loop,
     fission,
+    marked_stage,
     parallelize_loop,
     remove_branching_through_overcompute,
     reorder_loops,
@@ -39,7 +40,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import PrimFunc, parse, to_text
+from graphflow.tir import Literal, PrimFunc, parse, to_text
 from support.placing import interpret_physical
 from support.scheduled_chains import (
     ADDONE,
@@ -504,6 +505,35 @@ def test_what_a_crop_states_is_proven() -> None:
     unknown = packed(ADDONE, "undef", "undef").apply(state_padding, "y", 1)
     with pytest.raises(ScheduleError, match=r"only known to hold \[-2147483648, 2147483647\]"):
         lifted(unknown.func, TARGET)
+
+
+def cropped(mark: str, dtype: str = "i32") -> PrimFunc:
+    return parse(
+        f"""
+        @primfunc
+        def k(x: {dtype}[14], y: out[{dtype}[14]]):
+            yc = alloc({dtype}[4, 4])
+            with block("compute"):
+                for i in serial(0, 14):
+                    yc[i // 4, i % 4] = x[i]
+            with block("crop", postproc="{mark}"):
+                for c in serial(0, 14):
+                    y[c] = yc[c // 4, c % 4]
+        """
+    )
+
+
+def test_a_mark_is_one_of_the_known_ones() -> None:
+    for mark in ("copy", "crop", "crop(undef)"):
+        assert marked_stage(cropped(mark), "y") is not None
+    for mark in ("corp(0)", "crop(0", "", "crop(zero)"):
+        with pytest.raises(ScheduleError, match="crop is marked"):
+            marked_stage(cropped(mark), "y")
+
+
+def test_a_crop_of_halves_states_a_fraction() -> None:
+    found = marked_stage(cropped("crop(0.5)", "f16"), "y")
+    assert found is not None and found.pad == Literal(0.5, "float16")
 
 
 def test_a_kernel_of_the_graph_may_have_the_stages_itself() -> None:

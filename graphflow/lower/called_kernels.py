@@ -19,6 +19,7 @@ from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_here, mak
 from graphflow.kernels.recipes import Crossing, Placements, Recipe, Staged, crosses
 from graphflow.layout import Demand, Equal
 from graphflow.physical import PhysicalCall, PhysicalGraph
+from graphflow.schedule import StatedPad
 from graphflow.tir import PrimFunc
 
 Maker: TypeAlias = "Callable[[Mapping[str, KernelTask]], Mapping[str, LoweredKernel]]"
@@ -89,7 +90,7 @@ def placements_of(call: PhysicalCall) -> Placements:
     return tuple(found)
 
 
-def _assumed(demand: Demand | None) -> float | str:
+def _assumed(demand: Demand | None) -> StatedPad:
     """What a kernel may assume of an input's padding: the demanded constant, or `undef`."""
     if isinstance(demand, Equal):
         return float(demand.literal.value)
