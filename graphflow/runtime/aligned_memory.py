@@ -73,5 +73,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def store(block: NDArray[np.uint8], offset: int, array: NDArray[Any]) -> None:
     """Copy an array, row-major and in native byte order, to a byte offset of a block."""
+    if array.flags.c_contiguous and array.dtype.isnative:
+        # Element by element, numpy copies what is not aligned ten times slower.
+        block[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+        return
     native = array.dtype.newbyteorder("=")
     block[offset : offset + array.nbytes].view(native).reshape(array.shape)[...] = array
