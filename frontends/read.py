@@ -26,7 +26,7 @@ from onnx import parser, serialization
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.checked import check_proto, tensors_of
 from graphflow.frontends.payload import check_extents, tensor_bytes, text_of
-from graphflow.frontends.weights import LARGE_BYTES, ReadModel, parsed_apart, view_of
+from graphflow.frontends.weights import LARGE_BYTES, Content, ReadModel, parsed_apart, view_of
 from graphflow.graph import Array
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
@@ -71,7 +71,7 @@ def open_model(model: Model | ReadModel) -> ReadModel:
         case onnx.ModelProto():
             found = ReadModel(model, {}, is_own=False)
         case bytes() | bytearray() | memoryview():
-            found = ReadModel(*_parsed(bytes(model), None, "the given bytes"))
+            found = ReadModel(*_parsed(memoryview(bytes(model)), None, "the given bytes"))
         case str() | os.PathLike():
             found = _from_path(os.fspath(model))
         case _:
@@ -85,42 +85,33 @@ def open_model(model: Model | ReadModel) -> ReadModel:
 
 def _from_path(path: str | bytes) -> ReadModel:
     name = os.fsdecode(path)
+    suffix = os.path.splitext(name)[1]
+    format = serialization.registry.get_format_from_file_extension(suffix)
     try:
-        content = _content(name)
+        with _RegularFile(name) as file:
+            content = _FileContent(file, name)
+            if content[0 : len(SAVED_MAGIC)] == SAVED_MAGIC:
+                raise InvalidModel(
+                    f"{name} is a saved model, not an ONNX file; load it with graphflow.load"
+                )
+            proto, contents = _parsed(content, format, name)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise InvalidModel(f"cannot read the model: {error}; check the path") from None
     except MemoryError:
         raise InvalidModel(f"cannot read the model {name}: it does not fit in memory") from None
-    if content.startswith(SAVED_MAGIC):
-        raise InvalidModel(
-            f"{name} is a saved model, not an ONNX file; load it with graphflow.load"
-        )
-    suffix = os.path.splitext(name)[1]
-    format = serialization.registry.get_format_from_file_extension(suffix)
-    proto, contents = _parsed(content, format, name)
     _read_external(proto, contents, name)
     return ReadModel(proto, contents)
 
 
-def _content(path: str) -> bytes:
-    with _RegularFile(path) as file:
-        size = os.fstat(file.number).st_size
-        if size > MOST_BYTES:
-            raise ValueError(
-                f"{path} has {size} bytes, and an ONNX file at most {MOST_BYTES}; store the "
-                "weights as external data"
-            )
-        return file.read(0, size)
-
-
 def _parsed(
-    content: bytes, format: str | None, what: str
+    content: Content, format: str | None, what: str
 ) -> tuple[onnx.ModelProto, dict[int, Array]]:
     """The proto, and by number the large initializers, of which it lacks the data."""
     try:
         found = parsed_apart(content) if format in (None, "protobuf") else None
         if found is None:
-            found = onnx.load_model_from_string(content, format or "protobuf"), {}
+            whole = bytes(content[0 : len(content)])
+            found = onnx.load_model_from_string(whole, format or "protobuf"), {}
     except _PARSE_ERRORS as error:
         raise InvalidModel(f"{what}: this is not an ONNX file: {error}") from None
     except MemoryError:
@@ -261,3 +252,32 @@ class _RegularFile:
             parts.append(part)
             offset, size = offset + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _FileContent:
+    """The bytes of a file that is open; small parts that lie together are read at once.
+
+    ValueError where it is too large for a message, or ends before its size of now.
+    """
+
+    def __init__(self, file: _RegularFile, path: str) -> None:
+        self._file = file
+        self._size = os.fstat(file.number).st_size
+        self._start, self._window = 0, b""
+        if self._size > MOST_BYTES:
+            raise ValueError(
+                f"{path} has {self._size} bytes, and an ONNX file at most {MOST_BYTES}; store the "
+                "weights as external data"
+            )
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        start, stop = part.start, min(part.stop, self._size)
+        if stop - start >= LARGE_BYTES:
+            return self._file.read(start, stop - start)
+        if not self._start <= start <= stop <= self._start + len(self._window):
+            size = min(LARGE_BYTES, self._size - start)
+            self._start, self._window = start, self._file.read(start, size)
+        return self._window[start - self._start : stop - self._start]

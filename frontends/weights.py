@@ -1,8 +1,9 @@
 """Models without the data of their large initializers, which is read in place.
 
-In: the bytes of an ONNX file.  Out: a proto that lacks this data, and arrays that are views of the
-given bytes.  What always holds: the initializers of the proto keep names, extents and element
-types, and those without data are marked as external, so that nothing takes them for empty ones.
+In: the bytes of an ONNX file, or a file.  Out: a proto that lacks this data, and arrays: views of
+the given bytes, or each read into memory of its own, where its elements are aligned.  What always
+holds: the initializers of the proto keep names, extents and element types, and those without data
+are marked as external, so that nothing takes them for empty ones.
 
 Protobuf's own parser copies all data of a message, and each look at a field copies it once more; of
 a model of 100 MB that takes longer than planning it.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import onnx
@@ -78,7 +79,16 @@ class ReadModel:
         return whole
 
 
-def parsed_apart(content: bytes) -> tuple[onnx.ModelProto, dict[int, Array]] | None:
+class Content(Protocol):
+    """The bytes of a file, read when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes | memoryview:
+        """Some of the bytes; the part has a start, and a stop that is at most the length."""
+
+
+def parsed_apart(content: Content) -> tuple[onnx.ModelProto, dict[int, Array]] | None:
     """The model of an ONNX file without its large initializers, and these by number.
 
     None for what is not encoded as exporters do, or is damaged: the whole file has to be parsed,
@@ -91,7 +101,7 @@ def parsed_apart(content: bytes) -> tuple[onnx.ModelProto, dict[int, Array]] | N
         return None
     contents: dict[int, Array] = {}
     for number, (begin, end) in places.items():
-        array = view_of(proto.graph.initializer[number], memoryview(content)[begin:end])
+        array = view_of(proto.graph.initializer[number], content[begin:end])
         if array is None:
             return None
         contents[number] = array
@@ -117,13 +127,13 @@ _Field: TypeAlias = "tuple[int, int, int, int, int]"
 """Number, wire type, where its tag begins, where its payload begins and ends."""
 
 
-def _split(content: bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
+def _split(content: Content) -> tuple[bytes, dict[int, tuple[int, int]]]:
     """A model's bytes without the data of large initializers, and by number where that lies."""
     graphs = [field for field in _fields(content, 0, len(content)) if field[0] == _GRAPH]
     if len(graphs) != 1 or graphs[0][1] != _BYTES:
         raise _Unusual  # parts of one message that are to be merged
     _, _, tag, begin, end = graphs[0]
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     places: dict[int, tuple[int, int]] = {}
     copied, number = begin, -1
     for field, wire, start, inner, behind in _fields(content, begin, end):
@@ -135,15 +145,15 @@ def _split(content: bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
             continue
         _, _, cut, *place = raw
         places[number] = place[0], place[1]
-        tensor = content[inner:cut] + content[place[1] : behind] + _IS_EXTERNAL
+        tensor = b"".join((content[inner:cut], content[place[1] : behind], _IS_EXTERNAL))
         pieces += (content[copied:start], _INITIALIZER_TAG, _encoded(len(tensor)), tensor)
         copied = behind
     graph = b"".join((*pieces, content[copied:end]))
-    rest = b"".join((content[:tag], _GRAPH_TAG, _encoded(len(graph)), graph, content[end:]))
-    return rest, places
+    around = content[0:tag], content[end : len(content)]
+    return b"".join((around[0], _GRAPH_TAG, _encoded(len(graph)), graph, around[1])), places
 
 
-def _large_data(content: bytes, begin: int, end: int) -> _Field | None:
+def _large_data(content: Content, begin: int, end: int) -> _Field | None:
     """The raw data of a tensor, if it is large and the tensor has nothing that is unusual."""
     found = list(_fields(content, begin, end))
     numbers = [field[0] for field in found]
@@ -157,7 +167,7 @@ def _large_data(content: bytes, begin: int, end: int) -> _Field | None:
     return raw if _varint(content, kind[3])[0] in PLAIN else None
 
 
-def _fields(content: bytes, begin: int, end: int) -> Iterator[_Field]:
+def _fields(content: Content, begin: int, end: int) -> Iterator[_Field]:
     """The fields of a message; _Unusual where one does not end within it."""
     at = begin
     while at < end:
@@ -178,10 +188,10 @@ def _fields(content: bytes, begin: int, end: int) -> Iterator[_Field]:
         at = behind
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
+def _varint(content: Content, at: int) -> tuple[int, int]:
     """A number of variable length, and where it ends."""
     value = 0
-    for shift, byte in enumerate(content[at : at + 10]):
+    for shift, byte in enumerate(content[at : min(at + 10, len(content))]):
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return value, at + shift + 1

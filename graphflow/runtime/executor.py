@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
-from graphflow.runtime.aligned_memory import address_of, aligned_empty, release, store, zeroed_block
+from graphflow.runtime.aligned_memory import (
+    address_of,
+    aligned_empty,
+    is_usable,
+    release,
+    store,
+    zeroed_block,
+)
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import Driver, driver
 from graphflow.runtime.expected_values import require_value
@@ -169,13 +176,20 @@ class Program:
         return view
 
     def _prepare(self) -> NDArray[np.uint8]:
-        """The constant block after `prepare`, without the part that only `prepare` needs."""
+        """The constant block after `prepare`, without the part that only `prepare` needs.
+
+        Constants of that part are read where they are, if kernels can: nothing writes into them.
+        """
         spec = self.spec
         constants = zeroed_block(spec.constant_bytes)
+        apart: dict[int, int] = {}
         for offset, array in spec.constants:
-            store(constants, offset, array)
+            if offset >= spec.run_constant_bytes and is_usable(array):
+                apart[offset] = address_of(array)
+            else:
+                store(constants, offset, array)
         if spec.prepare:
-            table = self._step_table(spec.prepare, constants)
+            table = self._step_table(spec.prepare, constants, apart)
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
             arena = Arena(spec, [table], self._flush_denormals, self._patience_ns)
             self._walk(arena, table, arena.jobs[0])
@@ -186,10 +200,13 @@ class Program:
         return POOLS.address(self.threads) if table.parallel else 0
 
     def _step_table(
-        self, steps: tuple[ProgramStep, ...], constants: NDArray[np.uint8]
+        self,
+        steps: tuple[ProgramStep, ...],
+        constants: NDArray[np.uint8],
+        apart: Mapping[int, int] = MappingProxyType({}),
     ) -> StepTable:
         return step_table(
-            steps, self._code.addresses, constants, len(self.spec.inputs), self.threads
+            steps, self._code.addresses, constants, len(self.spec.inputs), self.threads, apart
         )
 
     def _arena(self) -> Arena:

@@ -45,6 +45,19 @@ def test_large_initializers_are_views_of_the_given_bytes() -> None:
     assert opened.proto.ByteSize() < len(content) - _FLOATS.nbytes
 
 
+def test_large_initializers_of_a_file_are_aligned(tmp_path: Path) -> None:
+    for shift in range(4):
+        model = _model(*_weights())
+        model.producer_name = "p" * (shift + 1)
+        path = tmp_path / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        opened = open_model(path)
+        assert sorted(opened.contents) == [1, 3]
+        assert all(array.flags.aligned for array in opened.contents.values())
+        assert not any(array.flags.writeable for array in opened.contents.values())
+        assert opened.whole() == model
+
+
 def test_the_whole_proto_is_what_the_parser_gives() -> None:
     model = _model(*_weights())
     assert read_model(model.SerializeToString()) == model
