@@ -253,6 +253,7 @@ class NodeCall:
             self.expect(result, buffer.dtype, buffer.shape, open_axis)
         name = self.context.unique_node_name(f"{self.name}.{part}") if part else self.name
         op = f"{self.op}.{part}" if part else self.op
+        func = self.context.kernels.setdefault(func, func)
         self.context.graph.add(Node(name, op, func, names, tuple(outputs), (self.name,)))
 
     def _require_dtypes(self, func: PrimFunc, names: Sequence[str]) -> None:

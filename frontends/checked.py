@@ -10,7 +10,7 @@ inference run after it, because the models that are refused here would crash or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 import onnx
@@ -58,9 +58,12 @@ _EQUATION = re.compile(rb"%s(?:,%s)*(?:->%s)?" % (_TERM, _TERM, _TERM))
 """The syntax of an Einsum equation."""
 
 
-def check_proto(proto: onnx.ModelProto) -> None:
+def check_proto(proto: onnx.ModelProto, apart: Collection[int] = ()) -> None:
     """Raise `InvalidModel`, which says what is wrong and where, unless the model passes all
-    checks."""
+    checks.
+
+    The initializers whose numbers are in `apart` lack data that was found to fit them.
+    """
     versions: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = text_of(entry.domain, "the domain of an opset")
@@ -71,7 +74,7 @@ def check_proto(proto: onnx.ModelProto) -> None:
                 f"domain {domain or 'ai.onnx'}; remove one"
             )
     text_of(proto.graph.name, "the name of the graph")
-    _check_graph(proto.graph, "the graph", 0, False)
+    _check_graph(proto.graph, "the graph", 0, False, apart)
     for function in proto.functions:
         where = f"the function {text_of(function.name, 'the name of a function')}"
         text_of(function.domain, f"the domain of {where}")
@@ -125,12 +128,18 @@ def _check_depth(depth: int) -> None:
         )
 
 
-def _check_graph(graph: onnx.GraphProto, where: str, depth: int, in_function: bool) -> None:
+def _check_graph(
+    graph: onnx.GraphProto,
+    where: str,
+    depth: int,
+    in_function: bool,
+    apart: Collection[int] = (),
+) -> None:
     _check_depth(depth)
     for info in (*graph.input, *graph.output, *graph.value_info):
         _check_info(info, where)
-    for tensor in graph.initializer:
-        check_tensor(tensor, f"{where}: initializer")
+    for number, tensor in enumerate(graph.initializer):
+        check_tensor(tensor, f"{where}: initializer", number in apart)
     for sparse in graph.sparse_initializer:
         _check_sparse(sparse, f"{where}: sparse initializer")
     _check_nodes(graph.node, where, depth, in_function)

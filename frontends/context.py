@@ -21,6 +21,7 @@ from graphflow.frontends.inference import output_types, tensor_type
 from graphflow.frontends.protos import declared_type
 from graphflow.frontends.steps import ImportStep, names_read
 from graphflow.graph import Array, OperatorGraph, Removed
+from graphflow.tir import PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,9 @@ class ImportContext:
     trimmed: list[tuple[str, int, str]] = field(default_factory=list)
     """Outputs that a run trims: the output, the axis, and the integer tensor that holds the
     extent."""
+
+    kernels: dict[PrimFunc, PrimFunc] = field(default_factory=dict)
+    """Of equal kernels the first one: what comes behind knows a kernel sooner than an equal one."""
 
     @property
     def known(self) -> dict[str, Array]:

@@ -40,7 +40,7 @@ from graphflow.frontends.ops_signal import SIGNAL
 from graphflow.frontends.ops_suppression import SUPPRESSION
 from graphflow.frontends.ops_window import WINDOW
 from graphflow.frontends.protos import check_dtype, declared_type, dtype_name, known_array
-from graphflow.frontends.read import Model, read_model
+from graphflow.frontends.read import Model, open_model
 from graphflow.frontends.rewrites import REWRITES, NodeRewrite
 from graphflow.frontends.sections import Around, Member, add_sections, stages_of
 from graphflow.frontends.sequences import SEQUENCES, Resolver
@@ -48,6 +48,7 @@ from graphflow.frontends.signature import signature
 from graphflow.frontends.steps import ImportStep, names_in, names_read
 from graphflow.frontends.values import fixed_values, shapes_with
 from graphflow.frontends.walk import Operators, Walk, of_type
+from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array, OperatorGraph, Removed, Value
 from graphflow.tir import DTYPES
 
@@ -102,8 +103,9 @@ def import_model(
     on values that are not given, and `UnsupportedOp` for nodes without a kernel if there is no
     fallback.
     """
-    proto = read_model(model)
-    return import_checked(proto, input_shapes, input_values, overridable, fallback, {})
+    opened = open_model(model)
+    contents = dict(opened.contents)
+    return import_checked(opened.proto, input_shapes, input_values, overridable, fallback, contents)
 
 
 def import_checked(
@@ -114,10 +116,10 @@ def import_checked(
     fallback: bool,
     contents: dict[int, Array],
 ) -> OperatorGraph:
-    """`import_model` of what `read_model` gave.
+    """`import_model` of what `open_model` gave.
 
-    `contents` has initializers by number as earlier imports of the same proto read them, and gets
-    those that are missing: the graphs share them.
+    `contents` has initializers by number, those that the proto lacks and those that earlier imports
+    of it read, and gets all others: the graphs share them.
     """
     values = fixed_values(model, input_values or {})
     loaded = load_model(model, shapes_with(input_shapes or {}, values), overridable)
@@ -137,13 +139,13 @@ def import_checked(
     return context.graph
 
 
-def check_supported(model: Model) -> None:
+def check_supported(model: Model | ReadModel) -> None:
     """Raise `UnsupportedOp` for what is not supported with any input shapes.
 
     That is operators without a kernel, and inputs of unsupported dtypes.  Whether attributes and
     shapes are supported shows only when the model is imported.
     """
-    proto = read_model(model)
+    proto = open_model(model).proto
     for name, dtype, _ in signature(proto)[0]:
         check_dtype(f"graph input {name}", dtype)
     opsets = _opsets(proto)

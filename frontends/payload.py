@@ -90,12 +90,17 @@ _NARROW = {
 """The range of element types whose elements are stored one by one in 32-bit fields."""
 
 
-def check_tensor(tensor: onnx.TensorProto, what: str) -> None:
-    """Raise `InvalidModel` unless `tensor` has as much data as its dtype and extents require."""
+def check_tensor(tensor: onnx.TensorProto, what: str, is_apart: bool = False) -> None:
+    """Raise `InvalidModel` unless `tensor` has as much data as its dtype and extents require.
+
+    Where its data `is_apart`, the name and the extents alone are checked.
+    """
     name = text_of(tensor.name, f"{what}: the name of a tensor")
     what = f"{what} {name}" if name else what
     count = _count(check_extents(tensor, what))
     kind = tensor.data_type
+    if is_apart:
+        return
     if tensor.data_location == _T.EXTERNAL:
         raise InvalidModel(
             f"{what} has its data in an external file, and a model that is not given as a path has "

@@ -1,8 +1,9 @@
 """Reading ONNX models: a path, bytes or a proto becomes a proto with its weights.
 
 In: a model as a user gives it.  Out: a `ModelProto` that passed `check_proto`, so that what comes
-behind may trust its names, types and sizes; external data is read into it.  A proto given is not
-edited.  What cannot be read raises `InvalidModel`, an object of another type a TypeError.
+behind may trust its names, types and sizes; external data is read into it, or large weights lie
+beside it (`open_model`).  A proto given is not edited.  What cannot be read raises `InvalidModel`,
+an object of another type a TypeError.
 
 A model may come from a stranger: only regular files are opened, and external data lies in the
 model's own folder or is refused.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
@@ -25,6 +26,8 @@ from onnx import parser, serialization
 from graphflow.base.errors import InvalidModel
 from graphflow.frontends.checked import check_proto, tensors_of
 from graphflow.frontends.payload import check_extents, tensor_bytes, text_of
+from graphflow.frontends.weights import LARGE_BYTES, Content, ReadModel, parsed_apart, view_of
+from graphflow.graph import Array
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 
@@ -46,83 +49,95 @@ _PARSE_ERRORS = (
 
 
 def read_model(model: Model) -> onnx.ModelProto:
-    """The checked proto of a model; the same object if a proto was given.
+    """The checked proto of a model, with all data; the same object if a proto was given.
 
     Raises `InvalidModel` for a file that cannot be read or is not ONNX, for external data that is
     missing, too short or outside of the model's folder, and for everything that `check_proto`
     refuses.
     """
+    return open_model(model).whole()
+
+
+def open_model(model: Model | ReadModel) -> ReadModel:
+    """The checked proto of a model, its large initializers beside it; errors are as `read_model`'s.
+
+    A proto given keeps its data, and is checked each time: it may have been edited.
+    """
     match model:
+        case ReadModel() if model.is_own:
+            return model
+        case ReadModel():
+            found = model
         case onnx.ModelProto():
-            proto = model
+            found = ReadModel(model, {}, is_own=False)
         case bytes() | bytearray() | memoryview():
-            proto = _parsed(bytes(model), None, "the given bytes")
+            found = ReadModel(*_parsed(memoryview(bytes(model)), None, "the given bytes"))
         case str() | os.PathLike():
-            proto = _from_path(os.fspath(model))
+            found = _from_path(os.fspath(model))
         case _:
             raise TypeError(
                 f"a model is a path, the bytes of an ONNX file or an onnx.ModelProto, not "
                 f"{type(model).__name__}"
             )
-    check_proto(proto)
-    return proto
+    check_proto(found.proto, found.contents.keys())
+    return found
 
 
-def _from_path(path: str | bytes) -> onnx.ModelProto:
+def _from_path(path: str | bytes) -> ReadModel:
     name = os.fsdecode(path)
+    suffix = os.path.splitext(name)[1]
+    format = serialization.registry.get_format_from_file_extension(suffix)
     try:
-        content = _content(name)
+        with _RegularFile(name) as file:
+            content = _FileContent(file, name)
+            if content[0 : len(SAVED_MAGIC)] == SAVED_MAGIC:
+                raise InvalidModel(
+                    f"{name} is a saved model, not an ONNX file; load it with graphflow.load"
+                )
+            proto, contents = _parsed(content, format, name)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise InvalidModel(f"cannot read the model: {error}; check the path") from None
     except MemoryError:
         raise InvalidModel(f"cannot read the model {name}: it does not fit in memory") from None
-    if content.startswith(SAVED_MAGIC):
-        raise InvalidModel(
-            f"{name} is a saved model, not an ONNX file; load it with graphflow.load"
-        )
-    suffix = os.path.splitext(name)[1]
-    proto = _parsed(content, serialization.registry.get_format_from_file_extension(suffix), name)
-    _read_external(proto, name)
-    return proto
+    _read_external(proto, contents, name)
+    return ReadModel(proto, contents)
 
 
-def _content(path: str) -> bytes:
-    with _RegularFile(path) as file:
-        size = os.fstat(file.number).st_size
-        if size > MOST_BYTES:
-            raise ValueError(
-                f"{path} has {size} bytes, and an ONNX file at most {MOST_BYTES}; store the "
-                "weights as external data"
-            )
-        return file.read(0, size)
-
-
-def _parsed(content: bytes, format: str | None, what: str) -> onnx.ModelProto:
+def _parsed(
+    content: Content, format: str | None, what: str
+) -> tuple[onnx.ModelProto, dict[int, Array]]:
+    """The proto, and by number the large initializers, of which it lacks the data."""
     try:
-        proto = onnx.load_model_from_string(content, format or "protobuf")
+        found = parsed_apart(content) if format in (None, "protobuf") else None
+        if found is None:
+            whole = bytes(content[0 : len(content)])
+            found = onnx.load_model_from_string(whole, format or "protobuf"), {}
     except _PARSE_ERRORS as error:
         raise InvalidModel(f"{what}: this is not an ONNX file: {error}") from None
     except MemoryError:
         raise InvalidModel(f"{what}: the model does not fit in memory") from None
-    if not proto.HasField("graph"):
+    if not found[0].HasField("graph"):
         raise InvalidModel(
             f"{what}: this is not an ONNX file: it holds no graph ({len(content)} bytes); check "
             "that the download or the export was complete"
         )
-    return proto
+    return found
 
 
 # External data ----------------------------------------------------------------------------------
 
 
-def _read_external(proto: onnx.ModelProto, path: str) -> None:
-    """Read the external data of all tensors into a proto that was read from `path`."""
+def _read_external(proto: onnx.ModelProto, contents: dict[int, Array], path: str) -> None:
+    """Read the external data of all tensors of a proto that was read from `path`.
+
+    That of large initializers goes to `contents`, all other data into the proto.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     # A cache may keep links to a folder of its own, in which model and data lie side by side.
     homes = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
     with ExitStack() as stack:
         files: dict[str, _RegularFile] = {}
-        for tensor in _external_tensors(proto):
+        for number, tensor in _external_tensors(proto, contents):
             place = _DataLocation(tensor)
             target = os.path.realpath(os.path.join(folder, place.location))
             if not any(os.path.commonpath([home, target]) == home for home in homes):
@@ -133,7 +148,13 @@ def _read_external(proto: onnx.ModelProto, path: str) -> None:
             try:
                 if target not in files:
                     files[target] = stack.enter_context(_RegularFile(target))
-                tensor.raw_data = files[target].read(place.offset, place.size)
+                data = files[target].read(place.offset, place.size)
+                array = view_of(tensor, data) if len(data) >= LARGE_BYTES else None
+                if number is not None and array is not None:
+                    contents[number] = array
+                else:
+                    tensor.raw_data = data
+                    tensor.ClearField("data_location")
             except (OSError, ValueError) as error:
                 raise InvalidModel(
                     f"cannot read {place.what} from {place.location!r}: {error}; the file belongs "
@@ -143,12 +164,21 @@ def _read_external(proto: onnx.ModelProto, path: str) -> None:
                 raise InvalidModel(
                     f"cannot read {place.what}: its {place.size} bytes do not fit in memory"
                 ) from None
-            tensor.ClearField("data_location")
             del tensor.external_data[:]
 
 
-def _external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    return (t for t in tensors_of(proto) if t.data_location == EXTERNAL)
+def _external_tensors(
+    proto: onnx.ModelProto, known: Container[int]
+) -> Iterator[tuple[int | None, onnx.TensorProto]]:
+    """Tensors with external data, those of the model's graph with their numbers.
+
+    Initializers whose data is `known` are marked as external, and are not.
+    """
+    count = len(proto.graph.initializer)
+    for place, tensor in enumerate(tensors_of(proto)):  # begins with those of the graph
+        number = place if place < count else None
+        if tensor.data_location == EXTERNAL and (number is None or number not in known):
+            yield number, tensor
 
 
 class _DataLocation:
@@ -222,3 +252,32 @@ class _RegularFile:
             parts.append(part)
             offset, size = offset + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _FileContent:
+    """The bytes of a file that is open; small parts that lie together are read at once.
+
+    ValueError where it is too large for a message, or ends before its size of now.
+    """
+
+    def __init__(self, file: _RegularFile, path: str) -> None:
+        self._file = file
+        self._size = os.fstat(file.number).st_size
+        self._start, self._window = 0, b""
+        if self._size > MOST_BYTES:
+            raise ValueError(
+                f"{path} has {self._size} bytes, and an ONNX file at most {MOST_BYTES}; store the "
+                "weights as external data"
+            )
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        start, stop = part.start, min(part.stop, self._size)
+        if stop - start >= LARGE_BYTES:
+            return self._file.read(start, stop - start)
+        if not self._start <= start <= stop <= self._start + len(self._window):
+            size = min(LARGE_BYTES, self._size - start)
+            self._start, self._window = start, self._file.read(start, size)
+        return self._window[start - self._start : stop - self._start]

@@ -9,6 +9,7 @@ import onnx
 
 from graphflow.frontends.load import settable_inputs
 from graphflow.frontends.protos import dtype_name, tensor_array
+from graphflow.frontends.weights import ReadModel
 from graphflow.graph import Array
 
 Declared: TypeAlias = "tuple[str, str, tuple[int | str, ...] | None]"
@@ -24,12 +25,15 @@ def signature(
     return _declared([inputs[name] for name in settable]), _declared(graph.output)
 
 
-def input_defaults(proto: onnx.ModelProto, overridable: Collection[str] = ()) -> dict[str, Array]:
+def input_defaults(opened: ReadModel, overridable: Collection[str] = ()) -> dict[str, Array]:
     """The contents of the inputs that a caller may leave out."""
+    proto, contents = opened.proto, opened.contents
     settable = set(settable_inputs(proto, overridable))
     return {
-        tensor.name: tensor_array(tensor, f"initializer {tensor.name}")
-        for tensor in proto.graph.initializer
+        tensor.name: contents[number]
+        if number in contents
+        else tensor_array(tensor, f"initializer {tensor.name}")
+        for number, tensor in enumerate(proto.graph.initializer)
         if tensor.name in settable
     }
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import onnx
 from numpy.typing import ArrayLike
 
 from graphflow.api.executable import Executable
@@ -26,11 +25,12 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.foreign import ForeignNode, Section, open_section
 from graphflow.frontends import (
+    ReadModel,
     check_supported,
     fixed_values,
     frozen_inputs,
     input_defaults,
-    read_model,
+    open_model,
     signature,
     symbolic_inputs,
     tensor_names,
@@ -89,7 +89,8 @@ def compile(
         options=options,
         threads=threads,
     )
-    proto = read_model(model)
+    opened = open_model(model)
+    proto = opened.proto
     frozen_inputs(proto, overridable)  # refuses other names
     chosen = Options.from_environment() if options is None else options
     chosen = chosen if threads is None else replace(chosen, threads=threads)
@@ -103,7 +104,7 @@ def compile(
         shared: Shared | None = None,
     ) -> Compiled:
         return compile_graph(
-            proto,
+            opened,
             name=name,
             input_shapes=shapes,
             input_values=known,
@@ -126,30 +127,32 @@ def compile(
             return Executable(Single(loaded(build(given, values))))
         except ValuesNeeded as error:
             needed = error.inputs
-    _require_runnable(proto, chosen)
+    _require_runnable(opened, chosen)
     title = model_name(model) if name is None else name
-    interface = _interface(proto, title, given, values, overridable)
+    interface = _interface(opened, title, given, values, overridable)
     made = partial(build, shared=Shared())
     return Executable(
         Specializer(made, interface, shapes=given, values=values, symbolic=symbolic, needed=needed)
     )
 
 
-def _require_runnable(proto: onnx.ModelProto, options: Options) -> None:
+def _require_runnable(opened: ReadModel, options: Options) -> None:
     """Raise UnsupportedOp before the first run for operators that cannot be compiled for any
     shapes."""
     try:
-        check_supported(proto)
+        check_supported(opened)
     except UnsupportedOp as refusal:
         if options.fallback is None:
             raise
-        if proto.ByteSize() <= MOST_OPENED:
+        size = opened.proto.ByteSize() + sum(array.nbytes for array in opened.contents.values())
+        if size <= MOST_OPENED:
+            proto = opened.whole()
             node = ForeignNode(proto.graph.name, "the model", str(refusal))
             open_section(Section("model", proto.SerializeToString(), (node,), (), ()), 1)
 
 
 def _interface(
-    proto: onnx.ModelProto,
+    opened: ReadModel,
     title: str,
     shapes: Shapes,
     values: Values,
@@ -157,6 +160,7 @@ def _interface(
 ) -> Interface:
     """What is known of a model before it is compiled, if shapes or values of some inputs are
     open."""
+    proto = opened.proto
     inputs, outputs = (
         tuple(OpenTensor(*tensor) for tensor in tensors)
         for tensors in signature(proto, overridable)
@@ -170,6 +174,6 @@ def _interface(
         ),
         outputs=outputs,
         tensors=tensor_names(proto),
-        defaults={**input_defaults(proto, overridable), **values},
+        defaults={**input_defaults(opened, overridable), **values},
         frozen=frozen_inputs(proto, overridable),
     )

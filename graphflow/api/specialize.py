@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphflow.api.borrowing import borrowed
 from graphflow.api.model import Interface, Model, Values, deciding_input, given_array, only_made
 from graphflow.base.arguments import Shapes
 from graphflow.base.assumed import Assumed
@@ -122,7 +123,7 @@ def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
     """A compiled model, ready to run in this process.
 
     It shares the packed constants of the first of the `earlier` programs that prepares the same
-    constants.
+    constants, or if none does, the single constants that some of them have.
     """
     options = compiled.options
     alike = next((o.program for o in earlier if prepares_alike(compiled, o.compiled)), None)
@@ -132,6 +133,9 @@ def loaded(compiled: Compiled, earlier: Sequence[Loaded] = ()) -> Loaded:
         options.flush_denormals,
         values=compiled.values,
         alike=alike,
+        borrowed=None
+        if alike is not None
+        else borrowed(compiled, [(one.compiled, one.program) for one in earlier]),
     )
     return Loaded(compiled, program)
 
@@ -165,10 +169,10 @@ def _prepare_calls(compiled: Compiled) -> list[tuple[object, ...]]:
 
 
 def _same_bits(array: NDArray[Any], other: NDArray[Any]) -> bool:
-    if array is other:  # programs of one model share most arrays
-        return True
     if (array.dtype, array.shape) != (other.dtype, other.shape):
         return False
+    if array.__array_interface__ == other.__array_interface__:
+        return True  # programs of one model share what they did not compute
     bits, others = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (array, other))
     return np.array_equal(bits, others)
 

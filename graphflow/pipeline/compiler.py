@@ -34,7 +34,13 @@ from graphflow.codegen import (
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
 from graphflow.flow import LayoutPlan
-from graphflow.frontends import frozen_inputs, import_checked, read_model, tensor_names
+from graphflow.frontends import (
+    ReadModel,
+    frozen_inputs,
+    import_checked,
+    open_model,
+    tensor_names,
+)
 from graphflow.graph import Array, OperatorGraph, canonicalize, fuse, take_assumptions
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.layout import Layout
@@ -56,7 +62,7 @@ from graphflow.tir import only_moves, to_text
 from graphflow.validation import Validation, validate
 
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
-Source: TypeAlias = "Model | OperatorGraph"
+Source: TypeAlias = "Model | ReadModel | OperatorGraph"
 Objects: TypeAlias = "dict[str, bytes]"
 
 WORKER_MODULES = ("graphflow.pipeline.making",)
@@ -123,6 +129,14 @@ class Compiled:
     validation: Validation | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
     cached: int = 0
+
+
+def read(model: Model | ReadModel, contents: dict[int, Array]) -> onnx.ModelProto:
+    """The checked proto of a model; the initializers that it lacks are put into `contents`."""
+    opened = open_model(model)
+    for number, array in opened.contents.items():
+        contents.setdefault(number, array)
+    return opened.proto
 
 
 def imported(
@@ -269,7 +283,7 @@ def validated(
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("read", ("model",), ("proto",), read_model),
+    Stage("read", ("model", "contents"), ("proto",), read),
     Stage(
         "import",
         ("proto", "input_shapes", "input_values", "overridable", "options", "contents"),
@@ -479,6 +493,8 @@ def model_name(model: Source) -> str:
     match model:
         case OperatorGraph():
             return ", ".join(dict.fromkeys(node.op for node in model.nodes)) or "graph"
+        case ReadModel():
+            return model_name(model.proto)
         case onnx.ModelProto():
             return str(model.graph.name) or "model"
         case bytes():

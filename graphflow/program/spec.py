@@ -185,7 +185,9 @@ class ProgramSpec:
     - prepare: the steps that run once when the program is loaded; the arena is their scratch
       memory.
     - run: the steps of every run.
-    - constants: (byte offset, array) pairs: the constant block before `prepare`.
+    - constants: (byte offset, array) pairs: the constant block before `prepare`.  Behind
+      `kept_bytes` no step writes into them, and a step that reads one names its offset as the
+      position.
     - kept_bytes: how many bytes of the constant block `run` accesses (None: all).
     - sections: the parts that run in onnxruntime.
     - objects_in, objects_out: inputs and outputs that are no tensors; only sections take and make

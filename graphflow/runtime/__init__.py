@@ -2,7 +2,7 @@
 
 from graphflow.runtime.container import is_container
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.executor import Program
+from graphflow.runtime.executor import Borrowed, Program
 from graphflow.runtime.expected_values import require_value, value_key
 from graphflow.runtime.objects import LinkedCode, link
 from graphflow.runtime.processor import Processor, check_host, processor_of
@@ -14,6 +14,7 @@ from graphflow.runtime.saved_program import (
 )
 
 __all__ = [
+    "Borrowed",
     "LinkedCode",
     "Processor",
     "Program",

@@ -8,6 +8,7 @@ forked children, and gives the same bits for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from graphflow.base.errors import GraphflowError, InvalidModel, VerifyError
 from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
-from graphflow.runtime.aligned_memory import address_of, aligned_empty, release, store, zeroed_block
+from graphflow.runtime.aligned_memory import (
+    address_of,
+    aligned_empty,
+    is_usable,
+    release,
+    store,
+    zeroed_block,
+)
 from graphflow.runtime.cpus import default_threads
 from graphflow.runtime.driver import Driver, driver
 from graphflow.runtime.expected_values import require_value
@@ -40,6 +48,15 @@ _MOST_THREADS = 1024
 """A larger number of threads is taken for a mistake."""
 
 
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """Constants of a program that lie in blocks of others: `parts` their bytes by position, `steps`
+    the numbers of the steps of `prepare` that would make some of them."""
+
+    parts: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict)
+    steps: frozenset[int] = frozenset()
+
+
 class Program:
     """A linked `ProgramSpec` with its constants prepared, ready for any number of runs.
 
@@ -50,6 +67,7 @@ class Program:
     values: inputs by name that the program was made for; runs with other values are refused.
     watch: called before each run; raises where `prepared` cannot be relied on any more.
     alike: a program of this process that prepares the same constants; the two share the block.
+    borrowed: constants that are there already, in blocks of other programs; not beside sections.
     opens: gives a session for a section and a number of threads.
     native: the native code that walks the steps; by default the one of this process.
     patience_ns: how long native code keeps signals waiting, if no step takes longer.
@@ -67,6 +85,7 @@ class Program:
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         watch: Callable[[], None] | None = None,
         alike: Program | None = None,
+        borrowed: Borrowed | None = None,
         opens: Callable[[Section, int], RunnableSection] = open_section,
         native: Driver | None = None,
         patience_ns: int = PATIENCE_NS,
@@ -81,6 +100,10 @@ class Program:
         self._run = (driver() if native is None else native).run
         self._patience_ns = patience_ns
         self._code = link(spec.objects)
+        own = Borrowed() if borrowed is None else borrowed
+        self._borrowed: Borrowed = own if alike is None else alike._borrowed
+        if spec.sections and self._borrowed.parts:
+            raise VerifyError("sections read the constant block itself, and borrow nothing")
         # More threads than processors would take turns in a session, and onnxruntime waits for
         # ever where the system refuses it one.
         most = min(self.threads, default_threads())
@@ -163,19 +186,41 @@ class Program:
 
     @property
     def prepared(self) -> NDArray[np.uint8]:
-        """The constants that runs read, as `prepare` left them; read-only."""
+        """The constants that runs read, as `prepare` left them; read-only.
+
+        A copy, where some of them are borrowed.
+        """
         view = self._constants[: self.spec.run_constant_bytes]
+        if self._borrowed.parts:
+            view = view.copy()
+            for position, part in self._borrowed.parts.items():
+                view[position : position + len(part)] = part
         view.flags.writeable = False
         return view
 
+    def constant(self, position: int, nbytes: int) -> NDArray[np.uint8]:
+        """The bytes of one of the constants that runs read, in place."""
+        part = self._borrowed.parts.get(position)
+        return self._constants[position : position + nbytes] if part is None else part
+
     def _prepare(self) -> NDArray[np.uint8]:
-        """The constant block after `prepare`, without the part that only `prepare` needs."""
+        """The constant block after `prepare`, without the part that only `prepare` needs.
+
+        Constants of that part are read where they are, if kernels can: nothing writes into them.
+        """
         spec = self.spec
         constants = zeroed_block(spec.constant_bytes)
+        apart: dict[int, int] = {}
         for offset, array in spec.constants:
-            store(constants, offset, array)
-        if spec.prepare:
-            table = self._step_table(spec.prepare, constants)
+            if offset in self._borrowed.parts:
+                continue
+            if offset >= spec.run_constant_bytes and is_usable(array):
+                apart[offset] = address_of(array)
+            else:
+                store(constants, offset, array)
+        steps = tuple(s for k, s in enumerate(spec.prepare) if k not in self._borrowed.steps)
+        if steps:
+            table = self._step_table(steps, constants, apart)
             # Its own arena, dropped afterwards: those of the runs start out as zeros.
             arena = Arena(spec, [table], self._flush_denormals, self._patience_ns)
             self._walk(arena, table, arena.jobs[0])
@@ -186,10 +231,15 @@ class Program:
         return POOLS.address(self.threads) if table.parallel else 0
 
     def _step_table(
-        self, steps: tuple[ProgramStep, ...], constants: NDArray[np.uint8]
+        self,
+        steps: tuple[ProgramStep, ...],
+        constants: NDArray[np.uint8],
+        apart: Mapping[int, int] = MappingProxyType({}),
     ) -> StepTable:
+        places = {k: address_of(part) for k, part in self._borrowed.parts.items()}
+        places.update(apart)
         return step_table(
-            steps, self._code.addresses, constants, len(self.spec.inputs), self.threads
+            steps, self._code.addresses, constants, len(self.spec.inputs), self.threads, places
         )
 
     def _arena(self) -> Arena:

@@ -10,8 +10,9 @@ alive everything that their addresses point to.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,13 @@ def step_table(
     constants: NDArray[np.uint8],
     inputs: int,
     threads: int,
+    apart: Mapping[int, int] = MappingProxyType({}),
 ) -> StepTable:
     """The table of one native phase for that many threads and graph inputs; empty steps are
-    omitted."""
+    omitted.
+
+    `apart` has the addresses of constants that do not lie in the block, by their positions there.
+    """
     steps = tuple(step for step in steps if step.extent)
     rows = np.zeros(len(steps), _STEP)
     base, pointers, arena_slots, patches = address_of(constants), list[int](), [], []
@@ -67,7 +72,7 @@ def step_table(
             slot, value = len(pointers), 0
             match ref.space:
                 case "constant":
-                    value = base + ref.position + ref.offset
+                    value = apart.get(ref.position, base + ref.position) + ref.offset
                 case "arena":
                     value = ref.position + ref.offset
                     arena_slots.append(slot)

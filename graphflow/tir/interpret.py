@@ -10,7 +10,9 @@ numpy's; no kernel may rely on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,12 +50,21 @@ def interpret(
     if unknown:
         raise InvalidModel(f"{func.name} has no input called {', '.join(unknown)}")
     memory |= {b: [undefined_value(b.dtype, undefined)] * b.size for b in func.outputs}
-    run = compile_to_python(func, undefined=undefined, reverse=reverse)
+    if reverse or not isnan(undefined):
+        run = compile_to_python(func, undefined=undefined, reverse=reverse)
+    else:
+        run = _compiled(func)
     with np.errstate(all="ignore"):
         run(*(memory[p.buffer] for p in func.params))
     return {
         b.name: np.array(memory[b], dtype=DTYPES[b.dtype]).reshape(b.shape) for b in func.outputs
     }
+
+
+@lru_cache(maxsize=64)
+def _compiled(func: PrimFunc) -> Callable[..., None]:
+    """Networks repeat themselves: the same few kernels compute most of their constants."""
+    return compile_to_python(func)
 
 
 def _input(func: PrimFunc, buffer: Buffer, arrays: Mapping[str, Array]) -> list[Any]:

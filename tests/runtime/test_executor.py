@@ -9,6 +9,8 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +192,36 @@ def test_prepare_runs_once_over_the_constants(threads: int) -> None:
     x = np.full(1000, 0.5, np.float32)
     for _ in range(2):  # the arena is zero again although prepare used it as scratch
         np.testing.assert_array_equal(program.run({"x": x})["y"], weights + 2 + x)
+
+
+def _unaligned(values: np.ndarray) -> np.ndarray:
+    """The same elements, beginning one byte behind an aligned place."""
+    memory = np.empty(values.nbytes + 1, np.uint8)
+    found = memory[1:].view(values.dtype)
+    found[...] = values
+    return found
+
+
+@pytest.mark.parametrize("change", [np.asarray, _unaligned, lambda a: a.astype(">f4")])
+def test_constants_that_only_prepare_reads_need_no_place(
+    change: Callable[[np.ndarray], np.ndarray],
+) -> None:
+    """Aligned ones are read where they are; either way they are gone afterwards."""
+    packed, raw = BufferRef("constant", 0), BufferRef("constant", 4096, 8)
+    weights = np.arange(1002, dtype=np.float32)
+    made = spec(
+        [inc(), add()],
+        [ProgramStep("add", (X, packed, Y), 1000)],
+        [vector("x", 1000)],
+        [vector("y", 1000)],
+        prepare=(ProgramStep("inc", (raw, packed), 1000),),
+        constants=((4096, change(weights)),),
+        constant_bytes=16384,
+    )
+    program = Program(replace(made, kept_bytes=4096), 1)
+    x = np.full(1000, 0.5, np.float32)
+    np.testing.assert_array_equal(program.run({"x": x})["y"], weights[2:] + 1 + x)
+    assert len(program.prepared) == 4096
 
 
 def test_constants_are_stored_row_major_and_native() -> None:

@@ -1,0 +1,114 @@
+"""Packed constants that programs of one model have in common, though others of theirs differ.
+
+In: a compiled model, and the earlier ones with their programs.  Out: what the new program need not
+prepare, as an earlier one has it.  What always holds: two constants count as equal only where the
+same kernels made them from the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from graphflow.pipeline.compiler import Compiled
+from graphflow.program import ProgramStep
+from graphflow.runtime import Borrowed, Program
+from graphflow.tir import Role
+
+SMALL = 1 << 12
+"""The most bytes of a constant that is known by its bits; larger ones are known by their place."""
+
+_Origin: TypeAlias = "tuple[object, ...]"
+"""How a constant was made: equal for equal bits, while the arrays that it names are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A constant that runs read: made by one step of `prepare`, or by none where it is stored."""
+
+    origin: _Origin
+    position: int
+    nbytes: int
+    step: int | None
+
+
+def borrowed(compiled: Compiled, earlier: Iterable[tuple[Compiled, Program]]) -> Borrowed:
+    """The constants of a compiled model that earlier programs have, each from the first one."""
+    if compiled.spec.sections:  # they read the block itself
+        return Borrowed()
+    lent: dict[tuple[_Origin, int], tuple[Program, _Packed]] = {}
+    for other, program in earlier:
+        if other.options.flush_denormals == compiled.options.flush_denormals:
+            for packed in _packed(other):
+                lent.setdefault((packed.origin, packed.nbytes), (program, packed))
+    parts: dict[int, NDArray[Any]] = {}
+    steps: set[int] = set()
+    for packed in _packed(compiled) if lent else ():
+        found = lent.get((packed.origin, packed.nbytes))
+        if found is not None:
+            program, there = found
+            parts[packed.position] = program.constant(there.position, there.nbytes)
+            steps.update(() if packed.step is None else (packed.step,))
+    return Borrowed(parts, frozenset(steps))
+
+
+def _packed(compiled: Compiled) -> tuple[_Packed, ...]:
+    """The constants of known origin that runs read."""
+    origins: dict[int, _Origin | None] = {
+        position: _bits(array) for position, array in compiled.spec.constants
+    }
+    kept = compiled.spec.run_constant_bytes
+    found = {
+        position: _Packed(_bits(array), position, array.nbytes, None)
+        for position, array in compiled.spec.constants
+        if position < kept
+    }
+    for number, step in enumerate(compiled.spec.prepare):
+        made = tuple(_constants_of(compiled, step, Role.OUTPUT))
+        origin = _origin(compiled, step, origins)
+        fresh = len(made) == 1 and made[0][1] == 0 and made[0][0] not in origins
+        for position, _, _ in made:  # what is written twice, or together with others, is not known
+            origins[position] = origin if fresh else None
+            found.pop(position, None)
+        if fresh and origin is not None:
+            position, _, nbytes = made[0]
+            if position + nbytes <= kept:
+                found[position] = _Packed(origin, position, nbytes, number)
+    return tuple(found.values())
+
+
+def _origin(
+    compiled: Compiled, step: ProgramStep, origins: dict[int, _Origin | None]
+) -> _Origin | None:
+    """The kernel of a step and where its inputs come from; None where one is not known."""
+    params = compiled.lowered.kernels[step.symbol].func.params
+    count = sum(param.role is not Role.OUTPUT for param in params)
+    reads = tuple(
+        (origins.get(position), offset)
+        for position, offset, _ in _constants_of(compiled, step, Role.INPUT)
+    )
+    if len(reads) < count or any(origin is None for origin, _ in reads):
+        return None
+    task = replace(compiled.lowered.kernels[step.symbol].task, symbol="", claimed=None)
+    return "made", task, step.extent, reads
+
+
+def _constants_of(
+    compiled: Compiled, step: ProgramStep, role: Role
+) -> Iterator[tuple[int, int, int]]:
+    """Position, offset and bytes of the parameters of a role that lie in the constant block."""
+    params = compiled.lowered.kernels[step.symbol].func.params
+    for param, ref in zip(params, step.buffers, strict=True):
+        if param.role is role and ref.space == "constant":
+            yield ref.position, ref.offset, param.buffer.bytes
+
+
+def _bits(array: NDArray[Any]) -> _Origin:
+    """What stands for the bits of an array: these, or the read-only memory that holds them."""
+    about = array.dtype.str, array.shape, array.strides
+    if array.nbytes <= SMALL:
+        return "bits", *about, array.tobytes()
+    return "place", *about, array.__array_interface__["data"][0]
