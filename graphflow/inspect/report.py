@@ -166,16 +166,16 @@ def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str
         "folded_constants": moves.folded,
         "sections": len(compiled.spec.sections),
         "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
-        "vector_form_share": vector_form_share(compiled),
+        "vectorized_share": vectorized_share(compiled),
         "poisoned_elements": compiled.physical.poisoned,
         "measured_prices": compiled.plan.measured_prices,
         "estimated_prices": compiled.plan.estimated_prices,
     }
 
 
-def vector_form_share(compiled: Compiled) -> float:
+def vectorized_share(compiled: Compiled) -> float:
     """Of all multiply-adds, those in a variant with channels in lanes; 1.0 where there are none."""
     variants = [choice.variant for choice in compiled.plan.choices.values()]
     total = sum(variant.work.flops for variant in variants)
-    vector = sum(variant.work.flops for variant in variants if variant.vector_form)
+    vector = sum(variant.work.flops for variant in variants if variant.vectorized)
     return 1.0 if total == 0 else vector / total

@@ -25,7 +25,7 @@ def halo_variants(
 ) -> Iterator[KernelVariant]:
     """The variant with a halo, where its windows reach beyond an operand and the proof can be
     made."""
-    if not isinstance(variant.recipe, Tiled) or not variant.vector_form or variant.demands:
+    if not isinstance(variant.recipe, Tiled) or not variant.vectorized or variant.demands:
         return
     for name in roles.reads:
         reach = overhang(roles, name)

@@ -88,7 +88,7 @@ def along_rows(
         private=variant.private | frozenset(weights),
         recipe=replace(variant.recipe, tiling=tiling, registers=place),
         work=replace(variant.work, cycles=cycles, rows=problem.rows, read=variant.work.read + more),
-        vector_form=True,
+        vectorized=True,
     )
 
 

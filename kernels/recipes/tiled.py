@@ -76,7 +76,7 @@ def tiled_variant(
         padding=padding,
         recipe=Tiled(tiling, group=group, group_rows=rows),
         work=Work(2.0 * roles.multiply_adds, cycles, problem.rows, *touched(roles.params, layouts)),
-        vector_form=len(roles.output.shape) <= 2 or lane == 1,
+        vectorized=len(roles.output.shape) <= 2 or lane == 1,
     )
 
 

@@ -129,4 +129,4 @@ class KernelVariant:
     padding: Padding
     recipe: Recipe
     work: Work
-    vector_form: bool
+    vectorized: bool
