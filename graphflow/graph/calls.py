@@ -15,7 +15,7 @@ from typing import TypeAlias
 from graphflow.base.errors import VerifyError
 from graphflow.graph.operator_graph import Node, OperatorGraph
 from graphflow.schedule import Schedule
-from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, serial_form, walk
+from graphflow.tir import Block, For, LoopKind, PrimFunc, loops_of, walk, with_serial_loops
 
 Kernel: TypeAlias = "PrimFunc | Schedule"
 
@@ -80,15 +80,15 @@ def _definition(kernel: Kernel) -> tuple[PrimFunc, tuple[PrimFunc, ...]]:
     """
     if isinstance(kernel, Schedule):
         if kernel.func.params == kernel.definition.params:
-            return in_blocks(serial_form(kernel.definition)), (kernel.func,)
-        return in_blocks(serial_form(kernel.func)), (kernel.func,)
+            return in_blocks(with_serial_loops(kernel.definition)), (kernel.func,)
+        return in_blocks(with_serial_loops(kernel.func)), (kernel.func,)
     if not isinstance(kernel, PrimFunc):
         raise VerifyError(
             f"a node calls a PrimFunc or a Schedule, not {type(kernel).__name__}; graphflow.kernel "
             "makes a PrimFunc of a text or a decorated function"
         )
     serial = all(loop.kind is LoopKind.SERIAL for loop in loops_of(kernel.body))
-    return in_blocks(serial_form(kernel)), () if serial else (kernel,)
+    return in_blocks(with_serial_loops(kernel)), () if serial else (kernel,)
 
 
 def _free_name(graph: OperatorGraph, name: str) -> str:

@@ -63,7 +63,7 @@ def summary_line(compiled: Compiled) -> str:
         f"{counts['edges']} tensors; {counts['conversions']} conversions are executed "
         f"({counts['boundary_conversions']} at the boundary, {counts['inner_conversions']} inside) "
         f"and {counts['fills']} fills; {counts['cancelled_pairs']} crop/pad pairs cancelled, "
-        f"{len(compiled.plan.refused)} refused; {100 * counts['vector_form_share']:.0f} % of the "
+        f"{len(compiled.plan.refused)} refused; {100 * counts['vectorized_share']:.0f} % of the "
         f"multiply-adds run in lanes; {_foreign(counts)}{_seconds(compiled.plan)}"
     )
 

@@ -175,19 +175,19 @@ def summary(compiled: Compiled, edges: Mapping[str, TensorDecision]) -> dict[str
         "folded_constants": moves.folded,
         "sections": len(compiled.spec.sections),
         "foreign_nodes": sum(len(spec.section.nodes) for spec in compiled.spec.sections),
-        "vector_form_share": vector_form_share(compiled),
+        "vectorized_share": vectorized_share(compiled),
         "poisoned_elements": compiled.physical.poisoned,
         "measured_prices": compiled.plan.measured_prices,
         "estimated_prices": compiled.plan.estimated_prices,
     }
 
 
-def vector_form_share(compiled: Compiled) -> float:
+def vectorized_share(compiled: Compiled) -> float:
     """The share of all multiply-adds that is in variants with channels in vector lanes.
 
     1.0 for a model without multiply-adds.
     """
     variants = [choice.variant for choice in compiled.plan.choices.values()]
     total = sum(variant.work.flops for variant in variants)
-    vector = sum(variant.work.flops for variant in variants if variant.vector_form)
+    vector = sum(variant.work.flops for variant in variants if variant.vectorized)
     return 1.0 if total == 0 else vector / total

@@ -71,12 +71,12 @@ from graphflow.tir.visit import (
     map_indices,
     mentioned,
     rename_buffers,
-    serial_form,
     sites,
     sub_bodies,
     substitute_body,
     walk,
     walk_expr,
+    with_serial_loops,
     writes_in,
 )
 
@@ -157,7 +157,6 @@ __all__ = [
     "only_moves",
     "parse",
     "rename_buffers",
-    "serial_form",
     "sites",
     "stmt_text",
     "sub_bodies",
@@ -168,5 +167,6 @@ __all__ = [
     "verify",
     "walk",
     "walk_expr",
+    "with_serial_loops",
     "writes_in",
 ]

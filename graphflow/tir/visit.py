@@ -316,7 +316,7 @@ def loops_of(body: Body) -> Iterator[For]:
     return (stmt for stmt in walk(body) if isinstance(stmt, For))
 
 
-def serial_form(func: PrimFunc, kinds: Container[LoopKind] = tuple(LoopKind)) -> PrimFunc:
+def with_serial_loops(func: PrimFunc, kinds: Container[LoopKind] = tuple(LoopKind)) -> PrimFunc:
     """`func` with all loops of these kinds made serial, which computes the same."""
 
     def change(stmt: Stmt) -> Stmt:

@@ -32,7 +32,7 @@ def halo_variants(
     Nothing for an input whose halo is not proven to leave the reduction unchanged, or whose layout
     cannot have one.
     """
-    if not isinstance(variant.recipe, Tiled) or not variant.vector_form or variant.demands:
+    if not isinstance(variant.recipe, Tiled) or not variant.vectorized or variant.demands:
         return
     for name in roles.reads:
         reach = overhang(roles, name)

@@ -93,7 +93,7 @@ def along_rows(
         work=replace(
             variant.work, cycles=cycles, rows=problem.planes, read=variant.work.read + more
         ),
-        vector_form=True,
+        vectorized=True,
     )
 
 

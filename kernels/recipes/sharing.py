@@ -16,7 +16,7 @@ from graphflow.tir import (
     Stmt,
     Undef,
     loops_of,
-    serial_form,
+    with_serial_loops,
     writes_in,
 )
 
@@ -42,7 +42,7 @@ def run_by_one_thread(func: PrimFunc) -> Rewrite:
     """
     claim = "the parallel loop is not all that the kernel does, so one thread runs it"
     proof = Proof(Verdict.PROVEN, claim, "structure")
-    return Rewrite(serial_form(func, (LoopKind.PARALLEL,)), (proof,))
+    return Rewrite(with_serial_loops(func, (LoopKind.PARALLEL,)), (proof,))
 
 
 def _has_effect(stmt: Stmt) -> bool:

@@ -79,7 +79,7 @@ def tiled_variant(
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
-        vector_form=len(roles.output.shape) <= 2 or lane == 1,
+        vectorized=len(roles.output.shape) <= 2 or lane == 1,
     )
 
 

@@ -144,4 +144,4 @@ class KernelVariant:
     padding: Padding
     recipe: Recipe
     work: Work
-    vector_form: bool
+    vectorized: bool

@@ -24,7 +24,7 @@ from graphflow.schedule import (
     transform_layout,
     vectorize_loop,
 )
-from graphflow.tir import LoopKind, loops_of, parse, serial_form, to_text
+from graphflow.tir import LoopKind, loops_of, parse, to_text, with_serial_loops
 
 ADD = """
     def add(x: f32[6, 10], y: f32[6, 10], z: out[f32[6, 10]]):
@@ -162,7 +162,7 @@ def test_loop_kinds_that_hold_are_kept() -> None:
     kinds = [loop.kind for loop in loops_of(kernel.func.body)]
     assert kinds == [LoopKind.PARALLEL, LoopKind.SERIAL]
     assert (exe.run({"x": X, "y": X})["z"] == 2 * X).all()
-    serial = serial_form(func)
+    serial = with_serial_loops(func)
     assert all(loop.kind is LoopKind.SERIAL for loop in loops_of(serial.body))
 
 

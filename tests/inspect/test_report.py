@@ -70,7 +70,7 @@ def test_the_report_is_plain_and_complete() -> None:
         assert wanted <= set(found)
     assert {
         "edges", "conversions", "boundary_conversions", "inner_conversions", "fills",
-        "cancelled_pairs", "folded_constants", "vector_form_share",
+        "cancelled_pairs", "folded_constants", "vectorized_share",
     } <= set(report()["summary"])  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_counts_agree_with_the_edges() -> None:
     assert summary["edges"] == len(report()["edges"])
     assert summary["conversions"] == summary["boundary_conversions"] + summary["inner_conversions"]
     assert summary["cancelled_pairs"] == len(report()["cancelled"])
-    assert 0.0 <= summary["vector_form_share"] <= 1.0
+    assert 0.0 <= summary["vectorized_share"] <= 1.0
     moves = sum(call.moves and not call.prepare for call in compiled().compiled.physical.calls)
     assert summary["conversions"] + summary["fills"] >= moves
 

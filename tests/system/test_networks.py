@@ -264,7 +264,7 @@ def test_squeezenet(squeezenet: tuple[onnx.ModelProto, graphflow.Executable]) ->
     assert max(relative(executable.run(inputs), want).values()) <= TOLERANCE
     summary = executable.report()["summary"]
     assert summary["inner_conversions"] == 0
-    assert summary["vector_form_share"] >= 0.9
+    assert summary["vectorized_share"] >= 0.9
 
 
 def test_squeezenet_in_the_middle(

@@ -587,7 +587,7 @@ def test_variants_without_padding_stay_inside_a_window(name: str) -> None:
 def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str) -> None:
     """Weights of a tile's channels lie together; between the borders no step has a condition."""
     (variant, kernel) = next(pair for pair in kernels(name) if "along rows" in pair[0].name)
-    assert isinstance(variant.recipe, Tiled) and variant.vector_form
+    assert isinstance(variant.recipe, Tiled) and variant.vectorized
     assert variant.recipe.held_axis == 1
     tile = variant.recipe.tiling.panels[0].mr
     packed = [layout for n, layout in variant.layouts.items() if n in variant.private]

@@ -29,4 +29,4 @@ def test_nothing_moves_inside(probe: str, target: str, capsys: pytest.CaptureFix
     assert main(["inspect", probe, "--json", "--threads", "2", "--target", target]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert summary["inner_conversions"] == 0
-    assert summary["vector_form_share"] >= VECTOR_SHARE
+    assert summary["vectorized_share"] >= VECTOR_SHARE
