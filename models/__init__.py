@@ -11,7 +11,6 @@ __all__ = [
     "ZOO",
     "ZOO_PREFIX",
     "ModelBuilder",
-    "ZooEntry",
     "expose",
     "light",
     "light_names",

@@ -53,15 +53,18 @@ def contradict(predicate: Predicate, ranges: Mapping[Var, Interval]) -> bool:
 def _followed(given: list[IndexExpr], ranges: Mapping[Var, Interval]) -> Iterator[IndexExpr]:
     """Expressions that are 0 where the given ones are, and those."""
     known: dict[IndexExpr, None] = {}
+    taken: set[IndexExpr] = set()  # its digits may all be known without it being one of them
     waiting = list(given)
     while waiting and len(known) < MOST_EQUATIONS:
-        for digit in _digits(waiting.pop(), ranges):
+        equation = waiting.pop()
+        taken |= {equation, -equation}
+        for digit in _digits(equation, ranges):
             if digit not in known and -digit not in known:
                 known[digit] = None
                 yield digit
         if not waiting:
-            composed = [e for equation in known for e in _composed(equation, known)]
-            waiting = [e for e in composed if e not in known and -e not in known]
+            composed = [e for one in known for e in _composed(one, known)]
+            waiting = [e for e in composed if e not in taken]
 
 
 def _digits(equation: IndexExpr, ranges: Mapping[Var, Interval]) -> Iterator[IndexExpr]:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum, inf, prod
 
+import networkx as nx
 import numpy as np
 
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
-from graphflow.flow.connected import connected
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
 from graphflow.flow.incumbent import greedy
@@ -163,8 +163,11 @@ class Problem:
             return reduced
         # The integer program is at its best with rows of its own: messages over several nodes, and
         # states, make it slow.
-        scopes = (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest))
-        parts = [part for part in connected(left, scopes) if not left.isdisjoint(part)]
+        links = nx.Graph()
+        links.add_nodes_from(left)
+        for scope in (*(b.whole for b in reduced.buckets), *(f.scope for f in reduced.rest)):
+            nx.add_path(links, scope)
+        parts = [part for part in nx.connected_components(links) if not left.isdisjoint(part)]
         return self._eliminated(limit, {v for part in parts for v in part if v < len(self.own)})
 
     def _eliminated(self, limit: int, hard: Set[int]) -> Reduced:
@@ -185,14 +188,14 @@ class Problem:
 
     def _rests(self) -> list[ResidualIlp]:
         """What is left of the graph, in parts that have nothing to do with each other."""
-        variables = ((0, variable) for variable in self.reduced.left())
-        scopes = (
-            ((1, number), *((0, variable) for variable in factor.scope))
-            for number, factor in enumerate(self.reduced.rest)
-            if factor.scope or not factor.tabled
-        )
+        links = nx.Graph()
+        links.add_nodes_from((0, variable) for variable in self.reduced.left())
+        for number, factor in enumerate(self.reduced.rest):
+            if factor.scope or not factor.tabled:
+                links.add_node((1, number))
+                links.add_edges_from(((0, variable), (1, number)) for variable in factor.scope)
         found = []
-        for part in sorted(sorted(part) for part in connected(variables, scopes)):
+        for part in sorted(sorted(part) for part in nx.connected_components(links)):
             factors = [self.reduced.rest[number] for kind, number in part if kind]
             found.append(
                 ResidualIlp(

@@ -3,15 +3,17 @@
 In: values, nodes, initializers.  Out: producers, consumers, a deterministic order.  What always
 holds between edits: each value has at most one producer, a node's inputs and outputs stand in the
 order of its PrimFunc's buffers, and nothing depends on the iteration order of a set.  `validate`
-checks the rest (shapes, dtypes, cycles, dangling names).  The order is kept until the next edit;
-nothing recurses.
+checks the rest (shapes, dtypes, cycles, dangling names).  networkx keeps the edges and is not
+visible outside this module.  The order is kept until the next edit; nothing recurses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+
+import networkx as nx
 
 from graphflow.base.errors import InvalidModel, ScheduleError, VerifyError
 from graphflow.foreign import ObjectSpec, Section
@@ -74,10 +76,7 @@ class OperatorGraph:
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}
         self._next = 0
-        self._producers: dict[str, str] = {}
-        """The node that writes a value, by the value's name."""
-        self._uses: dict[str, dict[tuple[str, int], None]] = {}
-        """(node, input position) of each use of a value."""
+        self._graph = nx.MultiDiGraph()
         self._constants: frozenset[str] | None = None
         self._sorted: tuple[Node, ...] | None = None
 
@@ -92,8 +91,7 @@ class OperatorGraph:
         other.objects_in, other.objects_out = self.objects_in, self.objects_out
         other._values, other._nodes = dict(self._values), dict(self._nodes)
         other._next = self._next
-        other._order, other._producers = dict(self._order), dict(self._producers)
-        other._uses = {name: dict(uses) for name, uses in self._uses.items()}
+        other._order, other._graph = dict(self._order), self._graph.copy()
         other._sorted, other._constants = self._sorted, self._constants
         return other
 
@@ -125,8 +123,9 @@ class OperatorGraph:
 
     def producer(self, value: str) -> Node | None:
         """The node that writes `value`; None for inputs and initializers."""
-        name = self._producers.get(value)
-        return None if name is None else self._nodes[name]
+        for _, name in self._graph.predecessors(("value", value)):
+            return self._nodes[name]
+        return None
 
     def resolved(self, name: str) -> str | None:
         """The value that holds the contents of the ONNX tensor `name` now, None if none does."""
@@ -138,7 +137,8 @@ class OperatorGraph:
 
     def consumers(self, value: str) -> tuple[tuple[Node, int], ...]:
         """(node, input position) of each use of `value`, in the order of the nodes."""
-        uses = sorted(self._uses.get(value, ()), key=lambda use: (self._order[use[0]], use[1]))
+        uses = [(name, pos) for _, (_, name), pos in self._graph.out_edges(("value", value), "pos")]
+        uses.sort(key=lambda use: (self._order[use[0]], use[1]))
         return tuple((self._nodes[name], position) for name, position in uses)
 
     def topological(self) -> tuple[Node, ...]:
@@ -168,22 +168,11 @@ class OperatorGraph:
                     if not missing[name]:
                         heappush(ready, (rank[name], name))
         if len(order) < len(self._nodes):
-            cycle = self._cycle({name for name, count in missing.items() if count})
+            cycle = [name for (kind, name), *_ in nx.find_cycle(self._graph) if kind == "node"]
             raise InvalidModel(
                 f"the graph has a cycle through nodes {', '.join(cycle)}; ONNX graphs are acyclic"
             )
         return tuple(order)
-
-    def _cycle(self, left: Set[str]) -> list[str]:
-        """The nodes of a cycle, each before one that reads it; nodes `left` wait for each other."""
-        name = next(name for name in self._nodes if name in left)
-        path: dict[str, None] = {}
-        while name not in path:
-            path[name] = None
-            made = (value for value in self._nodes[name].inputs if value in self._producers)
-            name = next(n for n in map(self._producers.__getitem__, made) if n in left)
-        names = list(path)
-        return names[names.index(name) :][::-1]
 
     def is_constant(self, value: str) -> bool:
         """Whether `value` depends on initializers only.
@@ -204,6 +193,7 @@ class OperatorGraph:
         known = self._values.setdefault(value.name, value)
         if known != value:
             raise VerifyError(f"value {value.name} is added twice, as {known} and as {value}")
+        self._graph.add_node(("value", value.name))
 
     def add_initializer(self, name: str, array: Array) -> None:
         """Add a tensor whose contents are known (the default, if it is a graph input too)."""
@@ -242,10 +232,10 @@ class OperatorGraph:
 
     def remove_value(self, name: str) -> None:
         """Remove a value that no node touches, and its initializer."""
-        if name in self._producers or self._uses.get(name):
+        if self._graph.degree(("value", name)):
             raise VerifyError(f"value {name} is still used and cannot be removed")
+        self._graph.remove_node(("value", name))
         del self._values[name]
-        self._uses.pop(name, None)
         self.initializers.pop(name, None)
         if self._constants is not None:
             self._constants -= {name}
@@ -263,10 +253,7 @@ class OperatorGraph:
     def remove(self, name: str) -> Node:
         """Take a node out and return it; its values stay, without a producer."""
         node = self._nodes.pop(name)
-        for position, value in enumerate(node.inputs):
-            del self._uses[value][name, position]
-        for value in node.outputs:
-            self._producers.pop(value, None)
+        self._graph.remove_node(("node", name))
         self._sorted = None
         if self._constants is not None and not self._constants.isdisjoint(node.outputs):
             self._constants = None
@@ -313,15 +300,17 @@ class OperatorGraph:
             if name not in self._values:
                 raise VerifyError(f"node {node.name} reads {name}, which is not a value yet")
         for buffer, name in zip(node.func.outputs, node.outputs, strict=True):
-            if name in self._producers:
+            if name in self._values and self._graph.in_degree(("value", name)):
                 raise VerifyError(f"node {node.name} writes {name}, which has a producer already")
             self.add_value(Value(name, buffer.dtype, buffer.shape))
+        vertex = ("node", node.name)
         self._nodes[node.name] = node
         self._order[node.name] = place
+        self._graph.add_node(vertex)
         for position, name in enumerate(node.inputs):
-            self._uses.setdefault(name, {})[node.name, position] = None
-        for name in node.outputs:
-            self._producers[name] = node.name
+            self._graph.add_edge(("value", name), vertex, pos=position)
+        for position, name in enumerate(node.outputs):
+            self._graph.add_edge(vertex, ("value", name), pos=position)
         self._sorted = None
         self._note_constants(node)
 
@@ -330,7 +319,7 @@ class OperatorGraph:
         if node.func.callee is not None or self._constants is None:
             return
         if self._constants.issuperset(node.inputs):
-            read = any(self._uses.get(name) for name in node.outputs)
+            read = any(self._graph.out_degree(("value", name)) for name in node.outputs)
             self._constants = None if read else self._constants | set(node.outputs)
 
     def validate(self) -> None:
@@ -360,7 +349,7 @@ class OperatorGraph:
             trim.check(self._values, self.results)
 
     def _check_source(self, name: str) -> None:
-        made = name in self._producers
+        made = self._graph.in_degree(("value", name)) > 0
         given = name in self.inputs or name in self.initializers
         if made and given:
             raise VerifyError(f"value {name} is produced by a node and also given from outside")

@@ -47,6 +47,15 @@ def differ(*pairs: tuple[Var, Var]) -> Predicate:
         (((X // 14 % 2, X2 // 14 % 2), (X % 14, X2 % 14), (X // 28, X2 // 28)), {"x": 99}),
         (((X % 14, X2 % 14), (5 * (X // 14) + J, 5 * (X2 // 14) + J2)), {"x": 99, "j": 5}),
         (((I + 3 * J, I2 + 3 * J2), (I, I2)), {"i": 9, "j": 4}),
+        (
+            tuple(
+                ((3 * I + J + 2) // 5, (3 * I2 + J2 + 2) // 5)
+                if whole
+                else ((3 * I + J + 2) % 5, (3 * I2 + J2 + 2) % 5)
+                for whole in (True, False)
+            ),
+            {"i": 3, "j": 3},
+        ),
     ],
 )
 def test_equal_digits_make_equal_points(

@@ -302,7 +302,7 @@ def test_masks_read_lane_by_lane_and_at_once(dtype: str, lanes: int, value: str)
 
 
 def test_lanes_of_masks_are_read_from_a_sum() -> None:
-    """Where there are mask registers, and not elsewhere: see `Builder.readable`."""
+    """Where there are mask registers, and not elsewhere: see `IrBuilder.readable`."""
     func = parse(MASKED.replace("VALUE", "z[j, i]").replace("LANES", "4").replace("DTYPE", "i64"))
     for target in TARGETS:
         text = emit_ir(func, "k", target)

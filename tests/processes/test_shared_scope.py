@@ -114,7 +114,7 @@ STATE = """
     TEXT = '''
     define float @f(ptr %a, ptr %b, i64 %n) {
     entry:
-      br edge type %loop
+      br label %loop
     loop:
       %i = phi i64 [ 0, %entry ], [ %next, %loop ]
       %s = phi float [ 0.0, %entry ], [ %sum, %loop ]
@@ -127,7 +127,7 @@ STATE = """
       %sum = fadd float %r, %xy
       %next = add i64 %i, 1
       %more = icmp slt i64 %next, %n
-      br i1 %more, edge type %loop, edge type %end
+      br i1 %more, label %loop, label %end
     end:
       ret float %sum
     }'''
@@ -154,8 +154,8 @@ def run_script(body: str) -> None:
 def test_a_compile_leaves_llvm_and_the_collector_as_they_were() -> None:
     run_script("""
         import graphflow as gf
-        from graphflow.models import Builder
-        b = Builder(1)
+        from graphflow.models import ModelBuilder
+        b = ModelBuilder(1)
         b.output(b.relu(b.conv(b.input("x", (1, 3, 8, 8)), 9, 3)))
         options = gf.Options(workers=0)
         executable = gf.compile(b.model(), options=options)
@@ -175,14 +175,15 @@ def test_another_option_would_be_seen(option: str) -> None:
 
 def test_kernels_are_emitted_without_the_two_passes() -> None:
     run_script("""
-        from graphflow.codegen import host_target, machine
+        from graphflow.codegen import host_target, target_machine
         target = host_target()
         def plain():
             made = llvm.Target.from_default_triple().create_target_machine(
                 cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
             )
-            return made.emit_assembly(llvm.parse_assembly(machine.optimized_ir(TEXT, target)))
-        emitted = machine.assembly(TEXT, target)
+            text = target_machine.optimized_ir(TEXT, target)
+            return made.emit_assembly(llvm.parse_assembly(text))
+        emitted = target_machine.assembly(TEXT, target)
         assert emitted != plain()
         llvm.set_option("", "-enable-misched=false")
         llvm.set_option("", "-disable-lsr=true")

@@ -364,7 +364,7 @@ def test_a_negative_number_of_workers_is_refused() -> None:
 PRELUDE = """
 import os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
-import test_workers as t
+import processes.test_workers as t
 from graphflow.pipeline.compiler import compile_graph
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace

@@ -174,7 +174,7 @@ def two_demands() -> OperatorGraph:
 
 
 def over_padding(candidate: Candidate) -> bool:
-    return any(isinstance(n.demand, Equal) for n in candidate.needs)
+    return any(isinstance(n.demand, Equal) for n in candidate.requirements)
 
 
 def padded(candidate: Candidate) -> bool:

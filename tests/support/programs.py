@@ -34,13 +34,13 @@ define void @{name}(ptr %buffers, i64 %lo, i64 %hi) {{
 entry:
   {pointers}
   %any = icmp slt i64 %lo, %hi
-  br i1 %any, edge type %loop, edge type %end
+  br i1 %any, label %loop, label %end
 loop:
   %i = phi i64 [ %lo, %entry ], [ %next, %loop ]
   {body}
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %hi
-  br i1 %more, edge type %loop, edge type %end
+  br i1 %more, label %loop, label %end
 end:
   ret void
 }}""")

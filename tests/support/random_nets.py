@@ -66,7 +66,7 @@ def some(candidates: Candidates, rng: np.random.Generator, most: int) -> Candida
         plain = [
             k
             for k, c in enumerate(options)
-            if not any(n.input_aliasing.window or n.input_aliasing.held for n in c.needs)
+            if not any(n.input_aliasing.window or n.input_aliasing.held for n in c.requirements)
         ]
         chosen = {int(rng.choice(plain)), *map(int, rng.permutation(len(options))[: most - 1])}
         kept[node] = tuple(

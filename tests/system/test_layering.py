@@ -15,8 +15,8 @@ from support.source import MODULES, NAMESPACES, TREES, imports, own_imports, par
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("base", "arith", "language"),
     ("tir", "foreign", "processes"),
-    ("layout", "codegen", "program", "cost"),
-    ("schedule", "runtime"),
+    ("layout", "program", "cost"),
+    ("schedule", "codegen", "runtime"),
     ("kernels",),
     ("graph", "validation"),
     ("frontends", "flow", "physical"),

@@ -7,43 +7,7 @@ true: no lost wake-up in `waiting`, each iteration executed once in `execution`,
 in `runs`.
 """
 
-from graphflow.runtime.driver.loading import Driver, driver, driver_text, new_engine
-from graphflow.runtime.driver.records import (
-    JOB,
-    JOB_FREE,
-    JOB_PAUSED,
-    PATCH,
-    POOL,
-    STEP,
-    STRUCTS,
-    WORKER,
-)
-from graphflow.runtime.driver.structs import (
-    INT32,
-    INT64,
-    POINTER,
-    ArrayType,
-    StructField,
-    StructType,
-)
+from graphflow.runtime.driver.loading import Driver, driver, new_engine
+from graphflow.runtime.driver.records import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 
-__all__ = [
-    "INT32",
-    "INT64",
-    "JOB",
-    "JOB_FREE",
-    "JOB_PAUSED",
-    "PATCH",
-    "POINTER",
-    "POOL",
-    "STEP",
-    "STRUCTS",
-    "WORKER",
-    "ArrayType",
-    "Driver",
-    "StructField",
-    "StructType",
-    "driver",
-    "driver_text",
-    "new_engine",
-]
+__all__ = ["JOB", "JOB_FREE", "JOB_PAUSED", "PATCH", "STEP", "Driver", "driver", "new_engine"]

@@ -152,7 +152,7 @@ def test_the_blocks_have_a_price_and_a_key_of_their_own(monkeypatch: pytest.Monk
     keys = [conversion_key(*pair, "float32", None) for pair in (across, along)]
     cost = CostModel(avx2_target())
     seconds = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]
-    for module in ("keys", "movement"):
+    for module in ("keys", "views"):
         monkeypatch.setattr(f"graphflow.kernels.recipes.{module}.crosses", lambda *_: False)
     others = [conversion_key(*pair, "float32", None) for pair in (across, along)]
     gathered = [cost.conversion_seconds(rewriting_of(*pair, "float32")) for pair in (across, along)]

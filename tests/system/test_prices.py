@@ -6,13 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from graphflow.base.target import Target
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("graphflow", "kernels", "frontends", "models")
 HOME = ("graphflow/cost/", "graphflow/base/target.py")
 
