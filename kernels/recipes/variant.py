@@ -132,7 +132,7 @@ class KernelVariant:
     `layouts` has a layout for every parameter.  `private` are the constant inputs that the recipe
     packs for itself, in a layout that no edge type names.  `demands` holds what the padding of an
     input must satisfy; the kernel relies on the padding of no other input.  `padding` is what it
-    leaves in that of its output.  `work` is what one run does.  `vector_form` says whether its
+    leaves in that of its output.  `work` is what one run does.  `vectorized` says whether its
     lanes run along channels, or along rows with weights packed for that; reports give the share of
     the operations that are done so.
     """

@@ -272,8 +272,8 @@ def script(path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("executable", "reason"),
     [
-        ("", "no Python interpreter"),
-        ("/bin/sh", "no Python interpreter"),
+        ("", "not a Python interpreter"),
+        ("/bin/sh", "not a Python interpreter"),
         ("/nowhere/python3", "No such file"),
         ("echo 'usage: something else altogether'", "not the start of a message"),
         ("exit 7", "exit status 7"),

@@ -30,7 +30,7 @@ def refuse_odd(task: int, trace: Trace) -> int:
 
 
 class Peculiar(Exception):
-    """Pickles, and cannot be made again from what it pickles."""
+    """An exception that can be pickled, and not unpickled."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(f"{one} and {two}")
@@ -38,7 +38,7 @@ class Peculiar(Exception):
 
 @dataclass(frozen=True)
 class Away:
-    """What happens in another process than that of the test, by name."""
+    """A task that misbehaves in every process but the test's, by name."""
 
     parent: int
     what: str

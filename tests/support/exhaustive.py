@@ -1,8 +1,8 @@
 """Exhaustive search for the cheapest plan of a small graph, the reference for the solver.
 
-In: a graph and its candidates.  Out: the price of every assignment of a candidate to each node.
-Nothing is shared with the solver but the candidates, whether two layouts are the same memory,
-whether a fact serves a demand, and what one copy takes: by the bytes moved, or as it was measured.
+In: a graph and its candidates.  Out: the price of every assignment of candidates to nodes.  The
+search shares with the solver only the candidates, whether two layouts are the same memory, whether
+a fact satisfies a demand, and the price of one copy: by the bytes moved, or as measured.
 """
 
 from __future__ import annotations

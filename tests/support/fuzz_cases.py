@@ -1,13 +1,13 @@
 """One case of the graph fuzzer: it is drawn from a seed, run, compared, and shrunk if wrong.
 
-In: a seed.  Out: an `Outcome`: what was wrong, and what the plan had in it.  Layouts are pinned on
-random inner tensors as far as their producers and readers have variants for them, and in half of
-the cases variants and copies have random prices, so that plans occur that the cost model would not
-choose: whatever things cost, a plan has to be right.  In half of the cases no reduction over
-padding has a mask, so that it rests on what others leave there, and in half of these writing a
-constant there is dear, so that it rests on what is known of padding that nobody wrote.  The kernels
-run in poison mode with each poison; the outputs are compared with onnxruntime and, bit by bit, with
-each other."""
+In: a seed.  Out: an `Outcome`: what was wrong, and what the plan contained.  Layouts are pinned on
+random inner tensors, if their producers and readers have variants for them.  In half of the cases
+variants and copies have random prices, so that plans occur that the cost model would not choose; a
+plan has to be correct at any price.  In half of the cases no reduction over padding has a mask, so
+that it relies on the facts about the padding, and in half of these writing a constant to padding is
+expensive, so that it relies on padding that its producer computes.  The kernels run in poison mode
+with each poison; the outputs are compared with onnxruntime and, bit by bit, with each other.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Random ONNX models from seeds: small graphs of all kinds of operators, with odd shapes.
 
 In: a seed.  Out: an ONNX model of float32 inputs and outputs; the same seed gives the same bytes.
-A graph starts at a convolution and grows by one operator after another, each applied to tensors
-that are there already: mostly to the newest, so that chains come about, often to older ones, so
-that tensors have several readers.  What nobody reads is an output, and so are some inner tensors.
+A graph starts at a convolution and grows by one operator after another, applied mostly to the
+newest tensor, so that there are chains, and often to older ones, so that tensors have several
+readers.  Tensors without readers are outputs, and so are some inner tensors.
 
-Left out by construction is what no two implementations need to agree on: the bounds of Clip are
-given (onnxruntime takes the lowest number for a bound that is not there), and nothing grows by
-powers of powers, since a graph whose numbers overflow shows little.
+Models avoid what two correct implementations may do differently: the bounds of Clip are given
+(onnxruntime takes the lowest number for a missing bound), and powers are not applied to powers,
+because a graph whose numbers overflow tests little.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Random kernels for which no recipe has a fast variant, and graphs of them with pinned layouts.
 
-`irregular_kernels` draws definitions as `strategies.primfuncs` does, of which some stages carry
+`irregular_kernels` draws definitions as `strategies.primfuncs` does.  Some of their stages carry
 values from one iteration to the next, have triangular loops, allocate inside loops and conditions,
-write an output in several parts, in part or twice, write two buffers in one nest, or stand under a
-condition; some inputs are never read, some buffers have no element.  `graphs` draws one to three
-nodes of such kernels.
+write an output in several parts, partly or twice, write two buffers in one nest, or are
+conditional; some inputs are never read, and some buffers have no elements.  `graphs` draws one to
+three nodes of such kernels.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A process that compiles and runs damaged models, and reports each outcome to its parent.
 
-`python -m support.mutants KIND` reads seeds from stdin, a line each, and answers each with a line:
-`SEED ok TEXT` or `SEED wrong TEXT`.  Before onnxruntime gets a model to compare with, it prints
-`SEED peer`, so that its deaths are not taken for ours.  The memory of the process is limited.
-Models of odd seeds are compiled without a fallback.  `KIND.peer` gives the models to onnxruntime
-alone: it tells whether that dies of a model by itself.
+`python -m support.mutants KIND` reads one seed per line from stdin, and answers each with a line:
+`SEED ok TEXT` or `SEED wrong TEXT`.  Before it gives a model to onnxruntime for comparison it
+prints `SEED peer`, so that a crash of onnxruntime does not count as one of graphflow.  The memory
+of the process is limited.  Models of odd seeds are compiled without a fallback.  `KIND.peer` gives
+the models to onnxruntime alone, and so tells whether onnxruntime crashes on a model.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Random kernels that exercise code generation: vectors, masks, divisors, extremes of types.
 
 In: a seed.  Out: a `NativeCase`: a lowered kernel, its inputs, and the parts of its parallel loop
-in some order.  Beside what support/random_kernels.py makes there are vectors of 1 to 17 lanes,
-masks that depend on data, divisors and exponents that vary, extremes of all integer types, loops
-whose bounds depend on outer loops, buffers that a loop or a condition owns, and reductions over
-lanes.
+in some order.  In addition to the features of support/random_kernels.py there are vectors of 1 to
+17 lanes, masks that depend on data, divisors and exponents that vary, extremes of all integer
+types, loops whose bounds depend on outer loops, buffers allocated in loops and conditions, and
+reductions over lanes.
 
-What is compared bit by bit has one correct result.  A multiplication whose result is added may be
-contracted, so in kernels that add floats factors are powers of two; what lanes are summed to may be
-reassociated, so floats are small whole numbers there.  Floats are not cast to integers, as one that
-does not fit has no defined value.  Elementary functions and sums of products are stored and never
-read: `is_rounded` tells which outputs those are.
+Outputs that are compared bit by bit have one correct result.  A multiplication whose result is
+added may be contracted, so factors are powers of two in kernels that add floats; sums over lanes
+may be reassociated, so floats are small integers there.  Floats are not cast to integers, because
+one that does not fit has no defined value.  Elementary functions and sums of products are stored
+and never read: `is_rounded` tells which outputs those are.
 """
 
 from __future__ import annotations

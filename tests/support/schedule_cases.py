@@ -1,11 +1,11 @@
 """One case of the schedule fuzzer: a random schedule of a random kernel, run and compared.
 
-In: a seed.  Out: an `Outcome`: what was wrong, and which primitives were tried and taken.  A
-schedule must compute what its definition does: by the interpreter, forward and with its parallel
-and vectorized loops reversed, whatever memory and undefined padding hold.  Parameters that were
-laid out anew are handed in with the padding that was stated, and padding that nobody may touch is
-watched: each access there is an error.  One of some kernels also runs as native code.  A case that
-is wrong is shrunk by dropping steps before it is shown.
+In: a seed.  Out: an `Outcome`: what was wrong, and which primitives were tried and accepted.  A
+scheduled kernel must compute what its definition computes: in the interpreter, forward and with its
+parallel and vectorized loops reversed, whatever memory and undefined padding contain.  Parameters
+with a new layout get the padding that was stated, and each access to forbidden padding is an error.
+Some of the kernels also run as native code.  A wrong case is shrunk by dropping steps before it is
+shown.
 """
 
 from __future__ import annotations

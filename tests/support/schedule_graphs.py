@@ -1,10 +1,10 @@
 """One case of the graph-of-schedules fuzzer: drawn from a seed, planned, run, compared, shrunk.
 
 In: a seed.  Out: a `GraphOutcome`.  A graph has one to five nodes; nodes are offered schedules that
-cache their inputs and outputs, put the caches into padded layouts, and run over the padding where
-that is accepted.  Layouts and pads are drawn from a few favourites of the graph, so that crops and
-pads meet.  What the plan makes is run by the interpreter and as native code, plain and with two
-poisons in all padding that may hold anything, and compared with the graph's own meaning.
+cache their inputs and outputs, put the caches into padded layouts, and run over the padding if that
+is accepted.  Layouts and pad values are drawn from a few favourites of the graph, so that crops and
+pads meet.  The planned program is run by the interpreter and as native code, without poison and
+with two poisons in all undefined padding, and compared with the interpretation of the graph.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Random kernels for the schedule fuzzer, written as text; one seed gives one kernel.
 
-In: a `Dice` (a seeded generator).  Out: a `Kernel`: a definition that `verify` accepts, with what
-its numbers may be.  Each family is a function that draws one kernel: elementwise, reductions,
-products, windows, stencils, prefix sums, triangular loops, movement, and stages in a row.  Half of
-the kernels have names that are chosen to clash: with names that primitives or proofs make up, and
-with each other once a dot is replaced.
+In: a `Dice` (a seeded generator).  Out: a `Kernel`: a definition that `verify` accepts, with the
+values that its inputs may have.  Each family is a function that draws one kernel: elementwise,
+reductions, products, windows, stencils, prefix sums, triangular loops, movement, and several
+stages.  Half of the kernels have names that are chosen to clash with names that primitives or
+proofs derive, and with each other once a dot is replaced.
 """
 
 from __future__ import annotations

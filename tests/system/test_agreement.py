@@ -1,9 +1,9 @@
 """Tests of whole networks against onnxruntime, and of runs with other values in undefined padding.
 
-Each of the light networks of the onnx package with random weights, each model of the zoo.  What
-goes into a softmax is compared as well: of a saturated one a wrong score shows nothing.  Besides
-the host, plans are tested for vectors of the other width: on a processor with AVX-512 those of
-AVX2; elsewhere those of sixteen lanes, which LLVM makes of two registers each.
+The networks are the light networks of the onnx package with random weights, and the models of the
+zoo.  The inputs of softmax are compared as well, because a saturated softmax hides wrong scores.
+Besides the host, plans are tested for vectors of another width: those of AVX2 on a processor with
+AVX-512; elsewhere vectors of sixteen lanes, which LLVM puts into two registers each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tests of the example of padding proofs: Conv and Relu, Exp, Conv, and a sum over padded channels.
 
-Inner edges lie in channel blocks, whose last one is padded.  Exp turns what a convolution leaves
-there into something that is not zero, so a sum that runs over the padding would be wrong, though
-every shape agrees.  The interpreter, native code and onnxruntime must give the same.
+Inner tensors have channel blocks, the last of which is padded.  Exp turns the zeros that a
+convolution leaves there into ones, so a sum that runs over the padding would be wrong although all
+shapes agree.  The interpreter, native code and onnxruntime must agree.
 """
 
 from __future__ import annotations

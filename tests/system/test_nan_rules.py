@@ -1,8 +1,9 @@
 """Tests of NaN in Relu, Clip, Max, Min and pooling: elementwise as in onnxruntime, and every window
 that holds a NaN gives NaN.
 
-onnxruntime keeps a NaN in a window of MaxPool only where it comes first; here a window that holds
-one always gives NaN.  So where onnxruntime gives NaN this does too, and windows without NaN agree.
+In MaxPool onnxruntime keeps a NaN only if it comes first in its window; here a window that contains
+one always gives NaN. So the tests require NaN where onnxruntime gives NaN, and equal results for
+windows without NaN.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tests of errors that padded layouts invite: each is a small network with padded layouts pinned on
 its edges.
 
-Each net runs natively with ordinary numbers and with special ones, plain and in poison mode, and is
-compared with onnxruntime.  A family that the pinned edges cannot have must be refused with the
-reason; `REFUSED` lists those, so that none is left out in silence.
+Each network runs natively with ordinary and with special numbers, with and without poison mode, and
+is compared with onnxruntime.  A family of layouts that the pinned edges cannot have must be refused
+with the reason; `REFUSED` lists those, so that none is left out unnoticed.
 """
 
 from __future__ import annotations
