@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 
@@ -11,10 +10,6 @@ from hypothesis import HealthCheck, settings
 
 from graphflow.base.options import KERNELS_VARIABLE
 from support.paths import GOLDENS
-
-gc.set_threshold(500_000, 5, 50)
-# Tests keep models, graphs and kernels for one another, so passes of the collector over all of them
-# took a tenth of the time and found next to nothing.
 
 os.environ[KERNELS_VARIABLE] = "off"  # tests that want a cache say which
 
