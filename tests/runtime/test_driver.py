@@ -59,7 +59,8 @@ def native(struct: StructType) -> tuple[list[int], int]:
     text += f"\n@it = external global {struct.llvm}"
     module = llvm.parse_assembly(text)
     data = llvm.Target.from_default_triple().create_target_machine().target_data
-    (kind,) = (kind for kind in module.struct_types if kind.name == struct.name)
+    # LLVM numbers the names of structs that its context has already.
+    (kind,) = (k for k in module.struct_types if k.name.partition(".")[0] == struct.name)
     offsets = [data.get_element_offset(kind, member.position) for member in struct.members.values()]
     return offsets, data.get_abi_size(kind)
 
