@@ -16,6 +16,7 @@ from graphflow.cost.cycles import (
     rows_worth_weights,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
+from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
@@ -48,6 +49,7 @@ __all__ = [
     "CostModel",
     "LanesAlongRow",
     "Panels",
+    "PER_ROW",
     "Price",
     "TilePlane",
     "TileProblem",
@@ -65,9 +67,11 @@ __all__ = [
     "most_rows",
     "move_cycles",
     "near_weights",
+    "number_cycles",
     "operation_cycles",
     "panel_cycles",
     "plain_first",
     "rows_worth_weights",
     "tiling_cycles",
+    "vector_cycles",
 ]

@@ -67,6 +67,14 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedLoops:
+    """A kernel of several stages that meet at shared loops (`stage_lanes.py`), in vectors of
+    `lanes` elements."""
+
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Crossing:
     """A copy that transposes: as `Staged`, but in square blocks that go through registers."""
 
@@ -114,7 +122,7 @@ class View:
     outward: bool = False
 
 
-Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
+Recipe: TypeAlias = Tiled | Staged | SharedLoops | Crossing | Scheduled | Foreign | View
 
 
 @dataclass(frozen=True, slots=True)
