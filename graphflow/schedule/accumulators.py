@@ -44,9 +44,7 @@ from graphflow.tir import (
 )
 
 
-def rfactor(
-    func: PrimFunc, loop: str, along: str, buffer: str, count: int, name: str
-) -> Rewrite:
+def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name: str) -> Rewrite:
     """`for r: t ⊕= v` → `p; for z: p[z] = neutral; for r: p[r % count] ⊕= v; for z: t ⊕= p[z]`.
 
     `loop` is the outermost loop of the reduction; the loop `along`, itself or one in it, decides

@@ -145,7 +145,9 @@ def _box(
     for axis, extent in enumerate(buffer.shape):
         parts = [_parted(access.indices[axis], outer) for access in touched]
         bases = {base for base, _ in parts}
-        ends = [bounds(rest, a.domain.ranges()) for (_, rest), a in zip(parts, touched, strict=True)]
+        ends = [
+            bounds(rest, a.domain.ranges()) for (_, rest), a in zip(parts, touched, strict=True)
+        ]
         lows = [low for low, _ in ends if low is not None]
         highs = [high for _, high in ends if high is not None]
         if len(bases) > 1 or len(lows) < len(ends) or len(highs) < len(ends):
@@ -164,9 +166,7 @@ def _parted(index: IndexExpr, outer: frozenset[Var]) -> tuple[IndexExpr, IndexEx
     return base, index - base
 
 
-def _moved(
-    indices: tuple[IndexExpr, ...], offsets: tuple[IndexExpr, ...]
-) -> tuple[IndexExpr, ...]:
+def _moved(indices: tuple[IndexExpr, ...], offsets: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
     return tuple(index - offset for index, offset in zip(indices, offsets, strict=True))
 
 
@@ -188,4 +188,3 @@ def _redirected(
         return stmt
 
     return map_body(map_expressions(body, on_expr), on_stmt)
-

@@ -23,6 +23,7 @@ from graphflow.schedule import (
     fuse,
     reorder_loops,
     simplify_kernel,
+    sink_alloc,
 )
 from graphflow.tir import (
     Allocate,
@@ -151,3 +152,14 @@ def _outermost_first(s: Schedule, stage: Handle, head: tuple[Handle, ...]) -> Sc
     order = (*names, *(name for name in nest if name not in names))
     return s if tuple(nest) == order else s.apply(reorder_loops, order)
 
+
+def intermediates(func: PrimFunc) -> list[Buffer]:
+    """The buffers that a kernel allocates."""
+    return [s.buffer for s in walk(func.body) if isinstance(s, Allocate)]
+
+
+def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
+    """The buffer private to each iteration of a loop: in a register if that is one element."""
+    inner = s.apply(sink_alloc, buffer.name, s[place], "scratch")
+    (made,) = (b for b in intermediates(inner.func) if b.name == buffer.name)
+    return inner if made.shape else s.apply(sink_alloc, buffer.name, s[place], "register")

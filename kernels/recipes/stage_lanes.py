@@ -18,13 +18,20 @@ neither is contiguous, or a step is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
-from graphflow.arith import IndexExpr, Var, const, simplify, substitute, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.kernels.recipes.shared_loops import joined
+from graphflow.kernels.recipes.contiguity import (
+    as_one,
+    is_contiguous,
+    nests_in,
+    perfect_nest,
+    run_on,
+)
+from graphflow.kernels.recipes.lanes_across import lanes_across
+from graphflow.kernels.recipes.shared_loops import intermediates, joined, sunk
 from graphflow.kernels.recipes.variant import SharedLoops
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
@@ -37,22 +44,11 @@ from graphflow.schedule import (
     reorder_loops,
     rfactor,
     simplify_kernel,
-    sink_alloc,
     transform_layout,
     unroll_loop,
     vectorize_loop,
 )
-from graphflow.tir import (
-    Access,
-    Allocate,
-    Buffer,
-    For,
-    PrimFunc,
-    Reduce,
-    accesses,
-    loops_of,
-    walk,
-)
+from graphflow.tir import PrimFunc, Reduce, accesses
 
 ACCUMULATORS = 4
 """Vectors that a reduction adds up side by side: an addition takes four cycles."""
@@ -66,17 +62,26 @@ def met_at_shared_loops(
 ) -> Schedule:
     """The schedule whose stages meet at shared loops, with the parameters in their layouts.
 
-    `placements` are name, layout and padding.  ScheduleError where a step is refused.
+    `placements` are name, layout and padding.  ScheduleError where a step is refused, and where the
+    intermediates do not fit the stack of a thread.
     """
-    s, shared = rows_of_stages(definition)
+    if recipe.across is None:
+        s, shared = rows_of_stages(definition)
+        s = _lanes_inside(_placed(s, placements), shared, recipe.lanes)
+    else:
+        s, shared = joined(definition)
+        s, shared = lanes_across(_placed(s, placements), shared, recipe)
+    private = sum(buffer.bytes for buffer in intermediates(s.func))
+    if private > target.stack_bytes:
+        raise ScheduleError(f"the intermediates of an iteration take {private} bytes of stack")
+    return _by_threads(s, shared)
+
+
+def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -> Schedule:
     for name, layout, pad in placements:
         if layout != row_major(layout.logical_shape):
             s = s.apply(transform_layout, name, layout, pad)
-    s = s.apply(simplify_kernel)
-    for nest in [s.handles(_perfect(stmt)) for stmt in nests_in(s.loop(shared[-1]))]:
-        s, nest = _contiguous(s, nest, recipe.lanes)
-        s = _nest_in_lanes(s, nest, recipe.lanes)
-    return _by_threads(s, shared)
+    return s.apply(simplify_kernel)
 
 
 @lru_cache(maxsize=1024)
@@ -86,33 +91,17 @@ def rows_of_stages(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
     With the shared loops, outermost first.  ScheduleError where a step is refused.
     """
     s, shared = joined(definition)
-    for buffer in _intermediates(s.func):
-        s = _sunk(s, buffer, shared[-1])
+    for buffer in intermediates(s.func):
+        s = sunk(s, buffer, shared[-1])
     return s, shared
 
 
-def _intermediates(func: PrimFunc) -> list[Buffer]:
-    return [s.buffer for s in walk(func.body) if isinstance(s, Allocate)]
-
-
-def _sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
-    """The buffer private to each iteration of a loop: in a register if that is one element."""
-    sunk = s.apply(sink_alloc, buffer.name, s[place], "scratch")
-    (made,) = (b for b in _intermediates(sunk.func) if b.name == buffer.name)
-    return sunk if made.shape else s.apply(sink_alloc, buffer.name, s[place], "register")
-
-
-def nests_in(loop: For) -> Iterator[For]:
-    """The loops that stand in the body of a loop."""
-    return (stmt for stmt in loop.body if isinstance(stmt, For))
-
-
-def _perfect(loop: For) -> list[For]:
-    """The loop, and those in it as far as each is all of the body around it."""
-    nest = [loop]
-    while len(nest[-1].body) == 1 and isinstance(below := nest[-1].body[0], For):
-        nest.append(below)
-    return nest
+def _lanes_inside(s: Schedule, shared: tuple[Handle, ...], lanes: int) -> Schedule:
+    """Lanes along the loops that each stage keeps to itself."""
+    for nest in [s.handles(perfect_nest(stmt)) for stmt in nests_in(s.loop(shared[-1]))]:
+        s, nest = _contiguous(s, nest, lanes)
+        s = _nest_in_lanes(s, nest, lanes)
+    return s
 
 
 def _contiguous(
@@ -123,57 +112,17 @@ def _contiguous(
     Loops that run through memory together become one.  ScheduleError where there is no such loop.
     """
     loops = [s.loop(place) for place in nest]
-    found = [k for k, loop in enumerate(loops) if is_contiguous(loop, lanes)]
+    found = [k for k, loop in enumerate(loops) if is_contiguous(loop, accesses(loop.body), lanes)]
     if not found:
         raise ScheduleError(f"no loop of the nest {loops[0].var} is contiguous in memory")
     place = found[-1]
     if place != len(nest) - 1:
         nest = (*nest[:place], *nest[place + 1 :], nest[place])
         s = s.apply(reorder_loops, s.names(nest))
-    while len(nest) > 1 and _run_on(s.loop(nest[-2]), s.loop(nest[-1])):
-        name = s.fresh("{}_{}", *nest[-2:])
-        s = s.apply(mult_loops, *s.names(nest[-2:]), name)
-        nest = (*nest[:-2], *s.made["loop"])
+    while len(nest) > 1 and run_on(s.loop(nest[-2]), s.loop(nest[-1])):
+        s, joint = as_one(s, nest[-2], nest[-1])
+        nest = (*nest[:-2], joint)
     return s, nest
-
-
-def is_contiguous(loop: For, lanes: int) -> bool:
-    """Whether vectors of `lanes` iterations are contiguous in memory, or the same element.
-
-    Stores must be contiguous.  An index may take quotients by multiples of `lanes`.
-    """
-    steps = [(a, _lane_step(a, loop, lanes)) for a in accesses(loop.body)]
-    return all(step == 1 or (step == 0 and (not a.writes or a.op)) for a, step in steps)
-
-
-def _lane_step(access: Access, loop: For, lanes: int) -> int | None:
-    """How far apart two neighbouring lanes access memory; None if that is no constant."""
-    lane, block = Var(f"{loop.var}.lane"), Var(f"{loop.var}.block")
-    flat = access.buffer.flat_index(access.indices)
-    moved = substitute(flat, {loop.var: lanes * block + lane})
-    last = max((loop.extent or 1) - 1, 0)
-    ranges = access.domain.ranges() | {lane: (0, min(lanes - 1, last)), block: (0, last // lanes)}
-    return _step(simplify(moved, ranges), lane)
-
-
-def _step(flat: IndexExpr, var: Var) -> int | None:
-    step = 0
-    for atom, k in terms_of(flat)[0]:
-        if atom is var:
-            step = k
-        elif var in variables(atom):
-            return None
-    return step
-
-
-def _run_on(outer: For, inner: For) -> bool:
-    """Whether each access goes on in memory where the inner loop ends."""
-    for access in accesses(inner.body):
-        flat = access.buffer.flat_index(access.indices)
-        steps = (_step(flat, outer.var), _step(flat, inner.var))
-        if None in steps or inner.extent is None or steps[0] != inner.extent * (steps[1] or 0):
-            return False
-    return True
 
 
 def _nest_in_lanes(s: Schedule, nest: tuple[Handle, ...], lanes: int) -> Schedule:
@@ -199,9 +148,7 @@ def _in_vectors(s: Schedule, place: Handle, lanes: int) -> Schedule:
     return s
 
 
-def _accumulated(
-    s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: int
-) -> Schedule:
+def _accumulated(s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: int) -> Schedule:
     """A reduction with several accumulators of a vector each, which are added up at the end."""
     extent = s.loop(nest[-1]).extent or 1
     count = lanes * min(ACCUMULATORS, extent // lanes)

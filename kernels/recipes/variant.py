@@ -69,9 +69,16 @@ class Staged:
 @dataclass(frozen=True, slots=True)
 class SharedLoops:
     """A kernel of several stages that meet at shared loops (`stage_lanes.py`), in vectors of
-    `lanes` elements."""
+    `lanes` elements.
+
+    Lanes run along the loops that the stages keep to themselves or, where `across` is a number,
+    along the shared loop with this number, counted from the outermost; then an iteration handles
+    `vectors` of them.
+    """
 
     lanes: int
+    across: int | None = None
+    vectors: int = 1
 
 
 @dataclass(frozen=True, slots=True)
