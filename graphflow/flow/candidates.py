@@ -18,12 +18,9 @@ from typing import TypeAlias
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import CostModel, clearly_less
-from graphflow.flow.contents import contents
-from graphflow.flow.edge_types import edge_type_key, edge_type_of, padding_regions
-from graphflow.flow.plan import EdgeType
 from graphflow.flow.pricing import VariantPrices
 from graphflow.flow.variants import respects, user_layouts, variants_of, variants_with
-from graphflow.graph import Node, OperatorGraph, Value
+from graphflow.graph import Node, OperatorGraph, Value, contents
 from graphflow.kernels.recipes import (
     KernelVariant,
     Padding,
@@ -47,6 +44,7 @@ from graphflow.layout import (
     fact_of,
     row_major,
 )
+from graphflow.plan import EdgeType, edge_type_key, edge_type_of, padding_regions
 
 UNUSED = Unused()
 """The demand of a reader that accepts any padding."""

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from graphflow.cost import CostModel, Price
 from graphflow.flow.candidates import InputAliasing, OperandRequirement, OutputAliasing
-from graphflow.flow.edge_types import accepts, edge_type_of
-from graphflow.flow.plan import CopyKind, EdgeType
 from graphflow.flow.pricing import CopyPrices
 from graphflow.graph import Value
 from graphflow.kernels.recipes import moved_bytes
 from graphflow.layout import Equal, Layout, Undefined, fact_of, serves
+from graphflow.plan import CopyKind, EdgeType, accepts, edge_type_of
 from graphflow.tir import DTYPES
 
 

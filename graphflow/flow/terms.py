@@ -41,13 +41,12 @@ from graphflow.flow.copies import (
     edge_type_serves,
     relies_on_padding,
 )
-from graphflow.flow.edge_types import edge_type_key
 from graphflow.flow.elimination import Factor
-from graphflow.flow.plan import CopyKind, EdgeType
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout
+from graphflow.plan import CopyKind, EdgeType, edge_type_key
 
 MOST_SETS = 1024
 """The most sets of copies of one value for which a table is computed, by trying every set."""
