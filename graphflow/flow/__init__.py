@@ -6,17 +6,11 @@ forward and demands backward.  What always holds: flow decides and edits nothing
 the plan.
 """
 
-from graphflow.flow.candidates import (
-    Candidate,
-    Candidates,
-    OperandRequirement,
-    OutputAliasing,
-    enumerate_candidates,
-    output_requirement,
-)
+from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.regroup import cheapest, regrouped
+from graphflow.flow.requirements import OperandRequirement, OutputAliasing, output_requirement
 from graphflow.flow.solve import Problem, Solution
 from graphflow.flow.variants import NodeVariants, variants_of
 

@@ -26,13 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import CostModel, Price
-from graphflow.flow.candidates import (
-    Candidates,
-    InputAliasing,
-    OperandRequirement,
-    OutputAliasing,
-    output_requirement,
-)
+from graphflow.flow.candidates import Candidates
 from graphflow.flow.copies import (
     Copy,
     copies_for,
@@ -43,6 +37,12 @@ from graphflow.flow.copies import (
 )
 from graphflow.flow.elimination import Factor
 from graphflow.flow.prices import NEVER, Prices, Table, plus
+from graphflow.flow.requirements import (
+    InputAliasing,
+    OperandRequirement,
+    OutputAliasing,
+    output_requirement,
+)
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement, output_requirement
+from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import Copy, directly
 from graphflow.flow.executed_moves import executed_moves
+from graphflow.flow.requirements import OperandRequirement, output_requirement
 from graphflow.flow.solve import Solution
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Padding, memory_key
