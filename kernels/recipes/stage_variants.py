@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from graphflow.arith import IndexExpr
+from graphflow.arith import IndexExpr, Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.cost import PER_ROW, Work, number_cycles, vector_cycles
@@ -35,6 +35,7 @@ from graphflow.tir import (
     Access,
     Allocate,
     Binary,
+    Expr,
     For,
     Load,
     PrimFunc,
@@ -147,7 +148,9 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
     stmt = site.stmt
     if not isinstance(stmt, Store | Reduce):
         return 0.0
-    names = [_operation(e) for e in walk_expr(stmt.value)]
+    own_loops = {axis.var for axis in site.domain.axes[shared:]}
+    moving = {e: None for e in walk_expr(stmt.value) if not _stays(e, own_loops)}
+    names = [_operation(e) for e in moving]  # equal terms are computed once
     reduces = isinstance(stmt, Reduce)
     names.append(stmt.op.value if isinstance(stmt, Reduce) else "store")
     rows = iterations(site.domain.axes[:shared])
@@ -158,6 +161,12 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
         return rows * number_cycles(names)
     vectors = -(-own // recipe.lanes)
     return rows * (vectors * vector_cycles(names) + PER_ROW * reduces)
+
+
+def _stays(expr: Expr, loops: set[Var]) -> bool:
+    """Whether no loop of a stage's own changes an expression, so that it is computed before."""
+    loads = (e for e in walk_expr(expr) if isinstance(e, Load))
+    return not any(var in loops for e in loads for i in e.indices for var in variables(i))
 
 
 def _operation(expr: object) -> str:
