@@ -51,9 +51,7 @@ def test_all_stages_of_a_normalization_are_one_nest() -> None:
     assert to_text(s.func).count("alloc(f32[()], register)") == 4
 
 
-REFUSED = {
-    "a loop that reduces": (
-        """
+REDUCED = """
 t = alloc(i32[4])
 with block("sums"):
     for c in serial(0, 4):
@@ -69,9 +67,17 @@ with block("scaled"):
     for i in serial(0, 4):
         for j in serial(0, 6):
             y[i, j] = x[i, j] * t[i] + u[0]
-""",
-        "no loop is shared by all stages",
-    ),
+"""
+
+
+def test_a_loop_that_some_stage_reduces_over_is_not_shared() -> None:
+    func = kernel(REDUCED, TWO)
+    s, shared = joined(func)
+    assert shared == ()
+    same(func, s)
+
+
+REFUSED = {
     "another iteration's element": (
         """
 t = alloc(i32[4, 6])
