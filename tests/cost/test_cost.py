@@ -20,9 +20,11 @@ from graphflow.cost import (
     clearly_less,
     first_of_cheapest,
     move_cycles,
+    number_cycles,
     operation_cycles,
     plain_first,
     rows_worth_weights,
+    vector_cycles,
 )
 from graphflow.kernels.recipes.tiling import choose_tiling
 
@@ -188,3 +190,9 @@ def test_rounding_decides_nothing() -> None:
     assert first_of_cheapest([(1.0001, "first"), (1.0, "cheaper")]) == "cheaper"
     with pytest.raises(ValueError, match="empty"):
         first_of_cheapest([])
+
+
+def test_passes_over_rows_cost_what_their_operations_cost() -> None:
+    assert vector_cycles(("load", "exp", "store")) > vector_cycles(("load", "mul", "store")) > 0
+    assert number_cycles(("div",)) > number_cycles(("add",)) > 0
+    assert vector_cycles(()) == number_cycles(()) == 0

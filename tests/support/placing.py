@@ -141,6 +141,15 @@ def piece(place: Placement) -> slice:
     return slice(place.offset, place.offset + int(np.prod(place.layout.physical_shape)))
 
 
+def interpret_boxes(
+    func: PrimFunc, boxes: dict[str, Array], undefined: float = np.nan
+) -> dict[str, Array]:
+    """The outputs of a lowered kernel, flat; a recipe may have joined axes of its parameters."""
+    given = {b.name: boxes[b.name].reshape(b.shape) for b in func.inputs}
+    found = interpret(func, given, undefined=undefined)
+    return {name: box.reshape(-1) for name, box in found.items()}
+
+
 def interpret_physical(
     graph: OperatorGraph, physical: PhysicalGraph, target: Target, arrays: dict[str, Array]
 ) -> dict[str, Array]:

@@ -45,6 +45,7 @@ from support.placing import (
     SENTINEL,
     Native,
     call_of,
+    interpret_boxes,
     outside,
     place,
     positions,
@@ -450,7 +451,8 @@ def run(
     """The box that the kernel leaves, from logical inputs and what is around them."""
     placed = {name: place(layouts[name], a, fills(name)) for name, a in arrays.items()}
     output = kernel.func.outputs[0].name
-    return interpret(kernel.func, placed, undefined=undefined)[output]
+    box = interpret_boxes(kernel.func, placed, undefined)[output]
+    return box.reshape(layouts[output].physical_shape)
 
 
 def close(got: Array, want: Array) -> None:
@@ -533,7 +535,8 @@ def test_padding_is_what_the_variant_claims(name: str) -> None:
                               place(variant.layouts[n], a, 0))
                 for n, a in arrays.items()
             }  # fmt: skip
-            box = interpret(kernel.func, placed)[output.name]
+            box = interpret_boxes(kernel.func, placed)[output.name]
+            box = box.reshape(layout.physical_shape)
             for region, found in region_contents(layout, box).items():
                 claim = claims[output.name, region]
                 if isinstance(claim, Constant):
