@@ -38,8 +38,11 @@ Then the best plan found so far is taken and its gap reported.
 LEAST_TIME = 0.1
 """Seconds that each part of the graph may take even if others used up all."""
 
-TABLE_LIMIT = 1 << 15
-"""The most entries of one table of elimination: four nodes of thirteen candidates each."""
+TABLE_LIMIT = 1 << 22
+"""The most entries of one table of elimination: 32 MiB of prices."""
+
+TERM_LIMIT = 1 << 15
+"""The most entries of the table of a term; larger ones are split into states where they can be."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,8 @@ class Problem:
         own = list(self.own)
         factors: list[Factor] = []
         for term in self.terms:
-            large = term.scope and prod(len(self.own[node]) for node in term.scope) > limit
+            entries = prod(len(self.own[node]) for node in term.scope)
+            large = term.scope and entries > min(limit, TERM_LIMIT)
             if large and hard.isdisjoint(term.scope) and term.splittable:
                 factors += term.split(len(own))
                 own.append(term.pattern.state_prices(self.prices))
