@@ -15,12 +15,12 @@ import numpy as np
 from graphflow.base.errors import VerifyError
 from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
-from graphflow.flow import Conversion, CopyKind, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
+from graphflow.plan import Conversion, CopyKind, LayoutPlan
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
 from graphflow.tir import Literal

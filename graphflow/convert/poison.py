@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.flow import EdgeType, LayoutPlan
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.conversion import fill_region
 from graphflow.layout import LOGICAL, Region, Undefined, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
+from graphflow.plan import EdgeType, LayoutPlan
 from graphflow.tir import Buffer
 
 POISON_INPUT = "graphflow.poison"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement
+from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import directly
-from graphflow.flow.plan import Conversion, CopyKind, EdgeType
+from graphflow.flow.requirements import OperandRequirement
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import View
+from graphflow.plan import Conversion, CopyKind, EdgeType
 from graphflow.tir import moves_of
 
 

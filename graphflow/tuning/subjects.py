@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphflow.flow import CopyKind
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
 from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, variant_key
 from graphflow.layout import LOGICAL, Layout
 from graphflow.physical import PhysicalCall, Placement
+from graphflow.plan import CopyKind
 from graphflow.schedule import StatedPad
 from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantToTime
 
