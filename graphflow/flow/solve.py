@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
-from functools import partial
-from math import fsum, inf, prod
+from math import fsum, inf
 
 import networkx as nx
 import numpy as np
@@ -22,10 +21,12 @@ from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
+from graphflow.flow.factors import encode
+from graphflow.flow.highs import OutOfTime
 from graphflow.flow.incumbent import greedy
 from graphflow.flow.marginals import extras
 from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.residual_ilp import IlpSolution, OutOfTime, ResidualIlp
+from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
 
@@ -35,14 +36,14 @@ TIME_LIMIT = 20.0
 Then the best plan found so far is taken and its gap reported.
 """
 
+DETOUR_LIMIT = 2.0
+"""Seconds that the search for the next best plan may take; it is only reported."""
+
 LEAST_TIME = 0.1
 """Seconds that each part of the graph may take even if others used up all."""
 
 TABLE_LIMIT = 1 << 22
 """The most entries of one table of elimination: 32 MiB of prices."""
-
-TERM_LIMIT = 1 << 15
-"""The most entries of the table of a term; larger ones are split into states where they can be."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Problem:
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
         self.term_of: dict[Factor, Term] = {}
         self.shared: dict[Pattern, Table] = {}
+        self.limit = table_limit
         self.reduced = self._reduced(table_limit)
         self.residuals = self._residuals()
         if self.residuals and eliminated_only:
@@ -120,7 +122,7 @@ class Problem:
             around = found.price(root)
             if around is not None and around < NEVER:
                 ways.append((int(around) - int(root.load()), root.bucket, None, None))
-        ends = time.perf_counter() + TIME_LIMIT
+        ends = time.perf_counter() + DETOUR_LIMIT
         for number, (residual, best) in enumerate(zip(self.residuals, self.outcomes, strict=True)):
             if any(self.prices.seconds(extra) == 0 for extra, *_ in ways):
                 break  # nothing takes less time than the best plan
@@ -196,20 +198,9 @@ class Problem:
         """Elimination; terms too large for a table are split into states, except at `hard`
         nodes.
         """
-        self.term_of.clear()
-        own = list(self.own)
-        factors: list[Factor] = []
-        for term in self.terms:
-            entries = prod(len(self.own[node]) for node in term.scope)
-            large = term.scope and entries > min(limit, TERM_LIMIT)
-            if large and hard.isdisjoint(term.scope) and term.splittable:
-                factors += term.split(len(own))
-                own.append(term.pattern.state_prices(self.prices))
-            else:
-                load = partial(term.table, self.prices, self.shared)
-                factors.append(Factor(term.scope, load, term.pattern.compared))
-                self.term_of[factors[-1]] = term
-        return eliminate(own, factors, limit, hard)
+        found = encode(self.own, self.terms, self.prices, self.shared, limit, hard)
+        self.term_of = found.term_of
+        return eliminate(found.own, found.factors, limit, hard)
 
     def _residuals(self) -> list[ResidualIlp]:
         """One integer program for each connected part that elimination left."""
@@ -229,6 +220,7 @@ class Problem:
                     [self.term_of[factor] for factor in factors if factor in self.term_of],
                     [factor for factor in factors if factor not in self.term_of],
                     self.prices,
+                    self.limit,
                 )
             )
         return found
@@ -295,14 +287,15 @@ class Problem:
 
 
 def _best(residual: ResidualIlp, ends: float) -> IlpSolution:
-    """The cheapest assignment of a part; where time runs out, a greedy one.
+    """The cheapest assignment of a part; where time runs out, the best that was found.
 
     Raises Unsatisfiable or LayoutConflict.
     """
+    known = greedy(residual)
     try:
-        found = residual.solve(max(ends - time.perf_counter(), LEAST_TIME))
+        found = residual.solve(max(ends - time.perf_counter(), LEAST_TIME), known)
     except OutOfTime:
-        found = greedy(residual)
+        found = known
         if found is None:
             raise LayoutConflict(
                 f"no plan was found within {TIME_LIMIT:g} s, nor was it shown that there is none; "

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import graphflow.flow.residual_ilp as program
+import graphflow.flow.highs as highs
 from graphflow.base.errors import LayoutConflict
 from graphflow.convert import apply_plan
 from graphflow.cost import CostModel
@@ -163,7 +163,7 @@ def test_without_time_a_plan_is_made_greedily(seed: int, monkeypatch: pytest.Mon
     graph = random_graph(np.random.default_rng(seed))
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
     best = Problem(graph, candidates, CostModel(SHORT, 1)).best
-    monkeypatch.setattr(program, "minimize", out_of_time)
+    monkeypatch.setattr(highs, "minimize", out_of_time)
     for limit in (0, 20):
         problem = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=limit)
         assert problem.best.seconds >= best.seconds * (1 - 1e-9)
@@ -178,7 +178,7 @@ def test_no_plan_in_time_is_not_called_a_conflict(monkeypatch: pytest.MonkeyPatc
     net = Net(x=(1, 4, 3, 4))
     graph = net.done(net.unary("a", "relu", "x"))
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
-    monkeypatch.setattr(program, "minimize", out_of_time)
+    monkeypatch.setattr(highs, "minimize", out_of_time)
     monkeypatch.setattr("graphflow.flow.solve.greedy", lambda rest: None)
     with pytest.raises(LayoutConflict, match=r"no plan was found within .* nor was it shown"):
         Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
