@@ -27,9 +27,9 @@ RELATIVE_GAP = 1e-6
 for.
 """
 
-ENOUGH = 0.005
-"""The relative gap at which the search ends after `PATIENCE` seconds; a plan half a percent cheaper
-is within the errors of prices.
+ENOUGH = 0.01
+"""The relative gap at which the search ends after `PATIENCE` seconds: less than the errors of
+prices, and what is left takes long where it was not found at once.
 """
 
 PATIENCE = 0.5
@@ -43,11 +43,12 @@ ROUNDING = 1e-9
 NARROWEST = 1 / 1024
 """The least part of the distance from a bound to the best price that is tried in narrowing."""
 
-Close: TypeAlias = Callable[[Floats, Floats], tuple[float, object] | None]
-"""Solves the columns between two bounds exactly, or more columns than these.
+Solved: TypeAlias = tuple[float, object]
+"""The price of a solution and the solution: the columns that are 1, or one of the caller's."""
 
-Returns the price of the cheapest solution and the solution itself, None if there is none.  Raises
-OutOfTime where it cannot.
+Close: TypeAlias = Callable[[Floats, Floats], Solved | None]
+"""Finds the cheapest solution with columns between two bounds, or among more solutions than these;
+None if there is none.  Raises OutOfTime where it cannot.
 """
 
 
@@ -55,8 +56,7 @@ OutOfTime where it cannot.
 class Search:
     """The cheapest solution that was found, with its price, and a price that none is below.
 
-    `solution` is the columns that are 1, or what `close` gave; None if no solution is cheaper than
-    the price that the search began with.
+    There is none if `solution` is None; then the price is infinite.
     """
 
     solution: object | None
@@ -76,22 +76,25 @@ class _Node:
 class BranchAndBound:
     """A search in progress.
 
-    `known` is the price of a solution that the caller has, infinite if it has none.  Where `close`
-    can solve a node, the search does not go below it.
+    The first `deciding` columns are fixed before all others, which mostly follow from them.
+    `known` gives a solution that is found otherwise; it is asked for if the first relaxation is not
+    integral.  Where `close` can solve a node, the search does not go below it.
     """
 
     def __init__(
         self,
         relaxation: Relaxation,
         seconds: float,
-        known: float = inf,
+        deciding: int,
+        known: Callable[[], Solved | None] = lambda: None,
         close: Close | None = None,
     ) -> None:
-        self.relaxation, self.close = relaxation, close
+        self.relaxation, self.deciding = relaxation, deciding
+        self.known, self.close = known, close
         self.start = time.perf_counter()
         self.ends = self.start + seconds
         self.solution: object | None = None
-        self.price = known
+        self.price = inf
         self.open: list[tuple[float, int, _Node]] = []
         self.made = 0
         self.passed = inf
@@ -143,16 +146,18 @@ class BranchAndBound:
             return None
         if np.abs(found.columns - found.columns.round()).max(initial=0.0) <= INTEGRAL:
             taken = found.columns > 0.5
-            self._take(float(self.relaxation.costs @ taken), taken)
+            self._take((float(self.relaxation.costs @ taken), taken))
             self.passed = min(self.passed, found.bound)
             return None
+        if self.made == 1:
+            self._take(self.known())
         if self.close is not None and self._closed(node, found, self.close):
             return None
         return self._branch(found, node)
 
-    def _take(self, price: float, solution: object) -> None:
-        if price < self.price:
-            self.price, self.solution = price, solution
+    def _take(self, found: Solved | None) -> None:
+        if found is not None and found[0] < self.price:
+            self.price, self.solution = found
 
     def _closed(self, node: _Node, found: Relaxed, close: Close) -> bool:
         """Whether the node needs no search: nothing in it is cheaper than the best solution.
@@ -171,23 +176,23 @@ class BranchAndBound:
                     return False
                 reach /= 2
                 continue
-            if solved is not None:
-                self._take(*solved)
+            self._take(solved)
             if self.price <= ceiling:
                 return True
             try:
                 solved = close(node.lower, _below(node, found, self.price))
             except OutOfTime:
                 return False
-            if solved is not None:
-                self._take(*solved)
+            self._take(solved)
             return self.price < inf
         return False
 
     def _branch(self, found: Relaxed, node: _Node) -> _Node:
         upper = _below(node, found, self.price)
         bound = max(found.bound, node.bound)
-        column = int(np.abs(found.columns - 0.5).argmin())
+        away = np.abs(found.columns - found.columns.round())
+        undecided = away[: self.deciding].max(initial=0.0) > INTEGRAL
+        column = int(away[: self.deciding if undecided else None].argmax())
         at = np.arange(len(upper)) == column
         self._push(_Node(bound, node.lower, np.where(at, 0.0, upper)))
         return _Node(bound, np.where(at, 1.0, node.lower), upper)

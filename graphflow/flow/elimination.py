@@ -264,8 +264,8 @@ class Detours:
                 at = tuple(chosen[v] for v in bucket.scope)
                 chosen[bucket.variable] = int(bucket.best[at])
                 continue
-            at = {v: chosen[v] for v in bucket.scope}
-            ways = _ways(self, bucket, at)
+            neighbours = {v: chosen[v] for v in bucket.scope}
+            ways = _ways(self, bucket, neighbours)
             taken = min(range(len(ways)), key=lambda k: (int(ways[k][1].min()), k))
             chosen[bucket.variable] = int(ways[taken][1].argmin())
             inside = ways[taken][0]

@@ -42,14 +42,11 @@ def encode(
 ) -> Encoding:
     """The terms as factors; those at nodes in `whole` are not split.
 
-    A term is split if its table has more than `limit` or `TERM_LIMIT` entries.  `shared` caches the
-    tables of patterns.
+    `shared` caches the tables of patterns.
     """
     found = Encoding(list(own), [], {})
     for term in terms:
-        entries = prod(len(own[node]) for node in term.scope)
-        large = term.scope and entries > min(limit, TERM_LIMIT)
-        if large and whole.isdisjoint(term.scope) and term.splittable:
+        if whole.isdisjoint(term.scope) and split(own, term, limit):
             found.factors.extend(term.split(len(found.own)))
             found.own.append(term.pattern.state_prices(prices))
         else:
@@ -57,3 +54,9 @@ def encode(
             found.factors.append(Factor(term.scope, load, term.pattern.compared))
             found.term_of[found.factors[-1]] = term
     return found
+
+
+def split(own: Sequence[Table], term: Term, limit: int) -> bool:
+    """Whether a term is split: its table has more than `limit` or `TERM_LIMIT` entries."""
+    entries = prod(len(own[node]) for node in term.scope)
+    return bool(term.scope) and entries > min(limit, TERM_LIMIT) and term.splittable

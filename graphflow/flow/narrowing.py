@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphflow.flow.copies import Copy
-from graphflow.flow.elimination import eliminate
-from graphflow.flow.factors import encode
+from graphflow.flow.elimination import CORE_WORK, eliminate
+from graphflow.flow.factors import encode, split
 from graphflow.flow.highs import OutOfTime
+from graphflow.flow.orders import best_order
 from graphflow.flow.prices import NEVER, Prices, Table
 from graphflow.flow.terms import Classes, Term
 
@@ -41,6 +42,8 @@ def narrowed(
     for node, numbers in kept.items():
         tables[node] = own[node][numbers]
     smaller = [term.restricted(kept) for term in terms]
+    if not _narrow(tables, smaller, limit):
+        raise OutOfTime
     encoding = encode(tables, smaller, prices, {}, limit)
     reduced = eliminate(encoding.own, encoding.factors, limit)
     if reduced.left() or any(f.scope or not f.tabled for f in reduced.remaining):
@@ -51,3 +54,18 @@ def narrowed(
     reduced.complete(chosen)
     copies = {t.value: t.copies(chosen, prices) for t in smaller}
     return {node: int(kept[node][chosen[node]]) for node in kept}, copies
+
+
+def _narrow(own: Sequence[Table], terms: Sequence[Term], limit: int) -> bool:
+    """Whether there is an order of elimination within limits; found before any table is made."""
+    sizes = list(map(len, own))
+    scopes: list[Sequence[int]] = []
+    for term in terms:
+        if split(own, term, limit):
+            scopes += [(node, len(sizes)) for node in term.scope]
+            sizes.append(term.pattern.states)
+        elif not term.pattern.compared:
+            return False
+        else:
+            scopes.append(term.scope)
+    return best_order(sizes, range(len(sizes)), scopes, limit, CORE_WORK) is not None

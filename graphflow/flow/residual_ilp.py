@@ -11,15 +11,14 @@ stable order, and HiGHS is deterministic unless its time runs out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 
 import numpy as np
 
 from graphflow.cost import Price
-from graphflow.flow.branch_and_bound import BranchAndBound
+from graphflow.flow.branch_and_bound import BranchAndBound, Solved
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
 from graphflow.flow.highs import Floats, Relaxation
@@ -114,6 +113,7 @@ class ResidualIlp:
             (v,) = message.scope
             self.own[v] = plus(self.own[v], message.load())
         self.matrix = _Matrix()
+        self.deciding = 0
         self.options: dict[int, list[int]] = {}
         self.copies: dict[str, list[int]] = {}
         self._write()
@@ -139,25 +139,31 @@ class ResidualIlp:
         price += sum(self.prices.copy(c) for made in copies.values() for c in made)
         return IlpSolution(options, copies, price, min(price, bound))
 
-    def solve(self, seconds: float, known: IlpSolution | None = None) -> IlpSolution | None:
+    def solve(
+        self, seconds: float, known: Callable[[], IlpSolution | None] = lambda: None
+    ) -> IlpSolution | None:
         """The cheapest assignment; None if there is none.
 
-        Without time for the cheapest it is the best that was found, `known` if that is the best.
-        Raises OutOfTime if there is none of these.
+        Without time for the cheapest it is the best that was found, where `known` gives one to
+        begin with.  Raises OutOfTime if none was found.
         """
+
+        def begin() -> Solved | None:
+            found = known()
+            return None if found is None else (self._cost(found.price) / scale, found)
+
         scale = self.matrix.scale
-        price = inf if known is None else self._cost(known.price) / scale
         close = self._closed if self.limit else None
-        found = BranchAndBound(self.matrix.relaxation(), seconds, price, close).run()
-        if found.price == inf:
+        relaxation = self.matrix.relaxation()
+        found = BranchAndBound(relaxation, seconds, self.deciding, begin, close).run()
+        if found.solution is None:
             return None
-        taken = known if found.solution is None else self._assigned(found.solution)
-        assert taken is not None, "the price of the search is that of a solution"
+        taken = self._assigned(found.solution)
         if found.bound < found.price:
             return replace(taken, bound=self.prices.of(max(found.bound, 0.0) * scale, 0))
         return replace(taken, bound=taken.price)
 
-    def _closed(self, lower: Floats, upper: Floats) -> tuple[float, IlpSolution] | None:
+    def _closed(self, lower: Floats, upper: Floats) -> Solved | None:
         """The cheapest assignment of options between these bounds of their columns.
 
         Columns of copies are left free, so that it may be cheaper than any between the bounds.
@@ -204,7 +210,7 @@ class ResidualIlp:
                     matrix.constrain([option], [column], low=0)
                     behind[column] = message.bucket, extra
         matrix.constrain([*differing, *behind], low=1)
-        found = BranchAndBound(matrix.relaxation(), seconds).run()
+        found = BranchAndBound(matrix.relaxation(), seconds, self.deciding).run()
         if not isinstance(found.solution, np.ndarray):
             return None
         taken: list[bool] = found.solution.tolist()
@@ -242,6 +248,7 @@ class ResidualIlp:
             costs = np.where(possible, prices, 0)
             columns = [self.matrix.variable(self._cost(int(cost))) for cost in costs]
             self.options[v] = columns
+            self.deciding = len(self.matrix.costs)
             self.matrix.constrain([columns[k] for k in np.flatnonzero(possible)], low=1, high=1)
             if not possible.all():
                 self.matrix.constrain([columns[k] for k in np.flatnonzero(~possible)], high=0)

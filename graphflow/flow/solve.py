@@ -30,13 +30,13 @@ from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
 
-TIME_LIMIT = 20.0
-"""Seconds that the integer programs of a graph may take together.
+TIME_LIMIT = 5.0
+"""Seconds that the search in all parts that elimination leaves may take together.
 
 Then the best plan found so far is taken and its gap reported.
 """
 
-DETOUR_LIMIT = 2.0
+DETOUR_LIMIT = 1.0
 """Seconds that the search for the next best plan may take; it is only reported."""
 
 LEAST_TIME = 0.1
@@ -291,11 +291,11 @@ def _best(residual: ResidualIlp, ends: float) -> IlpSolution:
 
     Raises Unsatisfiable or LayoutConflict.
     """
-    known = greedy(residual)
     try:
-        found = residual.solve(max(ends - time.perf_counter(), LEAST_TIME), known)
+        left = max(ends - time.perf_counter(), LEAST_TIME)
+        found = residual.solve(left, lambda: greedy(residual))
     except OutOfTime:
-        found = known
+        found = greedy(residual)
         if found is None:
             raise LayoutConflict(
                 f"no plan was found within {TIME_LIMIT:g} s, nor was it shown that there is none; "
