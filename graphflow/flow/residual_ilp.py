@@ -5,8 +5,9 @@ were eliminated around them.  Out: an `IlpSolution`.  There is a 0/1 column for 
 node and for each possible copy.  The rows say that each node takes one candidate; that each
 requirement of a taken candidate is satisfied by the production or by a copy; that a value is inside
 at most one other tensor; and that a fill overwrites no padding that another reader relies on.  A
-message adds to the prices of the candidates of its node.  What always holds: columns are in a
-stable order, and HiGHS is deterministic unless its time runs out.
+message adds to the prices of the candidates of its node.  The program is solved by branch and bound
+with its relaxation, and where elimination of the candidates that are left is possible, by that.
+What always holds: columns are in a stable order, and the result is the same unless time runs out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the cheapest plan: exact elimination first, an integer program for what that leaves.
+"""Find the cheapest plan: exact elimination first, branch and bound for what that leaves.
 
 In: the graph, its `Candidates`, and the cost model.  Out: a `Solution`: one candidate for each
 node, and the copies to make.  What always holds: the same input gives the same plan.  Where

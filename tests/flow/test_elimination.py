@@ -20,15 +20,17 @@ from graphflow.convert import apply_plan
 from graphflow.cost import CostModel
 from graphflow.flow import planner
 from graphflow.flow.candidates import Candidates, enumerate_candidates
-from graphflow.flow.elimination import detours, eliminate
+from graphflow.flow.elimination import CORE_WORK, SMALL_TABLE, detours, eliminate
 from graphflow.flow.planner import plan_layouts
 from graphflow.flow.prices import NEVER, Prices
 from graphflow.flow.solve import Problem, Solution
+from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
 from graphflow.kernels import definitions as d
 from graphflow.models import ModelBuilder
+from graphflow.models.zoo import build
 from graphflow.tir import PrimFunc
 from support.factors import random_factors, total
 from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
@@ -213,6 +215,18 @@ def test_work_grows_with_the_number_of_residual_blocks() -> None:
     assert twenty_four - twelve == 2 * (twelve - six)
     patterns = [len({id(term.pattern) for term in p.terms}) for p in problems]
     assert patterns[2] == patterns[0]
+
+
+def test_a_pyramid_up_and_down_is_solved_by_elimination(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its core needs tables larger than a narrow network does, and a good order."""
+    problem = problem_of(fuse(canonicalize(import_model(build("feature_pyramid")))))
+    assert not problem.residuals
+    assert problem.best.gap == 0.0
+    tables = [b.best.size * len(problem.reduced.own[b.variable]) for b in problem.reduced.buckets]
+    assert max(tables) > SMALL_TABLE and sum(tables) < CORE_WORK
+    assert problem.differing(problem.best.candidates.values()) is not None
+    printed = capfd.readouterr()
+    assert printed.out == printed.err == ""
 
 
 def test_equal_blocks_share_one_kernel() -> None:
