@@ -15,6 +15,7 @@ import numpy as np
 
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.conversion import fill_region
+from graphflow.kernels.recipes import Staged
 from graphflow.layout import LOGICAL, Region, Undefined, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
 from graphflow.plan import EdgeType, LayoutPlan
@@ -91,7 +92,7 @@ def _fills(
     for region in _undefined(edge_type):
         definition = fill_region(edge_type.layout, region, dtype, source)
         placements = {"poison": scalar, "dst": place}
-        yield PhysicalCall(f"poison {call.name}", definition, placements, None, None, True)
+        yield PhysicalCall(f"poison {call.name}", definition, placements, Staged(), moves=True)
 
 
 def _undefined(edge_type: EdgeType) -> Iterator[Region]:

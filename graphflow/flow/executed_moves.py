@@ -41,6 +41,7 @@ def executed_moves(
             seconds=taken.seconds,
             bytes=work.read + work.written,
             because=_because(graph, node, taken, views, solution, edge_types),
+            recipe=taken.variant.recipe,
             measured=taken.measured,
         )
 

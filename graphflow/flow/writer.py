@@ -16,7 +16,7 @@ from graphflow.flow.executed_moves import executed_moves
 from graphflow.flow.requirements import OperandRequirement, output_requirement
 from graphflow.flow.solve import Solution
 from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import Padding, memory_key
+from graphflow.kernels.recipes import Padding, Recipe, Staged, conversion_recipe, memory_key
 from graphflow.layout import Demand, Fact, Undefined, Unused, row_major, serves
 from graphflow.plan import (
     Cancelled,
@@ -248,9 +248,13 @@ class _Writer:
             f"{self._decider(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
             f"{copy.target.describe()}"
         )
+        dtype = self.graph.values[copy.value].dtype
+        recipe: Recipe = Staged()
+        if kind != CopyKind.FILL:
+            recipe = conversion_recipe(source.layout, copy.target.layout, dtype)
         return Conversion(
             copy.value, source, copy.target, consumers, kind, copy.seconds, copy.bytes, because,
-            copy.measured,
+            recipe, copy.measured,
         )  # fmt: skip
 
     def _refusals(self, candidate: Candidate) -> list[Refused]:

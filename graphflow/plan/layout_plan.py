@@ -15,7 +15,7 @@ from math import inf
 from graphflow.arith import Proof
 from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import microseconds
-from graphflow.kernels.recipes import KernelVariant, RefusedVariant, View
+from graphflow.kernels.recipes import KernelVariant, Recipe, RefusedVariant, View
 from graphflow.layout import Demand, Fact, Layout
 from graphflow.plan.edge_types import EdgeType
 
@@ -84,7 +84,7 @@ class Conversion:
 
     A consumer is a node and its input position, ("", -1) for the caller.  `bytes` are read and
     written together; a fill only writes.  `because` names the production and the requirements that
-    disagree.  `seconds` are `measured`, or else estimated.
+    disagree, `recipe` is how the kernel is made.  `seconds` are `measured`, or else estimated.
     """
 
     value: str
@@ -95,6 +95,7 @@ class Conversion:
     seconds: float
     bytes: int
     because: str
+    recipe: Recipe
     measured: bool = False
 
 
