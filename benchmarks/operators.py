@@ -7,7 +7,8 @@ blocks.  A time is the fastest block's median, because other load only ever make
 the speed is onnxruntime's time divided by graphflow's.  The time in place is that of graphflow's
 native program alone, which reads and overwrites memory that it has: the rest of graphflow's time
 goes into checking the inputs and into memory for new arrays.  The error is relative to
-onnxruntime.  An operator whose error exceeds `ALLOWED_ERROR` is marked WRONG, and the exit code is then 1.
+onnxruntime.  An operator whose error exceeds `ALLOWED_ERROR` is marked WRONG, and the exit code is
+then 1.
 """
 
 from __future__ import annotations
