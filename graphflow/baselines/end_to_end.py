@@ -23,12 +23,12 @@ from graphflow.flow import (
     LayoutPlan,
     Planning,
     cheapest,
-    collection_deferred,
     find_plan,
 )
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import definition_key, variant_key
 from graphflow.layout import Family, Layout, families
+from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.digest import text_digest
 
 IMAGE_RANK = 4

@@ -14,7 +14,6 @@ from graphflow.flow.candidates import (
     enumerate_candidates,
     output_requirement,
 )
-from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.contents import contents
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
 from graphflow.flow.edge_types import edge_type_of, padding_regions, serving
@@ -51,7 +50,6 @@ __all__ = [
     "Solution",
     "cheapest",
     "clashing",
-    "collection_deferred",
     "contents",
     "copies_for",
     "copy_prices",

@@ -14,7 +14,6 @@ from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
-from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.conflict import conflict
 from graphflow.flow.contents import assumptions_about, contents
 from graphflow.flow.pins import price_pins, read_pins
@@ -24,6 +23,7 @@ from graphflow.flow.solve import Problem
 from graphflow.flow.writer import moved_values, write_plan
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout
+from graphflow.processes.collecting import collection_deferred
 
 
 @dataclass(frozen=True)

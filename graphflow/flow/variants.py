@@ -24,12 +24,14 @@ from graphflow.kernels.recipes import (
     RefusedVariant,
     Scheduled,
     Staged,
+    View,
     contents_query,
     given_variants,
     kernel_variants,
     lifted,
     memory_key,
     placed_variant,
+    reads_offered,
     refused_variants,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
@@ -189,11 +191,40 @@ def variants_with(
     in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
     options += _made(in_layouts)
     pinned = _as_pinned(node, options, pins, target)
+    options = _readable(graph, node, options, pins, layouts, target)
     refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
     if not node.only_offered:
         constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
         refused += refused_variants(node.func, constants, target, known, offered)
     return options + _made(pinned), tuple(dict.fromkeys(refused))
+
+
+def _readable(
+    graph: OperatorGraph,
+    node: Node,
+    options: tuple[KernelVariant, ...],
+    pins: Mapping[str, Layout],
+    layouts: UserLayouts,
+    target: Target,
+) -> tuple[KernelVariant, ...]:
+    """The options without the views in layouts that no reader of the output can read.
+
+    A part of a blocked tensor may be a view of it in a layout of no family, and of another one for
+    each offset.  A split into many parts would have hundreds of them; where all readers only move
+    elements, a variant that copies to a layout of a family does the same.
+    """
+    value = node.outputs[0]
+    if value in pins or any(reads_offered(reader.func) for reader, _ in graph.consumers(value)):
+        return options
+    output = node.func.outputs[0]
+    usual = _of_families(output.shape, output.dtype, target) | set(layouts.get(output.shape, ()))
+    return tuple(
+        variant
+        for variant in options
+        if not isinstance(variant.recipe, View)
+        or not variant.layouts[output.name].is_padded
+        or memory_key(variant.layouts[output.name]) in usual
+    )
 
 
 def _made(found: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVariant, ...]:
