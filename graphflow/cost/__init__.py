@@ -9,6 +9,7 @@ from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
     GATHERED,
     MASKED_REDUCTION,
+    MOST_STRIDE,
     UNPACKED,
     in_pieces,
     move_cycles,
@@ -19,6 +20,7 @@ from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_fir
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
+    SHUFFLED,
     LanesAlongRow,
     Panels,
     TilePlane,
@@ -40,9 +42,11 @@ __all__ = [
     "GATHERED",
     "MASKED_REDUCTION",
     "MOST_ROWS",
+    "MOST_STRIDE",
     "NEAR",
     "NO_TIMINGS",
     "NO_WORK",
+    "SHUFFLED",
     "UNPACKED",
     "ConversionWork",
     "CostModel",

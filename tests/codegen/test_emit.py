@@ -361,6 +361,42 @@ def test_gathers(index: IndexExpr) -> None:
     check(kernel([x], [y], loop(v, 14, Store(y, (v,), Load(x, (index,))), kind="vectorized")))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("step", range(2, 6))
+def test_lanes_that_skip_elements_end_with_the_buffer(step: int, dtype: str) -> None:
+    """The first lane reads the first element, the last one the last, in every row."""
+    for extent in (2, 5, 8, 13, 16, 31):
+        row = step * (extent - 1) + 1
+        x, y = Buffer("x", (2, row), dtype), Buffer("y", (2, extent), dtype)
+        lanes = loop(v, extent, Store(y, (i, v), Load(x, (i, v * step))), kind="vectorized")
+        check(kernel([x], [y], loop(i, 2, lanes)))
+
+
+@pytest.mark.parametrize("low, high", [(0, 16), (3, 16), (0, 11), (5, 9), (7, 8), (7, 7)])
+def test_lanes_that_skip_elements_under_a_mask(low: int, high: int) -> None:
+    """Idle lanes read nothing: x is as long as the lanes that run need."""
+    for step, first in ((2, 0), (2, 1), (3, 1), (4, 3)):
+        x, y = Buffer("x", (first + step * max(high - low - 1, 0) + 1,)), Buffer("y", (16,))
+        clear = loop(i, 16, Store(y, (i,), float32(-1.0)))
+        store = Store(y, (v,), Load(x, ((v - low) * step + first,)))
+        guarded = If(within(v, low, high), (store,))
+        check(kernel([x], [y], clear, loop(v, 16, guarded, kind="vectorized")))
+
+
+def test_taps_of_a_window_share_what_they_load() -> None:
+    """Of 16 windows of two elements, two vectors are loaded; lanes far apart are loaded singly."""
+    x, y = Buffer("x", (8, 64)), Buffer("y", (16,))
+
+    def loads(step: int) -> int:
+        pair = Binary("add", Load(x, (k, v * step)), Load(x, (k, v * step + 1)))
+        lanes = loop(v, 16, Store(y, (v,), pair), kind="vectorized")
+        target = replace(host_target(), vector_bytes=64)
+        text = emit_ir(kernel([x], [y], loop(k, 4, lanes)), "k", target)
+        return len(set(re.findall(r"= (load (?:float|<16 x float>), ptr .*)", text)))
+
+    assert loads(2) <= 4 and loads(5) == 32
+
+
 def test_scatter_and_last_lane_wins() -> None:
     x, y, z = Buffer("x", (13,)), Buffer("y", (40,)), Buffer("z", (2,))
     clear = (loop(i, 40, Store(y, (i,), float32(0.0))), loop(j, 2, Store(z, (j,), float32(0.0))))
