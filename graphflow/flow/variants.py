@@ -6,26 +6,29 @@ be had.  Out: `KernelVariant`s, and the variants that recipes refused.  Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.flow.contents import contents, is_finite, reciprocals_above
-from graphflow.flow.plan import EdgeType
-from graphflow.graph import Array, Node, OperatorGraph
+from graphflow.graph import (
+    Node,
+    OperatorGraph,
+    constant_inputs,
+    contents,
+    finite_inputs,
+    known_inputs,
+)
 from graphflow.kernels.recipes import (
     KernelVariant,
-    KnownContents,
     MemoryKey,
     Offers,
     RefusedVariant,
     Scheduled,
     Staged,
     View,
-    contents_query,
     given_variants,
     kernel_variants,
     lifted,
@@ -35,6 +38,7 @@ from graphflow.kernels.recipes import (
     refused_variants,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
+from graphflow.plan import EdgeType
 from graphflow.schedule import is_marked
 from graphflow.tir import PrimFunc
 
@@ -90,26 +94,6 @@ def _variants(
         return tuple(scheduled)
     known = known_inputs(graph, node, facts)
     return (*kernel_variants(node.func, constants, target, known, offered), *scheduled)
-
-
-def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
-    """Those of the parameters `asked` that are proven to hold neither NaN nor infinity."""
-    bound = zip((b.name for b in node.func.inputs), node.inputs, strict=True)
-    return frozenset(name for name, value in bound if name in asked and is_finite(facts[value]))
-
-
-def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
-    """The facts about the contents of a node's inputs that its recipes can use."""
-    bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
-    asked = contents_query(node.func)
-    return KnownContents(
-        finite=finite_inputs(node, asked.finite, facts),
-        excludes_negative_zero=frozenset(
-            name
-            for name in asked.excludes_negative_zero
-            if reciprocals_above(facts[bound[name]], _array(graph, bound[name]))
-        ),
-    )
 
 
 def _scheduled_variant(
@@ -338,14 +322,3 @@ def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozense
     usual = families(len(shape), target.computed_lanes(dtype))
     made = (family.instantiate(shape) for family in usual)
     return frozenset(memory_key(layout) for layout in made if layout is not None)
-
-
-def _array(graph: OperatorGraph, value: str) -> Array | None:
-    """The elements of `value` if it is an initializer and constant, else None."""
-    return graph.initializers.get(value) if graph.is_constant(value) else None
-
-
-def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
-    """The parameters of `node` that are bound to constants."""
-    bound = zip(node.func.inputs, node.inputs, strict=True)
-    return frozenset(buffer.name for buffer, value in bound if graph.is_constant(value))

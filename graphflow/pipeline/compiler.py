@@ -33,7 +33,6 @@ from graphflow.codegen import (
 )
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
-from graphflow.flow import LayoutPlan
 from graphflow.frontends import (
     ReadModel,
     frozen_inputs,
@@ -55,6 +54,7 @@ from graphflow.pipeline.dumps import (
 )
 from graphflow.pipeline.kernel_cache import KernelCache, RecentKernels
 from graphflow.pipeline.making import make_kernel_and_object
+from graphflow.plan import LayoutPlan
 from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec

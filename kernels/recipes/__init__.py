@@ -32,6 +32,7 @@ from graphflow.kernels.recipes.variant import (
 )
 from graphflow.kernels.recipes.views import (
     MemoryKey,
+    conversion_recipe,
     conversion_work,
     copy_run,
     crosses,
@@ -59,6 +60,7 @@ __all__ = [
     "build",
     "contents_query",
     "conversion_key",
+    "conversion_recipe",
     "conversion_work",
     "copy_run",
     "crosses",

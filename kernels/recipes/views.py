@@ -39,10 +39,13 @@ from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, ConversionWork
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.kernels.recipes.variant import (
+    Crossing,
     KernelVariant,
     Link,
     Padding,
+    Recipe,
     RefusedVariant,
+    Staged,
     View,
 )
 from graphflow.layout import (
@@ -141,6 +144,11 @@ def crosses(source: Layout, target: Layout, dtype: str) -> bool:
     """
     run = copy_run(source, target)
     return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
+
+
+def conversion_recipe(source: Layout, target: Layout, dtype: str) -> Recipe:
+    """The recipe of a conversion that is executed in each run."""
+    return Crossing() if crosses(source, target, dtype) else Staged()
 
 
 def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:

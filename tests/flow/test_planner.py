@@ -12,11 +12,8 @@ import pytest
 import graphflow.flow.planner as planner
 from graphflow.base.errors import LayoutConflict
 from graphflow.convert import apply_plan
-from graphflow.flow import LayoutPlan, plan_layouts
-from graphflow.flow.candidates import (
-    Candidates,
-    enumerate_candidates,
-)
+from graphflow.flow import plan_layouts
+from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import (
@@ -25,6 +22,7 @@ from graphflow.layout import (
     channels_last_padded,
     row_major,
 )
+from graphflow.plan import LayoutPlan
 from graphflow.schedule import Schedule
 from support.nets import (
     SHORT,
