@@ -313,6 +313,19 @@ def images_cover(
     return _decided(text, missing, lambda points: f"misses {points.sample_point()}")
 
 
+def image_within(inner: Image, others: Sequence[Image]) -> Proof:
+    """Whether every tuple that `inner` reaches is reached by one of `others`."""
+
+    def missing(context: Any) -> Any:
+        points = inner.range(context)
+        for other in others:
+            points = points.subtract(other.range(context))
+        return points
+
+    text = f"{inner} lies within {' or '.join(map(str, others)) or 'nothing'}"
+    return _decided(text, missing, lambda points: f"not at {points.sample_point()}")
+
+
 class _Budget:
     """The isl context of this thread, with its operation counter reset and limited."""
 

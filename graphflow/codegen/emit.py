@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-import numpy as np
-
 from graphflow.arith import Const, IndexExpr, Interval, Var, bounds, variables
 from graphflow.base.errors import CodegenError
 from graphflow.base.target import Target
@@ -50,6 +48,7 @@ from graphflow.tir import (
     is_predicate,
     loops_of,
     matched_value,
+    neutral_literal,
     walk,
 )
 
@@ -404,21 +403,6 @@ def _fits_lanes(loop: For) -> bool:
 def _matches_apart(stmt: For, lane: Var) -> bool:
     value = matched_value(stmt)
     return value is not None and lane in expression_variables(value)
-
-
-def neutral_literal(op: ReduceOp, dtype: str) -> float | int | bool:
-    """The identity element of `op`."""
-    if op in (ReduceOp.ADD, ReduceOp.MUL):
-        return (-0.0 if dtype in FLOATS else 0) if op is ReduceOp.ADD else 1
-    low: float | int | bool
-    if dtype in FLOATS:
-        low, high = -np.inf, np.inf
-    elif dtype == "bool":
-        low, high = False, True
-    else:
-        info = np.iinfo(dtype)
-        low, high = int(info.min), int(info.max)
-    return low if op is ReduceOp.MAX else high
 
 
 def _horizontal(op: ReduceOp, dtype: str) -> str:

@@ -17,6 +17,7 @@ from graphflow.cost.cycles import (
     rows_worth_weights,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
+from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
@@ -46,6 +47,7 @@ __all__ = [
     "NEAR",
     "NO_TIMINGS",
     "NO_WORK",
+    "PER_ROW",
     "SHUFFLED",
     "UNPACKED",
     "ConversionWork",
@@ -69,9 +71,11 @@ __all__ = [
     "most_rows",
     "move_cycles",
     "near_weights",
+    "number_cycles",
     "operation_cycles",
     "panel_cycles",
     "plain_first",
     "rows_worth_weights",
     "tiling_cycles",
+    "vector_cycles",
 ]

@@ -6,6 +6,7 @@ condition is refuted or not decided.
 """
 
 from graphflow.schedule.absorb import absorb_padding
+from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at
 from graphflow.schedule.claims import claims, forbids_access
@@ -43,6 +44,7 @@ from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_a
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
+from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
@@ -87,9 +89,11 @@ __all__ = [
     "require_in_bounds",
     "require_sound",
     "restrict_loop",
+    "rfactor",
     "sequential_buffer_access",
     "shift_loop",
     "simplify_kernel",
+    "sink_alloc",
     "split_condition",
     "stage_mem",
     "state_padding",

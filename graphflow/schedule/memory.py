@@ -157,7 +157,7 @@ def stage_mem(
         body = (*body, *_copy_nest(footprint, made["store"], store))
     staged = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
     if unread is not None and not _is_touched(staged, old):
-        staged = replace(staged, body=_without_allocation(staged.body, old))
+        staged = replace(staged, body=without_allocation(staged.body, old))
     proofs += still_independent(staged, loop)
     return Rewrite(staged, tuple(proofs), made=made)
 
@@ -332,7 +332,9 @@ def _is_touched(func: PrimFunc, buffer: Buffer) -> bool:
     return any(access.buffer == buffer for access in touched)
 
 
-def _without_allocation(body: Body, buffer: Buffer) -> Body:
+def without_allocation(body: Body, buffer: Buffer) -> Body:
+    """The body without the statements that allocate `buffer`."""
+
     def change(stmt: Stmt) -> Body:
         return () if isinstance(stmt, Allocate) and stmt.buffer == buffer else (stmt,)
 
@@ -358,7 +360,7 @@ def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
         touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
         if touched and not (touched[0].kind is AccessKind.WRITE and touched[0].certain):
             raise ScheduleError(f"{loop} loads {buffer} before it stores it")
-        body = _without_allocation(stmt.body, old)
+        body = without_allocation(stmt.body, old)
         moved = (Allocate(old), replace(stmt, body=body))
         new = rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
         proofs.append(structural(f"each iteration of {loop} stores {buffer} before it loads it"))

@@ -32,7 +32,12 @@ from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
 from graphflow.tir.moves import Move, moves_of, only_moves
-from graphflow.tir.operators import BINARY_FUNCTIONS, UNARY_FUNCTIONS, undefined_value
+from graphflow.tir.operators import (
+    BINARY_FUNCTIONS,
+    UNARY_FUNCTIONS,
+    neutral_literal,
+    undefined_value,
+)
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
 from graphflow.tir.stmt import (
@@ -154,6 +159,7 @@ __all__ = [
     "mentioned",
     "moves_of",
     "nest",
+    "neutral_literal",
     "only_moves",
     "parse",
     "rename_buffers",

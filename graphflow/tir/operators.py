@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
 from graphflow.base.dtypes import DTYPES, FLOATING, integer_limits
+from graphflow.tir.stmt import ReduceOp
 
 Scalar = Any
 """A numpy scalar; numpy's stubs do not follow arithmetic on scalars of unknown type."""
@@ -156,3 +157,22 @@ def undefined_value(dtype: str, value: float) -> Scalar:
     fits = math.isfinite(value) and low <= value <= high
     extreme = high if low == 0 else low
     return np.asarray(int(value) if fits else extreme, target)[()]
+
+
+def neutral_literal(op: ReduceOp, dtype: str) -> float | int | bool:
+    """The element `e` of `dtype` with `e ⊕ x = x` for each x: of floating sums it is −0.0."""
+    floating = dtype in FLOATING
+    match op:
+        case ReduceOp.ADD:
+            return -0.0 if floating else False if dtype == "bool" else 0
+        case ReduceOp.MUL:
+            return 1.0 if floating else True if dtype == "bool" else 1
+        case ReduceOp.MIN | ReduceOp.MAX:
+            low: float | int | bool
+            high: float | int | bool
+            if floating:
+                low, high = -math.inf, math.inf
+            else:
+                low, high = (False, True) if dtype == "bool" else integer_limits(dtype)
+            return low if op is ReduceOp.MAX else high
+    assert_never(op)

@@ -16,7 +16,7 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering.remove_assumptions import remove_assume, remove_undef
-from graphflow.kernels.recipes import Placements, Recipe, Staged, Tiled, build
+from graphflow.kernels.recipes import Placements, Recipe, SharedLoops, Staged, Tiled, build
 from graphflow.layout import LOGICAL, Layout
 from graphflow.schedule import Refusal, Rewrite, Schedule, require_in_bounds
 from graphflow.tir import (
@@ -102,14 +102,14 @@ def make_here(tasks: Mapping[str, KernelTask]) -> dict[str, LoweredKernel]:
 def _schedule(task: KernelTask) -> Schedule:
     """The schedule that the recipe of a task makes.
 
-    Where a step of a register tile is refused, the kernel is made stage by stage instead, with the
-    same placements; its schedule begins with the refusal.  ScheduleError for other recipes, and
-    where the plan relies on what the tile would leave in padding.
+    Where a step of a register tile or of shared loops is refused, the kernel is made stage by stage
+    instead, with the same placements; its schedule begins with the refusal.  ScheduleError for
+    other recipes, and where the plan relies on what the tile would leave in padding.
     """
     try:
         return build(task.definition, task.placements, task.recipe, task.target)
     except ScheduleError as refusal:
-        if not isinstance(task.recipe, Tiled) or task.claimed is not None:
+        if not isinstance(task.recipe, Tiled | SharedLoops) or task.claimed is not None:
             raise
         reason = Refusal.of(refusal)
         made = build(task.definition, task.placements, Staged(), task.target)

@@ -41,6 +41,7 @@ from graphflow.kernels.recipes.roles import (
     roles_of,
 )
 from graphflow.kernels.recipes.rows import along_rows
+from graphflow.kernels.recipes.stage_variants import stage_variants
 from graphflow.kernels.recipes.tiled import tiled_variant, touched
 from graphflow.kernels.recipes.variant import (
     Foreign,
@@ -127,6 +128,7 @@ def _variants(
         if roles is None:
             variants.append(plain_variant(definition))
             variants += _moved(definition, target)
+            _sort_out(stage_variants(definition, target), variants, refused)
         else:
             variants += _tiled(definition, roles, constants, target, known)
     distinct: dict[tuple[object, ...], KernelVariant] = {}

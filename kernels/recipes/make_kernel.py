@@ -11,6 +11,7 @@ from functools import lru_cache
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.scheduled import finished
+from graphflow.kernels.recipes.stage_lanes import met_at_shared_loops
 from graphflow.kernels.recipes.staged import crossing, staged
 from graphflow.kernels.recipes.tiled_kernel import tiled
 from graphflow.kernels.recipes.variant import (
@@ -18,6 +19,7 @@ from graphflow.kernels.recipes.variant import (
     Foreign,
     Recipe,
     Scheduled,
+    SharedLoops,
     Staged,
     Tiled,
     View,
@@ -44,6 +46,8 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
             return tiled(definition, placed, output, recipe)
         case Staged():
             return staged(definition, placements, target)
+        case SharedLoops():
+            return met_at_shared_loops(definition, placements, recipe, target)
         case Crossing():
             return crossing(definition, target)
         case Scheduled():

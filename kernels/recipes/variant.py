@@ -67,6 +67,21 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedLoops:
+    """A kernel of several stages that meet at shared loops (`stage_lanes.py`), in vectors of
+    `lanes` elements.
+
+    Lanes run along the loops that the stages keep to themselves or, where `across` is a number,
+    along the shared loop with this number, counted from the outermost; then an iteration handles
+    `vectors` of them.
+    """
+
+    lanes: int
+    across: int | None = None
+    vectors: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Crossing:
     """A copy that transposes: as `Staged`, but in square blocks that go through registers."""
 
@@ -114,7 +129,7 @@ class View:
     outward: bool = False
 
 
-Recipe: TypeAlias = Tiled | Staged | Crossing | Scheduled | Foreign | View
+Recipe: TypeAlias = Tiled | Staged | SharedLoops | Crossing | Scheduled | Foreign | View
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,190 @@
+"""Buffers of which each iteration of a loop has its own, as small as what it uses.
+
+In: a kernel with an intermediate buffer between two stages, and a loop that both stages are in.
+Out: the kernel with the buffer allocated in the loop, one box of what an iteration touches.  What
+always holds: each iteration reads only elements that it stored itself, proven on integer sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from graphflow.arith import (
+    Domain,
+    Image,
+    IndexExpr,
+    Proof,
+    Var,
+    bounds,
+    conjunction,
+    const,
+    image_within,
+    linear,
+    prove,
+    terms_of,
+    variables,
+    within,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule.dependence import claimed_loads, still_independent
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.memory import without_allocation
+from graphflow.schedule.obligations import require
+from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.tir import (
+    Access,
+    AccessKind,
+    Allocate,
+    Block,
+    BlockNote,
+    Body,
+    Buffer,
+    Expr,
+    Load,
+    PrimFunc,
+    Reduce,
+    Scope,
+    Stmt,
+    Store,
+    accesses,
+    map_body,
+    map_expressions,
+    walk,
+)
+
+
+def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch") -> Rewrite:
+    """`a; for i: S[a[f(i) + e]]` → `for i: {a'; S[a'[e]]}`, a' the box of what an iteration uses.
+
+    All accesses to `buffer`, which the kernel allocates, must be in `loop`, and each element that
+    an iteration reads must be stored before in the same iteration.  Of an index, what the loops
+    outside add to all accesses alike is left out, and the axis shrinks to the range of the rest;
+    an axis of one element goes.  The loop may be parallel, for each thread has its own buffer, but
+    neither it nor one around it vectorized.
+    """
+    old = find_buffer(func, buffer)
+    stmt, domain = find_loop(func, loop)
+    outer = (*(axis.var for axis in domain.axes), stmt.var)
+    lanes = first_in_lanes(func, loop, outer)
+    if lanes is not None:
+        raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
+    if old in {param.buffer for param in func.params}:
+        raise ScheduleError(f"{buffer} is a parameter, which others see")
+    for inner_stmt in walk(func.body):
+        if isinstance(inner_stmt, Block) and inner_stmt.note(BlockNote.PADDING_OF) == buffer:
+            raise ScheduleError(f"{buffer} has padding that {inner_stmt.name} states")
+    if any(isinstance(s, Allocate) and s.buffer == old for s in walk(stmt.body)):
+        raise ScheduleError(f"{buffer} is allocated inside {loop} already")
+    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+    touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
+    everywhere = sum(a.buffer == old for a in (*accesses(func.body), *claimed_loads(func.body)))
+    if not touched or len(touched) < everywhere:
+        raise ScheduleError(f"{buffer} is not touched in {loop} alone")
+    proofs = _stored_before_read(touched, loop)
+    shape, offsets = _box(touched, old, frozenset(outer))
+    new = Buffer(buffer, tuple(n for n in shape if n != 1), old.dtype, scope)
+    for access in touched:
+        moved = _moved(access.indices, offsets)
+        sides = zip(moved, shape, strict=True)
+        claim = conjunction(within(e, 0, n) for e, n in sides)
+        proofs.append(
+            require(prove(claim, access.domain), f"what {loop} uses of {buffer} fits {list(shape)}")
+        )
+    kept = tuple(axis for axis, extent in enumerate(shape) if extent != 1)
+    body = (Allocate(new), *_redirected(stmt.body, old, new, offsets, kept))
+    sunk = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
+    sunk = replace(sunk, body=without_allocation(sunk.body, old))
+    proofs += still_independent(sunk, loop)
+    return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
+
+
+def _stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
+    """Proofs that what is read was stored before, in the same iteration of all loops around both.
+
+    Stores count that happen in every run and stand before the read in the program, so at equal
+    iterations of the loops around both they come first.
+    """
+    proofs: list[Proof] = []
+    for place, reader in enumerate(touched):
+        if reader.kind is AccessKind.WRITE:
+            continue
+        name = reader.buffer.name
+        at = tuple(axis.var for axis in reader.domain.axes)
+        read = Image(reader.domain, (*at, *reader.indices))
+        stores = [a for a in touched[:place] if a.kind is AccessKind.WRITE and a.certain]
+        images = [Image(_both(a.domain, reader.domain), (*at, *a.indices)) for a in stores]
+        proofs.append(
+            require(
+                image_within(read, images),
+                f"each iteration of {loop} stores the elements of {name} before it reads them",
+            )
+        )
+    return proofs
+
+
+def _both(store: Domain, read: Domain) -> Domain:
+    """The points of a store beside those of a read, in equal iterations of the loops around both.
+
+    Loops have names of their own, so an axis in both domains is one loop.
+    """
+    own = {axis.var for axis in store.axes}
+    rest = tuple(axis for axis in read.axes if axis.var not in own)
+    return Domain((*store.axes, *rest), conjunction((store.where, read.where)))
+
+
+def _box(
+    touched: Sequence[Access], buffer: Buffer, outer: frozenset[Var]
+) -> tuple[tuple[int, ...], tuple[IndexExpr, ...]]:
+    """The smallest box, and the offset of its first element on each axis of the buffer.
+
+    An axis stays as it is where the loops outside do not add the same to all accesses.
+    """
+    shape: list[int] = []
+    offsets: list[IndexExpr] = []
+    for axis, extent in enumerate(buffer.shape):
+        parts = [_parted(access.indices[axis], outer) for access in touched]
+        bases = {base for base, _ in parts}
+        ends = [
+            bounds(rest, a.domain.ranges()) for (_, rest), a in zip(parts, touched, strict=True)
+        ]
+        lows = [low for low, _ in ends if low is not None]
+        highs = [high for _, high in ends if high is not None]
+        if len(bases) > 1 or len(lows) < len(ends) or len(highs) < len(ends):
+            shape.append(extent)
+            offsets.append(const(0))
+            continue
+        shape.append(max(max(highs) - min(lows) + 1, 1))
+        offsets.append(bases.pop() + min(lows))
+    return tuple(shape), tuple(offsets)
+
+
+def _parted(index: IndexExpr, outer: frozenset[Var]) -> tuple[IndexExpr, IndexExpr]:
+    """An index as the sum of what only the loops outside decide, and the rest."""
+    terms, _ = terms_of(index)
+    base = linear([(atom, k) for atom, k in terms if variables(atom) <= outer])
+    return base, index - base
+
+
+def _moved(indices: tuple[IndexExpr, ...], offsets: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+    return tuple(index - offset for index, offset in zip(indices, offsets, strict=True))
+
+
+def _redirected(
+    body: Body, old: Buffer, new: Buffer, offsets: tuple[IndexExpr, ...], kept: tuple[int, ...]
+) -> Body:
+    def place(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+        moved = _moved(indices, offsets)
+        return tuple(moved[axis] for axis in kept)
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer == old:
+            return Load(new, place(expr.indices))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
+            return replace(stmt, buffer=new, indices=place(stmt.indices))
+        return stmt
+
+    return map_body(map_expressions(body, on_expr), on_stmt)

@@ -1,0 +1,99 @@
+"""Lanes across the rows of a kernel of several stages: along a loop that all stages share.
+
+In: a schedule whose stages stand in one nest over shared loops, and the shared loop along which all
+tensors are contiguous in memory.  Out: the schedule in which an iteration handles a block of a few
+vectors along that loop, each stage one after the other, with the intermediates of the block in
+registers or on the stack.
+
+What always holds: lanes of a block beyond the end of the loop do nothing.  Where a loop is left
+around the blocks for threads, the last block is cut off, so that only it has masks.
+"""
+
+from __future__ import annotations
+
+from graphflow.kernels.recipes.contiguity import as_one, perfect_nest, run_on
+from graphflow.kernels.recipes.shared_loops import intermediates
+from graphflow.kernels.recipes.variant import SharedLoops
+from graphflow.schedule import (
+    Handle,
+    Schedule,
+    cut_loop,
+    divide_loop,
+    fission,
+    reorder_loops,
+    simplify_kernel,
+    sink_alloc,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.tir import Body, If, is_predicate
+
+
+def lanes_across(
+    s: Schedule, shared: tuple[Handle, ...], recipe: SharedLoops
+) -> tuple[Schedule, tuple[Handle, ...]]:
+    """The schedule in vectors along one of the `shared` loops, and the loops for threads.
+
+    ScheduleError where a step is refused.
+    """
+    assert recipe.across is not None
+    others = tuple(place for k, place in enumerate(shared) if k != recipe.across)
+    order = (*others, shared[recipe.across])
+    if order != shared:
+        s = s.apply(reorder_loops, s.names(order))
+    *around, row = order
+    while around and run_on(s.loop(around[-1]), s.loop(row)):
+        s, row = as_one(s, around.pop(), row)
+    width = recipe.lanes * recipe.vectors
+    extent = s.loop(row).extent or 1
+    names = (s.fresh("{}o", row), s.fresh("{}i", row))
+    s = s.apply(divide_loop, s[row], width, names, "guard")
+    blocks, lane = s.made["parts"]
+    for buffer in intermediates(s.func):
+        s = _in_block(s, buffer.name, blocks)
+    s, pieces = _apart(s, lane)
+    for place in pieces:
+        s = _stage_in_lanes(s, place, recipe)
+    if around and extent % width and extent > width:
+        s = s.apply(cut_loop, s[blocks], extent // width, "_rest")
+        return s.apply(simplify_kernel), tuple(around)
+    return s.apply(simplify_kernel), (*around, blocks)
+
+
+def _in_block(s: Schedule, name: str, blocks: Handle) -> Schedule:
+    """An intermediate private to a block: in registers if it is one row of vectors."""
+    inner = s.apply(sink_alloc, name, s[blocks], "scratch")
+    (made,) = (b for b in intermediates(inner.func) if b.name == name)
+    return inner if len(made.shape) > 1 else s.apply(sink_alloc, name, s[blocks], "register")
+
+
+def _apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
+    """`for lanes: {S1; S2; …}` → a loop over lanes for each statement, in this order."""
+    done: list[Handle] = []
+    while len(_inside(s.loop(lane).body)) > 1:
+        s = s.apply(fission, s[lane], 1, "_s")
+        (first,), (lane,) = s.made["first"], s.made["second"]
+        done.append(first)
+    return s, [*done, lane]
+
+
+def _inside(body: Body) -> Body:
+    """The body of the index conditions that are all of a body."""
+    while len(body) == 1 and isinstance(only := body[0], If):
+        if not is_predicate(only.condition) or only.orelse:
+            return body
+        body = only.then
+    return body
+
+
+def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:
+    """What is left of a stage: its own loops, and vectors of the block inside them."""
+    own = s.handles(perfect_nest(s.loop(lane))[1:])
+    if own:
+        s = s.apply(reorder_loops, s.names((*own, lane)))
+    if recipe.vectors > 1:
+        names = (s.fresh("{}u", lane), s.fresh("{}v", lane))
+        s = s.apply(divide_loop, s[lane], recipe.lanes, names, "perfect")
+        vectors, lane = s.made["parts"]
+        s = s.apply(unroll_loop, s[vectors])
+    return s.apply(vectorize_loop, s[lane])

@@ -1,0 +1,165 @@
+"""Kernels of several stages: their stages meet at the loops that all of them share.
+
+In: a definition of several stages, such as a softmax or a normalization, each with a nest over the
+axes of what it writes.  Out: the schedule in which they are one nest over the shared axes, with
+what is left of each stage inside.
+
+What always holds: which loops run along one axis follows from the indices of the intermediates
+alone.  A loop is shared where every stage has it and none reduces over it; that stages may meet
+there, each step proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from graphflow.arith import FloorDiv, IndexExpr, Var, variables
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule import (
+    Handle,
+    Schedule,
+    divide_loop,
+    fuse,
+    reorder_loops,
+    simplify_kernel,
+    sink_alloc,
+)
+from graphflow.tir import (
+    Allocate,
+    Block,
+    Body,
+    Buffer,
+    For,
+    LoopKind,
+    PrimFunc,
+    accesses,
+    loops_of,
+    matched_variables,
+    walk,
+    writes_in,
+)
+
+
+@lru_cache(maxsize=1024)
+def joined(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
+    """The schedule in which all stages are in one nest, and the shared loops, outermost first.
+
+    ScheduleError where the kernel has one stage only, no loop is shared by all stages, or a step is
+    refused.
+    """
+    if matched_variables(definition.body):
+        raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
+    s = _groups_apart(Schedule.of(definition).apply(simplify_kernel))
+    blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
+    if len(blocks) < 2 or not all(isinstance(stmt, Block) for stmt in blocks):
+        raise ScheduleError(f"{definition.name} has no several stages to meet at shared loops")
+    stages = s.handles(stmt for stmt in blocks if isinstance(stmt, Block))
+    shared = _shared_loops(s.func)
+    if not shared:
+        raise ScheduleError("no loop is shared by all stages")
+    heads = [s.handles(found) for found in zip(*shared, strict=True)]
+    for stage, head in zip(stages, heads, strict=True):
+        s = _outermost_first(s, stage, head)
+    for stage in stages[1:]:
+        s = s.apply(fuse, s[stages[0]], s[stage])
+    for loops in zip(*heads, strict=True):
+        for other in loops[1:]:
+            s = s.apply(fuse, s[loops[0]], s[other])
+    return s, tuple(heads[0])
+
+
+def _groups_apart(s: Schedule) -> Schedule:
+    """`for i: … t[i // c]` → `for g: for r: … t[g]`, for the intermediates that stages share."""
+    loops = {loop.var: loop for loop in loops_of(s.func.body)}
+    found: dict[Var, int] = {}
+    for _, index in _indices(s.func):
+        if isinstance(index, FloorDiv) and isinstance(index.numerator, Var):
+            loop = loops[index.numerator]
+            if loop.extent is not None and loop.extent % index.divisor == 0:
+                found.setdefault(loop.var, index.divisor)
+    places = zip(s.handles(loops[var] for var in found), found.values(), strict=True)
+    for place, divisor in [*places]:
+        names = (s.fresh("{}g", place), s.fresh("{}r", place))
+        s = s.apply(divide_loop, s[place], divisor, names, "perfect")
+    return s.apply(simplify_kernel)
+
+
+def _indices(func: PrimFunc) -> Iterator[tuple[tuple[Buffer, int], IndexExpr]]:
+    """Each index of an access to an intermediate, with the buffer and the axis."""
+    allocated = {stmt.buffer for stmt in walk(func.body) if isinstance(stmt, Allocate)}
+    for access in accesses(func.body):
+        if access.buffer in allocated:
+            for axis, index in enumerate(access.indices):
+                yield (access.buffer, axis), index
+
+
+def _shared_loops(func: PrimFunc) -> list[list[For]]:
+    """For each shared axis the loop of every stage over it, in the order of the last stage."""
+    stages = [stmt for stmt in func.body if isinstance(stmt, Block)]
+    along = _axes_of_loops(func)
+    rows = [
+        {along[loop.var]: loop for loop in _may_be_shared(stage) if loop.var in along}
+        for stage in stages
+    ]
+    common = [axis for axis in rows[-1] if all(axis in row for row in rows)]
+    shared = [[row[axis] for row in rows] for axis in common]
+    return [loops for loops in shared if len({(x.start, x.stop, x.kind) for x in loops}) == 1]
+
+
+def _axes_of_loops(func: PrimFunc) -> dict[Var, Var]:
+    """For each loop that is an index of an intermediate, one loop that stands for all on its axis.
+
+    Loops are on one axis where they are indices of the same axis of an intermediate.
+    """
+    first: dict[Var, Var] = {}
+
+    def root(var: Var) -> Var:
+        while first.setdefault(var, var) is not var:
+            var = first[var]
+        return var
+
+    axes: dict[tuple[Buffer, int], Var] = {}
+    for place, index in _indices(func):
+        if isinstance(index, Var):
+            first[root(index)] = root(axes.setdefault(place, index))
+    return {var: root(var) for var in first}
+
+
+def _may_be_shared(stage: Block) -> Iterator[For]:
+    """The loops of a stage from the outermost in, as far as each is all of the body around it.
+
+    Without those that reduce: whose variable is in no index of some write inside.
+    """
+    body: Body = stage.body
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind is LoopKind.SERIAL:
+        loop = body[0]
+        writes = [*writes_in(loop.body)]
+        if all(any(loop.var in variables(e) for e in write.indices) for write in writes):
+            yield loop
+        body = loop.body
+
+
+def _outermost_first(s: Schedule, stage: Handle, head: tuple[Handle, ...]) -> Schedule:
+    """The nest of a stage with the loops `head` outermost, in this order."""
+    names = s.names(head)
+    block = next(b for b in s.func.body if isinstance(b, Block) and b.name == s[stage])
+    nest: list[str] = []
+    body: Body = block.body
+    while len(body) == 1 and isinstance(body[0], For) and not set(names) <= set(nest):
+        nest.append(body[0].var.name)
+        body = body[0].body
+    order = (*names, *(name for name in nest if name not in names))
+    return s if tuple(nest) == order else s.apply(reorder_loops, order)
+
+
+def intermediates(func: PrimFunc) -> list[Buffer]:
+    """The buffers that a kernel allocates."""
+    return [s.buffer for s in walk(func.body) if isinstance(s, Allocate)]
+
+
+def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
+    """The buffer private to each iteration of a loop: in a register if that is one element."""
+    inner = s.apply(sink_alloc, buffer.name, s[place], "scratch")
+    (made,) = (b for b in intermediates(inner.func) if b.name == buffer.name)
+    return inner if made.shape else s.apply(sink_alloc, buffer.name, s[place], "register")

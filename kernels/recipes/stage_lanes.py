@@ -1,0 +1,189 @@
+"""The recipe of kernels whose stages meet at shared loops: lanes, accumulators and threads.
+
+In: a definition of several stages, and a layout and padding for each parameter.  Out: its schedule.
+Threads share the loops that all stages have; inside them an intermediate is one element, a row or a
+few rows, on the stack of the thread or in registers.
+
+    for rows, by threads:           for rows, by threads:
+        for columns, in lanes:          for blocks of columns, by threads:
+            stage 1                         for what is left of stage 1: lanes along the columns
+        for columns, in lanes:              for what is left of stage 2: lanes along the columns
+            stage 2
+
+Lanes run along the loops that the stages keep to themselves where those are contiguous in memory
+(left: the last axis is reduced); then a reduction has several accumulators of a vector each.  Else
+they run along the innermost shared loop (right: another axis is reduced).  ScheduleError where
+neither is contiguous, or a step is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from graphflow.base.errors import ScheduleError
+from graphflow.base.target import Target
+from graphflow.kernels.recipes.contiguity import (
+    as_one,
+    is_contiguous,
+    nests_in,
+    perfect_nest,
+    run_on,
+)
+from graphflow.kernels.recipes.lanes_across import lanes_across
+from graphflow.kernels.recipes.shared_loops import intermediates, joined, sunk
+from graphflow.kernels.recipes.variant import SharedLoops
+from graphflow.layout import Layout, row_major
+from graphflow.schedule import (
+    Handle,
+    PadValue,
+    Schedule,
+    divide_loop,
+    mult_loops,
+    parallelize_loop,
+    reorder_loops,
+    rfactor,
+    simplify_kernel,
+    transform_layout,
+    unroll_loop,
+    vectorize_loop,
+)
+from graphflow.tir import PrimFunc, Reduce, accesses
+
+ACCUMULATORS = 4
+"""Vectors that a reduction adds up side by side: an addition takes four cycles."""
+
+
+def met_at_shared_loops(
+    definition: PrimFunc,
+    placements: tuple[tuple[str, Layout, PadValue], ...],
+    recipe: SharedLoops,
+    target: Target,
+) -> Schedule:
+    """The schedule whose stages meet at shared loops, with the parameters in their layouts.
+
+    `placements` are name, layout and padding.  ScheduleError where a step is refused, and where the
+    intermediates do not fit the stack of a thread.
+    """
+    if recipe.across is None:
+        s, shared = rows_of_stages(definition)
+        s = _lanes_inside(_placed(s, placements), shared, recipe.lanes)
+    else:
+        s, shared = joined(definition)
+        s, shared = lanes_across(_placed(s, placements), shared, recipe)
+    private = sum(buffer.bytes for buffer in intermediates(s.func))
+    if private > target.stack_bytes:
+        raise ScheduleError(f"the intermediates of an iteration take {private} bytes of stack")
+    return _by_threads(s, shared)
+
+
+def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -> Schedule:
+    for name, layout, pad in placements:
+        if layout != row_major(layout.logical_shape):
+            s = s.apply(transform_layout, name, layout, pad)
+    return s.apply(simplify_kernel)
+
+
+@lru_cache(maxsize=1024)
+def rows_of_stages(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
+    """The stages in one nest over the shared loops, inside which each intermediate is allocated.
+
+    With the shared loops, outermost first.  ScheduleError where a step is refused.
+    """
+    s, shared = joined(definition)
+    for buffer in intermediates(s.func):
+        s = sunk(s, buffer, shared[-1])
+    return s, shared
+
+
+def _lanes_inside(s: Schedule, shared: tuple[Handle, ...], lanes: int) -> Schedule:
+    """Lanes along the loops that each stage keeps to itself."""
+    for nest in [s.handles(perfect_nest(stmt)) for stmt in nests_in(s.loop(shared[-1]))]:
+        s, nest = _contiguous(s, nest, lanes)
+        s = _nest_in_lanes(s, nest, lanes)
+    return s
+
+
+def _contiguous(
+    s: Schedule, nest: tuple[Handle, ...], lanes: int
+) -> tuple[Schedule, tuple[Handle, ...]]:
+    """A perfect nest with a loop innermost along which its accesses are contiguous in memory.
+
+    Loops that run through memory together become one.  ScheduleError where there is no such loop.
+    """
+    loops = [s.loop(place) for place in nest]
+    found = [k for k, loop in enumerate(loops) if is_contiguous(loop, accesses(loop.body), lanes)]
+    if not found:
+        raise ScheduleError(f"no loop of the nest {loops[0].var} is contiguous in memory")
+    place = found[-1]
+    if place != len(nest) - 1:
+        nest = (*nest[:place], *nest[place + 1 :], nest[place])
+        s = s.apply(reorder_loops, s.names(nest))
+    while len(nest) > 1 and run_on(s.loop(nest[-2]), s.loop(nest[-1])):
+        s, joint = as_one(s, nest[-2], nest[-1])
+        nest = (*nest[:-2], joint)
+    return s, nest
+
+
+def _nest_in_lanes(s: Schedule, nest: tuple[Handle, ...], lanes: int) -> Schedule:
+    """A perfect nest whose innermost loop is contiguous, in vectors along that loop."""
+    loop = s.loop(nest[-1])
+    only = loop.body[0] if len(loop.body) == 1 else None
+    if isinstance(only, Reduce) and loop.extent is not None and loop.extent > lanes:
+        return _accumulated(s, nest, s.handle(only.buffer.name), lanes)
+    return _in_vectors(s, nest[-1], lanes)
+
+
+def _in_vectors(s: Schedule, place: Handle, lanes: int) -> Schedule:
+    """A loop in vectors of `lanes`; what is left over at the end in a shorter one."""
+    extent = s.loop(place).extent
+    if extent is None or extent <= lanes:
+        return s.apply(vectorize_loop, s[place])
+    parts = (s.fresh("{}o", place), s.fresh("{}v", place))
+    s = s.apply(divide_loop, s[place], lanes, parts, "cut")
+    (_, inner), behind = s.made["parts"], s.made["tail"]
+    s = s.apply(simplify_kernel)
+    for part in (inner, *behind):
+        s = s.apply(vectorize_loop, s[part]) if s.present((part,)) else s
+    return s
+
+
+def _accumulated(s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: int) -> Schedule:
+    """A reduction with several accumulators of a vector each, which are added up at the end."""
+    extent = s.loop(nest[-1]).extent or 1
+    count = lanes * min(ACCUMULATORS, extent // lanes)
+    several = s.fresh("{}_lanes", buffer)
+    s = s.apply(rfactor, s[nest[0]], s[nest[-1]], s[buffer], count, several)
+    (clear,), (combine,) = s.made["clear"], s.made["combine"]
+    parts = (s.fresh("{}o", nest[-1]), s.fresh("{}i", nest[-1]))
+    tail = "cut_and_guard" if extent % count else "perfect"
+    s = s.apply(divide_loop, s[nest[-1]], count, parts, tail)
+    pieces = (s.made["parts"][1], *s.made["tail"])
+    rows: list[tuple[Handle, Handle]] = []
+    for place in (clear, *pieces, combine):
+        names = (s.fresh("{}u", place), s.fresh("{}v", place))
+        s = s.apply(divide_loop, s[place], lanes, names, "perfect")
+        rows.append((s.made["parts"][0], s.made["parts"][1]))
+    if count > lanes:
+        vectors, lane = rows[-1]
+        one = s.fresh("{}_vector", buffer)
+        s = s.apply(rfactor, s[vectors], s[lane], s[buffer], lanes, one)
+        rows += [(place, place) for role in ("clear", "combine") for place in s.made[role]]
+    s = s.apply(simplify_kernel)
+    for vectors, lane in rows:
+        if vectors != lane and s.present((vectors,)):
+            s = s.apply(unroll_loop, s[vectors])
+        s = s.apply(vectorize_loop, s[lane])
+    return s
+
+
+def _by_threads(s: Schedule, shared: Sequence[Handle]) -> Schedule:
+    """The shared loops as one loop that threads share."""
+    s = s.apply(simplify_kernel)
+    around = [*s.present(shared)]
+    while len(around) > 1:
+        inner, outer = around.pop(), around.pop()
+        s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+        around += s.made["loop"]
+    s = s.apply(simplify_kernel)
+    return s.apply(parallelize_loop, s[around[0]]) if s.present(around) else s
