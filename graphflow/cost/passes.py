@@ -33,6 +33,10 @@ PER_VECTOR = MappingProxyType(
 PER_ROW = 20.0
 """Cycles in which the accumulators of a reduction become one number."""
 
+NOT_HIDDEN = 0.3
+"""The share of the cycles between passes that remains where each row is a single pass: the passes
+of the next rows run meanwhile."""
+
 AT_ONCE = 4.0
 """Operations on single numbers that run beside those of other rows."""
 

@@ -131,6 +131,8 @@ def _variants(
             _sort_out(stage_variants(definition, target), variants, refused)
         else:
             variants += _tiled(definition, roles, constants, target, known)
+            if roles.reduces_alone:
+                _sort_out(stage_variants(definition, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
     for variant in variants:
         kind = isinstance(variant.recipe, View) and variant.recipe.outward

@@ -45,15 +45,15 @@ from graphflow.tir import (
 def joined(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in which all stages are in one nest, and the shared loops, outermost first.
 
-    ScheduleError where the kernel has one stage only, no loop is shared by all stages, or a step is
-    refused.
+    A single stage shares all its loops but those it reduces over.  ScheduleError where no loop is
+    shared by all stages, or a step is refused.
     """
     if matched_variables(definition.body):
         raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
     s = _groups_apart(Schedule.of(definition).apply(simplify_kernel))
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
-    if len(blocks) < 2 or not all(isinstance(stmt, Block) for stmt in blocks):
-        raise ScheduleError(f"{definition.name} has no several stages to meet at shared loops")
+    if not all(isinstance(stmt, Block) for stmt in blocks):
+        raise ScheduleError(f"{definition.name} has statements outside of its stages")
     stages = s.handles(stmt for stmt in blocks if isinstance(stmt, Block))
     shared = _shared_loops(s.func)
     if not shared:
@@ -97,6 +97,8 @@ def _indices(func: PrimFunc) -> Iterator[tuple[tuple[Buffer, int], IndexExpr]]:
 def _shared_loops(func: PrimFunc) -> list[list[For]]:
     """For each shared axis the loop of every stage over it, in the order of the last stage."""
     stages = [stmt for stmt in func.body if isinstance(stmt, Block)]
+    if len(stages) == 1:
+        return [[loop] for loop in _may_be_shared(stages[0])]
     along = _axes_of_loops(func)
     rows = [
         {along[loop.var]: loop for loop in _may_be_shared(stage) if loop.var in along}

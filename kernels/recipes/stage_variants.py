@@ -16,7 +16,7 @@ from math import prod
 from graphflow.arith import IndexExpr
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import PER_ROW, Work, number_cycles, vector_cycles
+from graphflow.cost import NOT_HIDDEN, PER_ROW, Work, number_cycles, vector_cycles
 from graphflow.kernels.recipes.contiguity import (
     Place,
     as_it_is,
@@ -44,6 +44,7 @@ from graphflow.tir import (
     Unary,
     accesses,
     sites,
+    walk,
     walk_expr,
 )
 
@@ -56,9 +57,10 @@ MOST_VECTORS = 4
 def stage_variants(
     definition: PrimFunc, target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
-    """The variants of a definition of several stages; nothing for others."""
+    """The variants of a definition of several stages, or of a reduction; nothing for others."""
     stages = sum(not isinstance(stmt, Allocate) for stmt in definition.body)
-    if stages < 2 or any(p.buffer.size == 0 for p in definition.params):
+    reduces = any(isinstance(stmt, Reduce) for stmt in walk(definition.body))
+    if (stages < 2 and not reduces) or any(p.buffer.size == 0 for p in definition.params):
         return
     try:
         s, shared = rows_of_stages(definition)
@@ -123,7 +125,9 @@ def _work(
 ) -> Work:
     """What one run does: passes of vectors over rows, and numbers between them."""
     rows = prod(loop.extent or 1 for loop in shared)
-    cycles = sum(_statement_cycles(site, len(shared), recipe) for site in sites(func.body))
+    passes = sum(True for _ in nests_in(shared[-1]))
+    between = NOT_HIDDEN if passes == 1 else 1.0
+    cycles = sum(_statement_cycles(site, len(shared), recipe, between) for site in sites(func.body))
     if recipe.across is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
     flops = 2.0 * sum(iterations(x.domain.axes) for x in sites(func.body) if _writes(x))
@@ -134,8 +138,11 @@ def _writes(site: Site) -> bool:
     return isinstance(site.stmt, Store | Reduce)
 
 
-def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
-    """The cycles of all runs of a store or a reduction; 0 for other statements."""
+def _statement_cycles(site: Site, shared: int, recipe: SharedLoops, between: float) -> float:
+    """The cycles of all runs of a store or a reduction; 0 for other statements.
+
+    `between` is the share of the cycles between passes that passes of other rows do not hide.
+    """
     stmt = site.stmt
     if not isinstance(stmt, Store | Reduce):
         return 0.0
@@ -147,9 +154,9 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
     if recipe.across is not None:
         return rows * own / recipe.lanes * vector_cycles(names)
     if len(site.domain.axes) == shared:
-        return rows * number_cycles(names)
+        return rows * between * number_cycles(names)
     vectors = -(-own // recipe.lanes)
-    return rows * (vectors * vector_cycles(names) + PER_ROW * reduces)
+    return rows * (vectors * vector_cycles(names) + between * PER_ROW * reduces)
 
 
 def _operation(expr: object) -> str:
