@@ -13,7 +13,7 @@ from typing import TypeAlias
 from graphflow.arith import IndexExpr, Var, const, simplify, substitute, terms_of, variables
 from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import Handle, Schedule, mult_loops, simplify_kernel, transform_layout
-from graphflow.tir import Access, For, If, accesses, buffers_of, is_predicate
+from graphflow.tir import Access, Body, For, If, accesses, buffers_of, is_predicate
 
 Place: TypeAlias = Callable[[Access], IndexExpr]
 """The position in memory of an access, in elements of its buffer."""
@@ -26,7 +26,7 @@ def as_it_is(access: Access) -> IndexExpr:
 
 def nests_in(loop: For) -> Iterator[For]:
     """The loops that stand in the body of a loop."""
-    return (stmt for stmt in loop.body if isinstance(stmt, For))
+    return (stmt for stmt in inner_body(loop.body) if isinstance(stmt, For))
 
 
 def perfect_nest(loop: For) -> list[For]:
@@ -39,12 +39,17 @@ def perfect_nest(loop: For) -> list[For]:
 
 def _only(loop: For) -> For | None:
     """The loop that is all of the body, but for index conditions around it."""
-    body = loop.body
-    while len(body) == 1 and isinstance(test := body[0], If):
-        if not is_predicate(test.condition) or test.orelse:
-            return None
-        body = test.then
+    body = inner_body(loop.body)
     return body[0] if len(body) == 1 and isinstance(body[0], For) else None
+
+
+def inner_body(body: Body) -> Body:
+    """What stands under the index conditions, without else, that are all of a body."""
+    while len(body) == 1 and isinstance(only := body[0], If):
+        if not is_predicate(only.condition) or only.orelse:
+            return body
+        body = only.then
+    return body
 
 
 def as_one(s: Schedule, outer: Handle, inner: Handle) -> tuple[Schedule, Handle]:

@@ -11,7 +11,7 @@ around the blocks for threads, the last block is cut off, so that only it has ma
 
 from __future__ import annotations
 
-from graphflow.kernels.recipes.contiguity import as_one, perfect_nest, run_on
+from graphflow.kernels.recipes.contiguity import as_one, inner_body, perfect_nest, run_on
 from graphflow.kernels.recipes.shared_loops import intermediates
 from graphflow.kernels.recipes.variant import SharedLoops
 from graphflow.schedule import (
@@ -26,7 +26,6 @@ from graphflow.schedule import (
     unroll_loop,
     vectorize_loop,
 )
-from graphflow.tir import Body, If, is_predicate
 
 
 def lanes_across(
@@ -51,7 +50,7 @@ def lanes_across(
     blocks, lane = s.made["parts"]
     for buffer in intermediates(s.func):
         s = _in_block(s, buffer.name, blocks)
-    s, pieces = _apart(s, lane)
+    s, pieces = stages_apart(s, lane)
     for place in pieces:
         s = _stage_in_lanes(s, place, recipe)
     if around and extent % width and extent > width:
@@ -67,23 +66,14 @@ def _in_block(s: Schedule, name: str, blocks: Handle) -> Schedule:
     return inner if len(made.shape) > 1 else s.apply(sink_alloc, name, s[blocks], "register")
 
 
-def _apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
-    """`for lanes: {S1; S2; …}` → a loop over lanes for each statement, in this order."""
+def stages_apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
+    """`for v: {S1; S2; …}` → a loop over v for each statement, in this order."""
     done: list[Handle] = []
-    while len(_inside(s.loop(lane).body)) > 1:
+    while len(inner_body(s.loop(lane).body)) > 1:
         s = s.apply(fission, s[lane], 1, "_s")
         (first,), (lane,) = s.made["first"], s.made["second"]
         done.append(first)
     return s, [*done, lane]
-
-
-def _inside(body: Body) -> Body:
-    """The body of the index conditions that are all of a body."""
-    while len(body) == 1 and isinstance(only := body[0], If):
-        if not is_predicate(only.condition) or only.orelse:
-            return body
-        body = only.then
-    return body
 
 
 def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:

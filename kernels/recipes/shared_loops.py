@@ -165,3 +165,15 @@ def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
     inner = s.apply(sink_alloc, buffer.name, s[place], "scratch")
     (made,) = (b for b in intermediates(inner.func) if b.name == buffer.name)
     return inner if made.shape else s.apply(sink_alloc, buffer.name, s[place], "register")
+
+
+@lru_cache(maxsize=1024)
+def rows_of_stages(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
+    """The stages in one nest over the shared loops, inside which each intermediate is allocated.
+
+    With the shared loops, outermost first.  ScheduleError where a step is refused.
+    """
+    s, shared = joined(definition)
+    for buffer in intermediates(s.func):
+        s = sunk(s, buffer, shared[-1])
+    return s, shared

@@ -19,7 +19,6 @@ neither is contiguous, or a step is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
@@ -30,7 +29,7 @@ from graphflow.kernels.recipes.contiguity import (
     perfect_nest,
     run_on,
 )
-from graphflow.kernels.recipes.lanes_across import lanes_across
+from graphflow.kernels.recipes.lanes_across import lanes_across, stages_apart
 from graphflow.kernels.recipes.shared_loops import intermediates, joined, sunk
 from graphflow.kernels.recipes.variant import SharedLoops
 from graphflow.layout import Layout, row_major
@@ -65,12 +64,10 @@ def met_at_shared_loops(
     `placements` are name, layout and padding.  ScheduleError where a step is refused, and where the
     intermediates do not fit the stack of a thread.
     """
-    if recipe.across is None:
-        s, shared = rows_of_stages(definition)
-        s = _lanes_inside(_placed(s, placements), shared, recipe.lanes)
-    else:
-        s, shared = joined(definition)
-        s, shared = lanes_across(_placed(s, placements), shared, recipe)
+    s, shared = joined(definition)
+    s = _placed(s, placements)
+    lanes = _lanes_inside if recipe.across is None else lanes_across
+    s, shared = lanes(s, shared, recipe)
     private = sum(buffer.bytes for buffer in intermediates(s.func))
     if private > target.stack_bytes:
         raise ScheduleError(f"the intermediates of an iteration take {private} bytes of stack")
@@ -84,24 +81,31 @@ def _placed(s: Schedule, placements: tuple[tuple[str, Layout, PadValue], ...]) -
     return s.apply(simplify_kernel)
 
 
-@lru_cache(maxsize=1024)
-def rows_of_stages(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
-    """The stages in one nest over the shared loops, inside which each intermediate is allocated.
+def _lanes_inside(
+    s: Schedule, shared: tuple[Handle, ...], recipe: SharedLoops
+) -> tuple[Schedule, tuple[Handle, ...]]:
+    """Lanes along the loops that each stage keeps to itself, and the loops for threads.
 
-    With the shared loops, outermost first.  ScheduleError where a step is refused.
+    Of a block of several rows a stage handles all before the next stage begins: adding up the
+    accumulators of a row takes longer than to begin with those of the next one.
     """
-    s, shared = joined(definition)
-    for buffer in intermediates(s.func):
-        s = sunk(s, buffer, shared[-1])
+    if recipe.rows == 1:
+        for buffer in intermediates(s.func):
+            s = sunk(s, buffer, shared[-1])
+        pieces = [shared[-1]]
+    else:
+        names = (s.fresh("{}o", shared[-1]), s.fresh("{}i", shared[-1]))
+        s = s.apply(divide_loop, s[shared[-1]], recipe.rows, names, "guard")
+        blocks, row = s.made["parts"]
+        shared = (*shared[:-1], blocks)
+        for buffer in intermediates(s.func):
+            s = sunk(s, buffer, blocks)
+        s, pieces = stages_apart(s, row)
+    for piece in pieces:
+        for nest in [s.handles(perfect_nest(stmt)) for stmt in nests_in(s.loop(piece))]:
+            s, nest = _contiguous(s, nest, recipe.lanes)
+            s = _nest_in_lanes(s, nest, recipe.lanes)
     return s, shared
-
-
-def _lanes_inside(s: Schedule, shared: tuple[Handle, ...], lanes: int) -> Schedule:
-    """Lanes along the loops that each stage keeps to itself."""
-    for nest in [s.handles(perfect_nest(stmt)) for stmt in nests_in(s.loop(shared[-1]))]:
-        s, nest = _contiguous(s, nest, lanes)
-        s = _nest_in_lanes(s, nest, lanes)
-    return s
 
 
 def _contiguous(

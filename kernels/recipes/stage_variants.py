@@ -25,7 +25,7 @@ from graphflow.kernels.recipes.contiguity import (
     perfect_nest,
 )
 from graphflow.kernels.recipes.roles import iterations
-from graphflow.kernels.recipes.stage_lanes import rows_of_stages
+from graphflow.kernels.recipes.shared_loops import rows_of_stages
 from graphflow.kernels.recipes.tiled import touched
 from graphflow.kernels.recipes.variant import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.kernels.recipes.views import flat_offset
@@ -49,6 +49,12 @@ from graphflow.tir import (
 )
 
 NAME = "stages at shared loops"
+
+ROWS = 4
+"""Rows that an iteration handles: as many as hide the time in which one is added up."""
+
+SHORT_ROW = 64
+"""Vectors of a row from which on adding up its accumulators does not show."""
 
 MOST_VECTORS = 4
 """Vectors of a block across rows: accumulators that do not wait for each other."""
@@ -103,13 +109,15 @@ def _recipe(shared: list[For], layouts: dict[str, Layout], lanes: int) -> Shared
     inside = accesses((shared[0],))
     nests = [perfect_nest(loop) for loop in nests_in(shared[-1])]
     if nests and all(_is_some_contiguous(nest, inside, lanes, place) for nest in nests):
-        return SharedLoops(lanes)
+        longest = max(prod(loop.extent or 1 for loop in nest) for nest in nests)
+        several = longest <= SHORT_ROW * lanes and (shared[-1].extent or 1) >= 2 * ROWS
+        return SharedLoops(lanes, ROWS if several else 1)
     outside = [a for a in inside if a.buffer.name in layouts]
     for number, loop in reversed([*enumerate(shared)]):
         if (loop.extent or 1) >= lanes // 2 and is_contiguous(loop, outside, lanes, place):
             rest = prod(x.extent or 1 for x in shared) // (loop.extent or 1)
             vectors = min(MOST_VECTORS, rest * (loop.extent or 1) // (4 * lanes) or 1)
-            return SharedLoops(lanes, number, 1 << (vectors.bit_length() - 1))
+            return SharedLoops(lanes, 1, number, 1 << (vectors.bit_length() - 1))
     return None
 
 

@@ -71,12 +71,13 @@ class SharedLoops:
     """A kernel of several stages that meet at shared loops (`stage_lanes.py`), in vectors of
     `lanes` elements.
 
-    Lanes run along the loops that the stages keep to themselves or, where `across` is a number,
-    along the shared loop with this number, counted from the outermost; then an iteration handles
-    `vectors` of them.
+    Lanes run along the loops that the stages keep to themselves, and an iteration handles `rows`
+    of the innermost shared loop.  Or, where `across` is a number, they run along the shared loop
+    with this number, counted from the outermost, and an iteration handles `vectors` of them.
     """
 
     lanes: int
+    rows: int = 1
     across: int | None = None
     vectors: int = 1
 

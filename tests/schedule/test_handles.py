@@ -38,9 +38,11 @@ from graphflow.schedule import (
     reorder_loops,
     replay,
     restrict_loop,
+    rfactor,
     sequential_buffer_access,
     shift_loop,
     simplify_kernel,
+    sink_alloc,
     split_condition,
     stage_mem,
     state_padding,
@@ -85,6 +87,13 @@ for i in serial(0, 16):
     t[0] = x[i]
     y[i] = t[0]
 """
+SHARED = "t = alloc(i32[16])\nfor i in serial(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]"
+SUM = """
+for i in serial(0, 16):
+    y[i] = i32(0)
+    for k in serial(0, 3):
+        y[i] += x[k]
+"""
 GUARDED = "for i in serial(0, 16):\n    if i < 12:\n        y[i] = x[i]\n        z[i] = x[i]"
 DEAD = """
 for i in serial(0, 16):
@@ -121,6 +130,8 @@ CASES: Mapping[str, Case] = {
     "stage": (NEST, BOTH, stage_mem, ("i", "y", "t", ("j",)), {}),
     "bind": (ONE, BOTH, bind_expr, ("i", "x", "t"), {}),
     "lift allocation": (PRIVATE, BOTH, lift_alloc, ("t",), {}),
+    "sink allocation": (SHARED, BOTH, sink_alloc, ("t", "i"), {}),
+    "accumulators": (SUM, BOTH, rfactor, ("k", "k", "y", 2, "p"), {}),
     "cache read": (ONE, BOTH, cache_read, ("x", "c"), {}),
     "cache write": (ONE, BOTH, cache_write, ("y", "c"), {}),
     "transform": (ONE, BOTH, transform_layout, ("y", blocked((16,), 0, 5), 0), {}),

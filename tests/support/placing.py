@@ -112,7 +112,11 @@ class Native:
             start = GUARD + -(raw.ctypes.data + GUARD) % 64
             view = raw[start : start + buffer.bytes].view(buffer.dtype).reshape(buffer.shape)
             kind = np.dtype(buffer.dtype).kind
-            view[...] = arrays.get(buffer.name, undefined if kind == "f" else -99)
+            given = arrays.get(buffer.name)
+            # Flat: a recipe may join axes of a parameter that run through memory together.
+            view.reshape(-1)[...] = (
+                (undefined if kind == "f" else -99) if given is None else given.reshape(-1)
+            )
             memory.append(raw)
             views[buffer.name] = view
         before = [raw.copy() for raw in memory]

@@ -31,9 +31,11 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     reorder_loops,
     restrict_loop,
+    rfactor,
     sequential_buffer_access,
     shift_loop,
     simplify_kernel,
+    sink_alloc,
     split_condition,
     stage_mem,
     state_padding,
@@ -166,6 +168,26 @@ def _lift(t: Trial) -> Chosen:
     return (lift_alloc, (t.dice.among(inner), t.dice.weighted({1: 3, 2: 1}))) if inner else None
 
 
+def _sink(t: Trial) -> Chosen:
+    found = [s.buffer.name for body in t.bodies() for s in body if isinstance(s, Allocate)]
+    scope = t.dice.among(("register", "scratch", "global"))
+    return (sink_alloc, (t.dice.among(found), _loop(t).var.name, scope)) if found else None
+
+
+def _rfactor(t: Trial) -> Chosen:
+    reducing = [
+        (loop, access.buffer.name)
+        for loop in t.loops()
+        for access in accesses(loop.body)
+        if access.op is not None
+    ]
+    if not reducing:
+        return None
+    loop, buffer = t.dice.among(reducing)
+    along = t.dice.among([x.var.name for x in loops_of((loop,))])
+    return rfactor, (loop.var.name, along, buffer, t.dice.between(1, 5), t.name())
+
+
 def _transform(t: Trial) -> Chosen:
     buffers = [b for b in t.buffers() if b.shape]
     if not buffers:
@@ -251,6 +273,8 @@ STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
     "stage_mem": (2.5, _stage),
     "bind_expr": (1, _bind),
     "lift_alloc": (1, _lift),
+    "sink_alloc": (1.5, _sink),
+    "rfactor": (1.5, _rfactor),
     "simplify_kernel": (1, lambda t: (simplify_kernel, ())),
     "eliminate_dead_code": (1, lambda t: (eliminate_dead_code, ())),
     "lift_conditions": (1, on_guarded(lift_conditions)),

@@ -1,0 +1,120 @@
+"""Tests of kernels whose stages meet at shared loops: each layout and target beside the
+interpreter, special values in each place, and padding that holds anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from graphflow.base.errors import ScheduleError
+from graphflow.codegen import avx2_target, host_target
+from graphflow.kernels.definitions import (
+    group_normalization,
+    layer_normalization,
+    log_softmax,
+    lp_normalization,
+    softmax,
+)
+from graphflow.kernels.lowering import LoweredKernel
+from graphflow.kernels.lowering.task import instead_of_tile
+from graphflow.kernels.recipes import KernelVariant, SharedLoops, build, kernel_variants
+from graphflow.lower.called_kernels import lower_call
+from graphflow.tir import PrimFunc, interpret
+from support.placing import SENTINEL, Native, call_of, outside, place, unplace
+
+KINDS = ("usual", "inf", "nan", "large", "negative zero", "rows of -inf", "all large")
+
+TARGETS = {"host": host_target(), "avx2": avx2_target()}
+
+DEFINITIONS: dict[str, Callable[[], PrimFunc]] = {
+    "softmax of long rows": lambda: softmax((3, 70), (1,)),
+    "softmax of many rows": lambda: softmax((11, 37), (1,)),
+    "softmax of short rows": lambda: softmax((9, 5), (1,)),
+    "softmax of one element": lambda: softmax((20, 1), (1,)),
+    "softmax over channels": lambda: softmax((1, 21, 5, 7), (1,)),
+    "log softmax": lambda: log_softmax((9, 70), (1,)),
+    "layer norm": lambda: layer_normalization((13, 58), 1, (58,), (58,)),
+    "layer norm over two axes": lambda: layer_normalization((5, 6, 11), 1, (6, 11)),
+    "instance norm": lambda: group_normalization((1, 20, 7, 7), 20, 20),
+    "group norm": lambda: group_normalization((2, 6, 5, 7), 3, 6),
+    "lp norm": lambda: lp_normalization((9, 41), 1),
+}
+
+
+def variants(definition: PrimFunc, target: str) -> list[KernelVariant]:
+    found = kernel_variants(definition, frozenset(), TARGETS[target])
+    return [v for v in found if isinstance(v.recipe, SharedLoops)]
+
+
+def numbers(definition: PrimFunc, kind: str) -> dict[str, np.ndarray]:
+    dice = np.random.default_rng(7)
+    arrays = {b.name: dice.standard_normal(b.shape).astype(np.float32) for b in definition.inputs}
+    x = arrays["x"].reshape(-1)
+    special = {"inf": np.inf, "nan": np.nan, "large": 1e38, "negative zero": -0.0}
+    if kind in special:
+        x[:: max(x.size // 3, 1)] = special[kind]
+    if kind == "rows of -inf":
+        x[: x.size // 2] = -np.inf
+    if kind == "all large":
+        x[:] = 1e38
+    return arrays
+
+
+def native(variant: KernelVariant, definition: PrimFunc, target: str) -> LoweredKernel:
+    return lower_call(call_of(definition, variant, None), TARGETS[target], "kernel")
+
+
+def agrees(variant: KernelVariant, definition: PrimFunc, target: str, kinds: Sequence[str]) -> None:
+    """Padding of inputs is NaN here, and that of the output is checked to be left alone."""
+    lowered = native(variant, definition, target)
+    assert lowered.schedule.steps[0].primitive is not instead_of_tile
+    run = Native(lowered, TARGETS[target])
+    layout = variant.layouts["y"]
+    for kind in kinds:
+        arrays = numbers(definition, kind)
+        with np.errstate(all="ignore"):
+            want = interpret(definition, arrays)["y"]
+        placed = {name: place(variant.layouts[name], x, np.nan) for name, x in arrays.items()}
+        box = run(placed, SENTINEL)["y"]
+        what = f"{variant.name}, {kind}"
+        np.testing.assert_allclose(unplace(layout, box), want, rtol=2e-5, atol=2e-6, err_msg=what)
+        assert (outside(layout, box) == SENTINEL).all(), what
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_layout_agrees_with_the_definition(name: str, target: str) -> None:
+    definition = DEFINITIONS[name]()
+    found = variants(definition, target)
+    assert found
+    for variant in found:
+        agrees(variant, definition, target, KINDS if target == "host" else ("usual",))
+
+
+def test_threads_share_the_rows() -> None:
+    for name in ("softmax of many rows", "softmax over channels", "instance norm"):
+        definition = DEFINITIONS[name]()
+        for variant in variants(definition, "avx2"):
+            assert native(variant, definition, "avx2").extent > 1, variant.name
+
+
+def test_lanes_run_where_memory_is_contiguous() -> None:
+    definition = DEFINITIONS["softmax over channels"]()
+    across = {v.name.split(",")[0]: v.recipe.across for v in variants(definition, "avx2")}
+    assert across["NCHW"] is not None
+    assert across["NHWC"] is None
+    definition = DEFINITIONS["instance norm"]()
+    across = {v.name.split(",")[0]: v.recipe.across for v in variants(definition, "avx2")}
+    assert across["NCHW"] is None
+    assert across["NHWC"] is not None
+
+
+def test_rows_beyond_the_stack_are_refused() -> None:
+    definition = softmax((2, 400_000), (1,))
+    (variant,) = variants(definition, "avx2")
+    placements = tuple((name, layout, None) for name, layout in variant.layouts.items())
+    with pytest.raises(ScheduleError, match="bytes of stack"):
+        build(definition, placements, variant.recipe, TARGETS["avx2"])
+    assert native(variant, definition, "avx2").schedule.refusals
