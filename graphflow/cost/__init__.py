@@ -17,7 +17,7 @@ from graphflow.cost.cycles import (
     rows_worth_weights,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
-from graphflow.cost.passes import NOT_HIDDEN, PER_ROW, number_cycles, vector_cycles
+from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
@@ -45,7 +45,6 @@ __all__ = [
     "MOST_ROWS",
     "MOST_STRIDE",
     "NEAR",
-    "NOT_HIDDEN",
     "NO_TIMINGS",
     "NO_WORK",
     "PER_ROW",

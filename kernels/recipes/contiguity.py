@@ -60,9 +60,9 @@ def as_one(s: Schedule, outer: Handle, inner: Handle) -> tuple[Schedule, Handle]
     for name, first, last in _axes_along(s.loop(outer), s.loop(inner)):
         (buffer,) = (b for b in buffers_of(s.func) if b.name == name)
         s = s.apply(transform_layout, name, _axes_joined(buffer.shape, first, last), None)
-    names = s.names((outer, inner))
-    s = s.apply(mult_loops, *names, s.fresh("{}_{}", outer, inner))
-    return s.apply(simplify_kernel), s.made["loop"][0]
+    s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
+    (joint,) = s.made["loop"]
+    return s.apply(simplify_kernel), joint
 
 
 def _axes_along(outer: For, inner: For) -> Iterator[tuple[str, int, int]]:

@@ -160,8 +160,7 @@ def _accumulated(s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: i
     s = s.apply(rfactor, s[nest[0]], s[nest[-1]], s[buffer], count, several)
     (clear,), (combine,) = s.made["clear"], s.made["combine"]
     parts = (s.fresh("{}o", nest[-1]), s.fresh("{}i", nest[-1]))
-    tail = "cut_and_guard" if extent % count else "perfect"
-    s = s.apply(divide_loop, s[nest[-1]], count, parts, tail)
+    s = s.apply(divide_loop, s[nest[-1]], count, parts, "cut_and_guard")
     pieces = (s.made["parts"][1], *s.made["tail"])
     rows: list[tuple[Handle, Handle]] = []
     for place in (clear, *pieces, combine):

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from graphflow.arith import IndexExpr
+from graphflow.arith import IndexExpr, Var, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import NOT_HIDDEN, PER_ROW, Work, number_cycles, vector_cycles
+from graphflow.cost import PER_ROW, Work, number_cycles, vector_cycles
 from graphflow.kernels.recipes.contiguity import (
     Place,
     as_it_is,
@@ -35,6 +35,7 @@ from graphflow.tir import (
     Access,
     Allocate,
     Binary,
+    Expr,
     For,
     Load,
     PrimFunc,
@@ -133,9 +134,7 @@ def _work(
 ) -> Work:
     """What one run does: passes of vectors over rows, and numbers between them."""
     rows = prod(loop.extent or 1 for loop in shared)
-    passes = sum(True for _ in nests_in(shared[-1]))
-    between = NOT_HIDDEN if passes == 1 else 1.0
-    cycles = sum(_statement_cycles(site, len(shared), recipe, between) for site in sites(func.body))
+    cycles = sum(_statement_cycles(site, len(shared), recipe) for site in sites(func.body))
     if recipe.across is not None:
         rows = -(-rows // (recipe.lanes * recipe.vectors))
     flops = 2.0 * sum(iterations(x.domain.axes) for x in sites(func.body) if _writes(x))
@@ -146,15 +145,14 @@ def _writes(site: Site) -> bool:
     return isinstance(site.stmt, Store | Reduce)
 
 
-def _statement_cycles(site: Site, shared: int, recipe: SharedLoops, between: float) -> float:
-    """The cycles of all runs of a store or a reduction; 0 for other statements.
-
-    `between` is the share of the cycles between passes that passes of other rows do not hide.
-    """
+def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
+    """The cycles of all runs of a store or a reduction; 0 for other statements."""
     stmt = site.stmt
     if not isinstance(stmt, Store | Reduce):
         return 0.0
-    names = [_operation(e) for e in walk_expr(stmt.value)]
+    own_loops = {axis.var for axis in site.domain.axes[shared:]}
+    moving = {e: None for e in walk_expr(stmt.value) if not _stays(e, own_loops)}
+    names = [_operation(e) for e in moving]  # equal terms are computed once
     reduces = isinstance(stmt, Reduce)
     names.append(stmt.op.value if isinstance(stmt, Reduce) else "store")
     rows = iterations(site.domain.axes[:shared])
@@ -162,9 +160,15 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops, between: flo
     if recipe.across is not None:
         return rows * own / recipe.lanes * vector_cycles(names)
     if len(site.domain.axes) == shared:
-        return rows * between * number_cycles(names)
+        return rows * number_cycles(names)
     vectors = -(-own // recipe.lanes)
-    return rows * (vectors * vector_cycles(names) + between * PER_ROW * reduces)
+    return rows * (vectors * vector_cycles(names) + PER_ROW * reduces)
+
+
+def _stays(expr: Expr, loops: set[Var]) -> bool:
+    """Whether no loop of a stage's own changes an expression, so that it is computed before."""
+    loads = (e for e in walk_expr(expr) if isinstance(e, Load))
+    return not any(var in loops for e in loads for i in e.indices for var in variables(i))
 
 
 def _operation(expr: object) -> str:

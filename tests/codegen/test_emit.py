@@ -419,6 +419,35 @@ def test_folds_over_lanes(op: ReduceOp, dtype: str, extent: int) -> None:
           rtol=1e-5)  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", [ReduceOp.MAX, ReduceOp.MIN])
+def test_folds_of_special_values(op: ReduceOp, dtype: str) -> None:
+    """NaN in any lane decides, and -0.0 is below 0.0, whichever lanes they are in."""
+    for extent in (2, 3, 4, 7, 16, 29):
+        x, y = Buffer("x", (4 * extent, extent), dtype), Buffer("y", (4 * extent,), dtype)
+        start = Store(y, (i,), Literal(-np.inf if op is ReduceOp.MAX else np.inf, dtype))
+        lanes = loop(v, extent, Reduce(op, y, (i,), Load(x, (i, v))), kind="vectorized")
+        array = np.repeat([[-1.0], [0.0], [-0.0], [1.0]], extent, 0) * np.ones(extent)
+        array[np.arange(4 * extent), np.tile(np.arange(extent), 4)] = np.repeat(
+            [np.nan, -0.0, 0.0, -np.inf], extent
+        )
+        given_arrays = {"x": array.astype(dtype)}
+        got = check(kernel([x], [y], loop(i, 4 * extent, start, lanes)), given_arrays)["y"]
+        want = interpret(kernel([x], [y], loop(i, 4 * extent, start, lanes)), given_arrays)["y"]
+        np.testing.assert_array_equal(
+            np.signbit(got), np.signbit(want) | np.isnan(got) & np.signbit(got)
+        )
+
+
+def test_folds_of_extrema_are_no_chain_of_scalars() -> None:
+    x, y = Buffer("x", (16,)), Buffer("y", (1,))
+    lanes = loop(v, 16, Reduce(ReduceOp.MAX, y, (const(0),), Load(x, (v,))), kind="vectorized")
+    text = emit_assembly(
+        kernel([x], [y], Store(y, (const(0),), float32(0.0)), lanes), "k", host_target()
+    )
+    assert "testl" not in text and "sets" not in text
+
+
 def test_reduction_into_elements_that_lanes_share() -> None:
     x, y = Buffer("x", (16,)), Buffer("y", (4,))
     clear = loop(i, 4, Store(y, (i,), float32(0.0)))

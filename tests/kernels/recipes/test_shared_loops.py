@@ -86,10 +86,10 @@ with block("turned"):
 """,
         "independent|needs a later one",
     ),
-    "one stage": (
-        'with block("b"):\n    for i in serial(0, 4):\n        for j in serial(0, 6):\n'
-        "            y[i, j] = x[i, j]",
-        "no several stages",
+    "one stage that reduces over all of its loops": (
+        'with block("b"):\n    y[0, 0] = i32(0)\n    for i in serial(0, 4):\n'
+        "        for j in serial(0, 6):\n            y[0, 0] += x[i, j]",
+        "no loop is shared by all stages",
     ),
 }
 

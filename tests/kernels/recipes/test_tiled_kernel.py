@@ -457,9 +457,15 @@ def run(
     fills: Callable[[str], float], undefined: float = np.nan,
 ) -> Array:  # fmt: skip
     """The box that the kernel leaves, from logical inputs and what is around them."""
-    placed = {name: place(layouts[name], a, fills(name)) for name, a in arrays.items()}
+    # A kernel whose loops run through several axes at once has one axis for them.
+    shapes = {p.buffer.name: p.buffer.shape for p in kernel.func.params}
+    placed = {
+        name: place(layouts[name], a, fills(name)).reshape(shapes[name])
+        for name, a in arrays.items()
+    }
     output = kernel.func.outputs[0].name
-    return interpret(kernel.func, placed, undefined=undefined)[output]
+    box = interpret(kernel.func, placed, undefined=undefined)[output]
+    return box.reshape(layouts[output].physical_shape)
 
 
 def close(got: Array, want: Array) -> None:
