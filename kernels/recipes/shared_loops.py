@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from graphflow.arith import FloorDiv, IndexExpr, Var, variables
 from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.contiguity import nests_in
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -40,13 +41,17 @@ from graphflow.tir import (
     writes_in,
 )
 
+MOST_STAGES = 12
+"""Stages of a kernel that may meet: the number of proofs grows with the square of it."""
+
 
 @lru_cache(maxsize=1024)
 def joined(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in which all stages are in one nest, and the shared loops, outermost first.
 
-    A single stage shares all its loops but those it reduces over.  ScheduleError where no loop is
-    shared by all stages, or a step is refused.
+    A single stage shares all its loops but those it reduces over.  Where no loop is shared by all
+    stages, as in the softmax of a single row, the stages stay apart and there are none.
+    ScheduleError for more than `MOST_STAGES` stages, and where a step is refused.
     """
     if matched_variables(definition.body):
         raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
@@ -54,10 +59,12 @@ def joined(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
     if not all(isinstance(stmt, Block) for stmt in blocks):
         raise ScheduleError(f"{definition.name} has statements outside of its stages")
+    if len(blocks) > MOST_STAGES:
+        raise ScheduleError(f"{definition.name} has {len(blocks)} stages, too many for the proofs")
     stages = s.handles(stmt for stmt in blocks if isinstance(stmt, Block))
     shared = _shared_loops(s.func)
     if not shared:
-        raise ScheduleError("no loop is shared by all stages")
+        return s, ()
     heads = [s.handles(found) for found in zip(*shared, strict=True)]
     for stage, head in zip(stages, heads, strict=True):
         s = _outermost_first(s, stage, head)
@@ -174,6 +181,14 @@ def rows_of_stages(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
     With the shared loops, outermost first.  ScheduleError where a step is refused.
     """
     s, shared = joined(definition)
-    for buffer in intermediates(s.func):
+    for buffer in intermediates(s.func) if shared else ():
         s = sunk(s, buffer, shared[-1])
     return s, shared
+
+
+def own_nests(s: Schedule, shared: tuple[Handle, ...]) -> list[For]:
+    """The outermost loops that stages keep to themselves, in the order of the program."""
+    if shared:
+        return [*nests_in(s.loop(shared[-1]))]
+    blocks = (stmt for stmt in s.func.body if isinstance(stmt, Block))
+    return [stmt for block in blocks for stmt in block.body if isinstance(stmt, For)]

@@ -30,7 +30,7 @@ from graphflow.kernels.recipes.contiguity import (
     run_on,
 )
 from graphflow.kernels.recipes.lanes_across import lanes_across, stages_apart
-from graphflow.kernels.recipes.shared_loops import intermediates, joined, sunk
+from graphflow.kernels.recipes.shared_loops import intermediates, joined, own_nests, sunk
 from graphflow.kernels.recipes.variant import SharedLoops
 from graphflow.layout import Layout, row_major
 from graphflow.schedule import (
@@ -68,7 +68,7 @@ def met_at_shared_loops(
     s = _placed(s, placements)
     lanes = _lanes_inside if recipe.across is None else lanes_across
     s, shared = lanes(s, shared, recipe)
-    private = sum(buffer.bytes for buffer in intermediates(s.func))
+    private = sum(b.bytes for b in intermediates(s.func) if b.scope != "global")
     if private > target.stack_bytes:
         raise ScheduleError(f"the intermediates of an iteration take {private} bytes of stack")
     return _by_threads(s, shared)
@@ -90,9 +90,9 @@ def _lanes_inside(
     accumulators of a row takes longer than to begin with those of the next one.
     """
     if recipe.rows == 1:
-        for buffer in intermediates(s.func):
+        for buffer in intermediates(s.func) if shared else ():
             s = sunk(s, buffer, shared[-1])
-        pieces = [shared[-1]]
+        nests = own_nests(s, shared)
     else:
         names = (s.fresh("{}o", shared[-1]), s.fresh("{}i", shared[-1]))
         s = s.apply(divide_loop, s[shared[-1]], recipe.rows, names, "guard")
@@ -101,10 +101,10 @@ def _lanes_inside(
         for buffer in intermediates(s.func):
             s = sunk(s, buffer, blocks)
         s, pieces = stages_apart(s, row)
-    for piece in pieces:
-        for nest in [s.handles(perfect_nest(stmt)) for stmt in nests_in(s.loop(piece))]:
-            s, nest = _contiguous(s, nest, recipe.lanes)
-            s = _nest_in_lanes(s, nest, recipe.lanes)
+        nests = [stmt for piece in pieces for stmt in nests_in(s.loop(piece))]
+    for nest in [s.handles(perfect_nest(stmt)) for stmt in nests]:
+        s, nest = _contiguous(s, nest, recipe.lanes)
+        s = _nest_in_lanes(s, nest, recipe.lanes)
     return s, shared
 
 
@@ -189,4 +189,4 @@ def _by_threads(s: Schedule, shared: Sequence[Handle]) -> Schedule:
         s = s.apply(mult_loops, s[outer], s[inner], s.fresh("{}_{}", outer, inner))
         around += s.made["loop"]
     s = s.apply(simplify_kernel)
-    return s.apply(parallelize_loop, s[around[0]]) if s.present(around) else s
+    return s.apply(parallelize_loop, s[around[0]]) if around and s.present(around) else s

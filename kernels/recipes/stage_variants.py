@@ -21,11 +21,10 @@ from graphflow.kernels.recipes.contiguity import (
     Place,
     as_it_is,
     is_contiguous,
-    nests_in,
     perfect_nest,
 )
 from graphflow.kernels.recipes.roles import iterations
-from graphflow.kernels.recipes.shared_loops import rows_of_stages
+from graphflow.kernels.recipes.shared_loops import own_nests, rows_of_stages
 from graphflow.kernels.recipes.tiled import touched
 from graphflow.kernels.recipes.variant import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.kernels.recipes.views import flat_offset
@@ -75,14 +74,16 @@ def stage_variants(
         yield RefusedVariant(NAME, Refusal.of(error))
         return
     lanes = min(target.computed_lanes(p.buffer.dtype) for p in definition.params)
-    loops = [s.loop(place) for place in shared]
+    loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
     rank = max(len(p.buffer.shape) for p in definition.params)
-    for family in families(rank, lanes):
+    choices = families(rank, lanes)
+    # What the padding of an output holds is known of the first one alone.
+    for family in choices if len(definition.outputs) == 1 else choices[:1]:
         layouts = {
             b.name: family.instantiate(b.shape) or row_major(b.shape)
             for b in (p.buffer for p in definition.params)
         }
-        recipe = _recipe(loops, layouts, lanes)
+        recipe = _recipe(s.func, loops, own, layouts, lanes)
         if recipe is None:
             continue
         padded = any(layouts[b.name].is_padded for b in definition.outputs)
@@ -99,7 +100,9 @@ def stage_variants(
         )
 
 
-def _recipe(shared: list[For], layouts: dict[str, Layout], lanes: int) -> SharedLoops | None:
+def _recipe(
+    func: PrimFunc, shared: list[For], own: list[For], layouts: dict[str, Layout], lanes: int
+) -> SharedLoops | None:
     """Where lanes run: inside the shared loops if each stage has a contiguous loop there, else
     along a contiguous shared loop; None without."""
 
@@ -107,11 +110,12 @@ def _recipe(shared: list[For], layouts: dict[str, Layout], lanes: int) -> Shared
         layout = layouts.get(access.buffer.name)
         return as_it_is(access) if layout is None else flat_offset(layout, access.indices)
 
-    inside = accesses((shared[0],))
-    nests = [perfect_nest(loop) for loop in nests_in(shared[-1])]
+    inside = accesses(func.body)
+    nests = [perfect_nest(loop) for loop in own]
     if nests and all(_is_some_contiguous(nest, inside, lanes, place) for nest in nests):
         longest = max(prod(loop.extent or 1 for loop in nest) for nest in nests)
-        several = longest <= SHORT_ROW * lanes and (shared[-1].extent or 1) >= 2 * ROWS
+        rows = (shared[-1].extent or 1) if shared else 1
+        several = longest <= SHORT_ROW * lanes and rows >= 2 * ROWS
         return SharedLoops(lanes, ROWS if several else 1)
     outside = [a for a in inside if a.buffer.name in layouts]
     for number, loop in reversed([*enumerate(shared)]):

@@ -51,9 +51,7 @@ def test_all_stages_of_a_normalization_are_one_nest() -> None:
     assert to_text(s.func).count("alloc(f32[()], register)") == 4
 
 
-REFUSED = {
-    "a loop that reduces": (
-        """
+REDUCED = """
 t = alloc(i32[4])
 with block("sums"):
     for c in serial(0, 4):
@@ -69,9 +67,17 @@ with block("scaled"):
     for i in serial(0, 4):
         for j in serial(0, 6):
             y[i, j] = x[i, j] * t[i] + u[0]
-""",
-        "no loop is shared by all stages",
-    ),
+"""
+
+
+def test_a_loop_that_some_stage_reduces_over_is_not_shared() -> None:
+    func = kernel(REDUCED, TWO)
+    s, shared = joined(func)
+    assert shared == ()
+    same(func, s)
+
+
+REFUSED = {
     "another iteration's element": (
         """
 t = alloc(i32[4, 6])
@@ -86,10 +92,10 @@ with block("turned"):
 """,
         "independent|needs a later one",
     ),
-    "one stage that reduces over all of its loops": (
-        'with block("b"):\n    y[0, 0] = i32(0)\n    for i in serial(0, 4):\n'
-        "        for j in serial(0, 6):\n            y[0, 0] += x[i, j]",
-        "no loop is shared by all stages",
+    "a statement beside a stage": (
+        'y[0, 0] = i32(0)\nwith block("b"):\n    for i in serial(0, 4):\n'
+        "        for j in serial(0, 6):\n            y[i, j] = x[i, j]",
+        "outside of its stages",
     ),
 }
 
@@ -99,3 +105,15 @@ def test_stages_that_cannot_meet_are_refused(name: str) -> None:
     body, reason = REFUSED[name]
     with pytest.raises(ScheduleError, match=reason):
         joined(kernel(body, TWO))
+
+
+def test_a_single_stage_shares_the_loops_that_it_does_not_reduce_over() -> None:
+    for row, count in (("i", 1), ("0", 0)):
+        body = f"""
+with block("b"):
+    for i in serial(0, 4):
+        for j in serial(0, 6):
+            y[{row}, 0] += x[i, j]
+"""
+        _, shared = joined(kernel(body, TWO))
+        assert len(shared) == count

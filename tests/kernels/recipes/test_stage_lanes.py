@@ -36,6 +36,8 @@ DEFINITIONS: dict[str, Callable[[], PrimFunc]] = {
     "softmax of many rows": lambda: softmax((11, 37), (1,)),
     "softmax of short rows": lambda: softmax((9, 5), (1,)),
     "softmax of one element": lambda: softmax((20, 1), (1,)),
+    "softmax of one row": lambda: softmax((1, 70), (1,)),
+    "softmax of everything": lambda: softmax((3, 4, 9), (0, 1, 2)),
     "softmax over channels": lambda: softmax((1, 21, 5, 7), (1,)),
     "log softmax": lambda: log_softmax((9, 70), (1,)),
     "layer norm": lambda: layer_normalization((13, 58), 1, (58,), (58,)),
