@@ -123,9 +123,8 @@ def cheapest(shape: Shape, target: Target, arrays: dict[str, NDArray[np.float32]
     ]
     variant = min(variants, key=lambda f: f.work.cycles)
     start = time.perf_counter()
-    call = PhysicalCall(
-        "conv", definition, {n: Placement(n, x) for n, x in variant.layouts.items()}, variant
-    )
+    placements = {n: Placement(n, x) for n, x in variant.layouts.items()}
+    call = PhysicalCall("conv", definition, placements, variant.recipe, variant)
     lowered = lower_call(call, target, "conv")
     code = compile_object(lowered.func, "conv", target)
     seconds = time.perf_counter() - start

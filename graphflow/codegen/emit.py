@@ -56,6 +56,9 @@ MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
 the number of successive loops, ten seconds for five hundred of them."""
 
+NARROWEST_HALVED = 4
+"""Lanes of the narrowest vector that is an operand of instructions on vectors of floats."""
+
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
 
@@ -219,14 +222,34 @@ class PartEmitter:
         if not mask.is_full:
             idle = literal(neutral_literal(stmt.op, dtype), dtype)
             raw = b.select(mask_value(b, mask), raw, idle)
-        name = f"llvm.vector.reduce.{_horizontal(stmt.op, dtype)}.{mangled(raw.element, raw.lanes)}"
-        ordered = dtype in FLOATS and stmt.op in (ReduceOp.ADD, ReduceOp.MUL)
-        first = (literal(-0.0 if stmt.op is ReduceOp.ADD else 1.0, dtype),) if ordered else ()
-        # The statement declares its iterations to commute, so the fold may take any order.
-        folded = b.call(name, raw.element, *first, raw, flags="reassoc" if ordered else "")
+        folded = self._folded(stmt.op, dtype, raw)
         old = self.memory.load(stmt.buffer, stmt.indices, mask)
         new = self.expressions.combine(stmt.op.value, dtype, old, folded)
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
+
+    def _folded(self, op: ReduceOp, dtype: str, raw: IrValue) -> IrValue:
+        """All lanes of a vector combined; in any order, as the iterations commute by declaration.
+
+        The extremum of floats is combined half by half in vectors, for LLVM's own lowering decides
+        about NaN and signs of zero in scalar registers: 50 instructions that wait for each other.
+        """
+        b = self.builder
+        floating = dtype in FLOATS
+        if floating and op in (ReduceOp.MAX, ReduceOp.MIN):
+            while raw.lanes > NARROWEST_HALVED:
+                half = raw.lanes // 2
+                low, high = b.part(raw, 0, half), b.part(raw, half, half)
+                raw = self.expressions.combine(op.value, dtype, low, high)
+            if raw.lanes == NARROWEST_HALVED:
+                for places in ([2, 3, 0, 1], [1, 0, 3, 2]):
+                    raw = self.expressions.combine(
+                        op.value, dtype, raw, b.shuffled(raw, raw, places)
+                    )
+                return b.extract(raw, 0)
+        name = f"llvm.vector.reduce.{_horizontal(op, dtype)}.{mangled(raw.element, raw.lanes)}"
+        ordered = floating and op in (ReduceOp.ADD, ReduceOp.MUL)
+        first = (literal(-0.0 if op is ReduceOp.ADD else 1.0, dtype),) if ordered else ()
+        return b.call(name, raw.element, *first, raw, flags="reassoc" if ordered else "")
 
     # ---- loops
 

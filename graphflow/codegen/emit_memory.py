@@ -29,7 +29,7 @@ from graphflow.codegen.emit_builder import (
 from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
-from graphflow.cost import in_pieces
+from graphflow.cost import MOST_STRIDE, in_pieces
 from graphflow.tir import DTYPES, Buffer
 
 ALIGNMENT = 64
@@ -200,6 +200,8 @@ class Memory:
             return self._load_vector(address, mask)
         if self._is_column(address, mask):
             return self._load_column(address, mask)
+        if self._is_strided(address, mask):
+            return self._load_strided(address, mask)
         return self._load_lanes(address, mask)
 
     def _is_column(self, address: Address, mask: Mask) -> bool:
@@ -232,6 +234,50 @@ class Memory:
             rows.append(self._load_at(place, pointer, alignment, place.row))
         value = column_of(self.builder, rows, column, place.itemsize)
         return self.builder.part(value, 0, mask.width)
+
+    def _is_strided(self, address: Address, mask: Mask) -> bool:
+        """Whether the lanes load every second to fourth element, so that a few vectors hold all.
+
+        The elements between those of the first and the last active lane exist too, so all of them
+        may be loaded.
+        """
+        stride = address.stride
+        if stride is None or not 2 <= stride <= MOST_STRIDE:
+            return False
+        return mask.dynamic is None and mask.count > 1 and address.place.dtype != "bool"
+
+    def _load_strided(self, address: Address, mask: Mask) -> IrValue:
+        """Vectors over all elements from the first lane's to the last lane's, then shuffles.
+
+        The vectors begin at multiples of the stride, so that neighbouring taps of a window load the
+        same ones; where that would load something outside the buffer, they begin at the first
+        lane's element and the last of them ends at the last lane's.  Idle lanes are poison, as in
+        `_load_lanes`.
+        """
+        place, stride = address.place, address.stride
+        assert stride is not None
+        elements = {lane: address.constant + stride * lane for lane in mask.lanes()}
+        first, end = min(elements.values()), max(elements.values()) + 1
+        width = min(self.target.lanes(place.dtype), 1 << ((end - first).bit_length() - 1))
+        start = first - first % stride
+        starts = [*range(start, end, width)]
+        if not self._inside(replace(address, constant=start), len(starts) * width):
+            starts = [min(at, end - width) for at in range(first, end, width)]
+        value = IrValue("poison", ELEMENTS[place.dtype], mask.width)
+        for at in starts:
+            vector = self._load_at(place, *self._pointer(place, address.terms, at), width)
+            held = {lane: e - at for lane, e in elements.items() if at <= e < at + width}
+            value = self._with_lanes(value, vector, held)
+        return value
+
+    def _with_lanes(self, value: IrValue, vector: IrValue, held: dict[int, int]) -> IrValue:
+        """`value` with the elements of `vector` at the places `held` in those lanes."""
+        size = max(value.lanes, vector.lanes)
+        low, high = (
+            x if x.lanes == size else self.builder.widened(x, size) for x in (value, vector)
+        )
+        places = [size + held[lane] if lane in held else lane for lane in range(value.lanes)]
+        return self.builder.shuffled(low, high, places)
 
     def _load_one(self, address: Address, mask: Mask | None) -> IrValue:
         place = address.place

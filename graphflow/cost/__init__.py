@@ -9,6 +9,7 @@ from graphflow.cost.cost_model import NO_TIMINGS, CostModel, Price, Timings
 from graphflow.cost.cycles import (
     GATHERED,
     MASKED_REDUCTION,
+    MOST_STRIDE,
     UNPACKED,
     in_pieces,
     move_cycles,
@@ -20,6 +21,7 @@ from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
+    SHUFFLED,
     LanesAlongRow,
     Panels,
     TilePlane,
@@ -41,10 +43,12 @@ __all__ = [
     "GATHERED",
     "MASKED_REDUCTION",
     "MOST_ROWS",
+    "MOST_STRIDE",
     "NEAR",
     "NO_TIMINGS",
     "NO_WORK",
     "PER_ROW",
+    "SHUFFLED",
     "UNPACKED",
     "ConversionWork",
     "CostModel",

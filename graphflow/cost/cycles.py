@@ -19,6 +19,10 @@ MASKED_REDUCTION = 1.05
 GATHERED = 8.0
 """The factor on a step of a reduction whose lanes gather elements that are not adjacent."""
 
+MOST_STRIDE = 4
+"""The largest distance of lanes for which vectors of all elements between them are loaded and
+shuffled: for a larger one that takes as many instructions as loading the lanes one by one."""
+
 UNPACKED = 2.6
 """The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
 vector serves a single multiply-add."""

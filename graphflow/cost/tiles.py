@@ -8,7 +8,8 @@ rows of `nr_vectors` vectors in registers, while each step loads those vectors a
 element for each row.  Which axes of a kernel these are is the recipe's choice.  Mostly the columns
 are the channels, the rows the positions in a row of an image.  Where the lanes run along that row
 of the image (`LanesAlongRow`), the columns are the positions, the rows the channels, and the
-elements broadcast are the weights.
+elements broadcast are the weights.  A pooling has no weights: where its lanes run along a row of
+the image, each accumulator loads vectors of its own (`own_loads`), and nothing is broadcast.
 
 For each step the model counts multiply-adds, loads of vectors, broadcasts, and the latency of the
 accumulators; for each tile the instructions that fill and store it, of which those under a mask may
@@ -69,6 +70,14 @@ MASK_REGISTERS = 3
 """Vector registers that a tile at a border needs besides: the mask, the operand and the sum under
 it."""
 
+SHUFFLED = 1.15
+"""The loads of a vector whose lanes are every second to fourth element, shuffles included, where
+the taps of a window share what they load."""
+
+OWN_REGISTERS = 4
+"""Vector registers of an accumulator that loads vectors of its own: it, and those loaded for its
+next taps."""
+
 FEW_ROWS = 16
 """From this many planes on, any number of threads shares them about evenly."""
 
@@ -96,6 +105,7 @@ class TilePlane(NamedTuple):
     item_bytes: int
     registers: int
     along: LanesAlongRow | None = None
+    own_loads: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,9 @@ class TileProblem:
     """The element type of the output, which decides how many lanes a vector has."""
     sum_dtype: str = ""
     """The element type of the accumulators; empty where it is the output's."""
+    own_loads: float = 0.0
+    """Given where the lanes run along the windows of a pooling: the vectors that each accumulator
+    loads for itself in each step, for no row or column of a tile shares them."""
 
     @property
     def plane(self) -> TilePlane:
@@ -139,6 +152,7 @@ class TileProblem:
             item,
             -(-item // lane),
             self.along,
+            self.own_loads,
         )
 
 
@@ -179,8 +193,12 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     """The most rows of a tile `nr_vectors` wide whose accumulators the vector registers hold.
 
     One register is left for the element that is broadcast, and `nr_vectors` for the vectors loaded.
+    Accumulators that load vectors of their own take `OWN_REGISTERS` each.
     At least 1.
     """
+    if plane.own_loads:
+        room = target.vector_registers // OWN_REGISTERS // (nr_vectors * plane.registers)
+        return max(1, min(room, plane.rows))
     masks = MASK_REGISTERS if plane.along is not None and plane.along.borders else 0
     wide = nr_vectors * plane.registers
     room = (target.vector_registers - 1 - wide - masks) // wide
@@ -266,6 +284,8 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
     near = fits_sets(plane.broadcast_stride, mr, target)
     each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
     loads = nr_vectors * share * target.cycles_per_vector_load + mr * each
+    if plane.own_loads:
+        loads = mr * nr_vectors * share * plane.own_loads * target.cycles_per_vector_load
     weights = plane.item_bytes * nr_vectors * lanes
     if plane.along is not None:
         multiply_adds, loads = multiply_adds * UNALIGNED, loads * UNALIGNED

@@ -48,6 +48,7 @@ from graphflow.kernels.recipes.variant import (
     KernelVariant,
     Padding,
     RefusedVariant,
+    SharedLoops,
     Staged,
     View,
 )
@@ -131,6 +132,8 @@ def _variants(
             _sort_out(stage_variants(definition, target), variants, refused)
         else:
             variants += _tiled(definition, roles, constants, target, known)
+            if roles.reduces_alone:
+                _sort_out(_along_the_reduction(definition, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
     for variant in variants:
         kind = isinstance(variant.recipe, View) and variant.recipe.outward
@@ -142,6 +145,19 @@ def _variants(
         )
         distinct.setdefault(claims, variant)
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _along_the_reduction(
+    definition: PrimFunc, target: Target
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variants of a reduction whose lanes run along the axes it reduces over.
+
+    Those whose lanes run along other axes are left out: register tiles do that as fast.
+    """
+    for found in stage_variants(definition, target):
+        recipe = None if isinstance(found, RefusedVariant) else found.recipe
+        if not isinstance(recipe, SharedLoops) or recipe.across is None:
+            yield found
 
 
 def _sort_out(

@@ -98,6 +98,21 @@ class Roles:
         terms = sum(prod(extent for _, extent in nest) for nest in self.nests)
         return -(-terms // prod(self.phases))
 
+    @cached_property
+    def reduces_alone(self) -> bool:
+        """Whether there is one reduction, over axes that no loop of the output runs along.
+
+        False for windows, which slide along an axis of the output, and for sums of products of two
+        inputs.
+        """
+        if len(self.nests) != 1 or len(self.factors) > 1:
+            return False
+        reduced, axes = {v for v, _ in self.reduction}, set(self.axes)
+        indices = (e for reads in self.reads.values() for a in reads for e in a.indices)
+        return bool(reduced) and not any(
+            {*variables(e)} & reduced and {*variables(e)} & axes for e in indices
+        )
+
     def nest_of(self, access: Access) -> tuple[tuple[Var, int], ...]:
         """The loops of the reduction that an access is in; empty for an access outside them."""
         used = {v for e in access.indices for v in variables(e)}

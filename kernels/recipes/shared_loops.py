@@ -49,16 +49,16 @@ MOST_STAGES = 12
 def joined(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in which all stages are in one nest, and the shared loops, outermost first.
 
-    Where no loop is shared by all stages, as in the softmax of a single row, the stages stay apart
-    and there are none.  ScheduleError where the kernel has one stage only or more than
-    `MOST_STAGES`, and where a step is refused.
+    A single stage shares all its loops but those it reduces over.  Where no loop is shared by all
+    stages, as in the softmax of a single row, the stages stay apart and there are none.
+    ScheduleError for more than `MOST_STAGES` stages, and where a step is refused.
     """
     if matched_variables(definition.body):
         raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
     s = _groups_apart(Schedule.of(definition).apply(simplify_kernel))
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
-    if len(blocks) < 2 or not all(isinstance(stmt, Block) for stmt in blocks):
-        raise ScheduleError(f"{definition.name} has no several stages to meet at shared loops")
+    if not all(isinstance(stmt, Block) for stmt in blocks):
+        raise ScheduleError(f"{definition.name} has statements outside of its stages")
     if len(blocks) > MOST_STAGES:
         raise ScheduleError(f"{definition.name} has {len(blocks)} stages, too many for the proofs")
     stages = s.handles(stmt for stmt in blocks if isinstance(stmt, Block))
@@ -104,6 +104,8 @@ def _indices(func: PrimFunc) -> Iterator[tuple[tuple[Buffer, int], IndexExpr]]:
 def _shared_loops(func: PrimFunc) -> list[list[For]]:
     """For each shared axis the loop of every stage over it, in the order of the last stage."""
     stages = [stmt for stmt in func.body if isinstance(stmt, Block)]
+    if len(stages) == 1:
+        return [[loop] for loop in _may_be_shared(stages[0])]
     along = _axes_of_loops(func)
     rows = [
         {along[loop.var]: loop for loop in _may_be_shared(stage) if loop.var in along}

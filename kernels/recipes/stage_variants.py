@@ -44,6 +44,7 @@ from graphflow.tir import (
     Unary,
     accesses,
     sites,
+    walk,
     walk_expr,
 )
 
@@ -62,9 +63,10 @@ MOST_VECTORS = 4
 def stage_variants(
     definition: PrimFunc, target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
-    """The variants of a definition of several stages; nothing for others."""
+    """The variants of a definition of several stages, or of a reduction; nothing for others."""
     stages = sum(not isinstance(stmt, Allocate) for stmt in definition.body)
-    if stages < 2 or any(p.buffer.size == 0 for p in definition.params):
+    reduces = any(isinstance(stmt, Reduce) for stmt in walk(definition.body))
+    if (stages < 2 and not reduces) or any(p.buffer.size == 0 for p in definition.params):
         return
     try:
         s, shared = rows_of_stages(definition)

@@ -16,6 +16,8 @@ from graphflow.base.target import Target
 from graphflow.cost import (
     GATHERED,
     MOST_ROWS,
+    MOST_STRIDE,
+    SHUFFLED,
     UNPACKED,
     TileProblem,
     Work,
@@ -29,7 +31,7 @@ from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrd
 from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.kernels.recipes.tiling import choose_tiling
+from graphflow.kernels.recipes.tiling import choose_tiling, has_few_pieces
 from graphflow.kernels.recipes.variant import KernelVariant, Padding, Tiled
 from graphflow.kernels.recipes.views import flat_offset
 from graphflow.layout import Family, Layout
@@ -53,6 +55,7 @@ def tiled_variant(
     apart = _broadcast_stride(roles, decided, layouts)
     if not fits_sets(apart, MOST_ROWS, target):
         problem = replace(problem, broadcast_stride=apart)
+    problem = replace(problem, own_loads=_own_loads(roles, decided, layouts, target))
     tiling, cycles = choose_tiling(problem, target)
     rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
@@ -60,7 +63,8 @@ def tiled_variant(
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    cycles *= _lane_penalty(roles, layouts, lane, decided.second_channel)
+    if not problem.own_loads:
+        cycles *= _lane_penalty(roles, layouts, lane, decided.second_channel)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -157,6 +161,35 @@ def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[s
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     step = next((abs(k) for atom, k in terms if atom is roles.axes[outside[-1]]), 0)
     return step * DTYPES[access.buffer.dtype].itemsize
+
+
+def _own_loads(
+    roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout], target: Target
+) -> float:
+    """The vectors that each accumulator loads in a step where the lanes run along windows.
+
+    0 where they do not, where other operands than elements of the windows are reduced, and for rows
+    that are too long for `_in_pieces`.  The lanes of a window are at most `MOST_STRIDE` apart.
+    """
+    lane, dtype = decided.lane, roles.output.dtype
+    columns = roles.output.shape[lane]
+    if roles.factors or decided.group or not has_few_pieces(columns, dtype, target):
+        return 0.0
+    var, loops = roles.axes[lane], {v for v, _ in roles.reduction}
+    read = [a for reads in roles.reads.values() for a in reads if roles.nest_of(a)]
+    slides = [any({var} < {*variables(e)} & {var, *loops} for e in a.indices) for a in read]
+    if not read or not all(slides):
+        return 0.0
+    steps = [_coefficient(flat_offset(layouts[a.buffer.name], a.indices), var) for a in read]
+    if not all(1 <= step <= MOST_STRIDE for step in steps):
+        return 0.0
+    return SHUFFLED if max(steps) > 1 else 1.0
+
+
+def _coefficient(flat: IndexExpr, var: Var) -> int:
+    """The coefficient of a variable in an expression that is linear in it; else 0."""
+    terms = [(atom, k) for atom, k in terms_of(flat)[0] if var in variables(atom)]
+    return terms[0][1] if len(terms) == 1 and terms[0][0] is var else 0
 
 
 @lru_cache(maxsize=4096)

@@ -27,6 +27,10 @@ from graphflow.cost import (
 MOST_VECTORS = 8
 """The most vectors of a tile; with more, too few rows share the vectors that a step loads."""
 
+MOST_PIECES = 4
+"""The most panels that a row of windows is cut into: each has code of its own, in which it is known
+which lanes lie outside the image."""
+
 
 @lru_cache(maxsize=10_000)
 def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
@@ -37,10 +41,13 @@ def choose_tiling(problem: TileProblem, target: Target) -> tuple[Tiling, float]:
     """
     vectors = -(-problem.columns // target.computed_lanes(problem.dtype))
     widest_first = range(min(vectors, MOST_VECTORS), 0, -1)
+    if problem.own_loads:
+        candidates = [_in_pieces(problem, -(-vectors // MOST_VECTORS), target)]
+    else:
+        candidates = [t for nr in widest_first for t in _tilings(problem, nr, target)]
     best = first_of_cheapest(
         (tiling_cycles(problem, tiling, target) * imbalance(problem, tiling), tiling)
-        for nr_vectors in widest_first
-        for tiling in _tilings(problem, nr_vectors, target)
+        for tiling in candidates
     )
     return best, tiling_cycles(problem, best, target)
 
@@ -63,6 +70,20 @@ def _tilings(problem: TileProblem, nr_vectors: int, target: Target) -> Iterator[
         # Else the last panel would reach past the padding that may be written.
         mr = _best_rows(problem.plane, nr_vectors, lanes, target)
         yield Tiling((Panels(panels, nr_vectors, lanes, mr),), panel_outermost=True)
+
+
+def has_few_pieces(columns: int, dtype: str, target: Target) -> bool:
+    """Whether a row of windows is short enough to be cut into panels with code of their own."""
+    return columns <= MOST_PIECES * MOST_VECTORS * target.computed_lanes(dtype)
+
+
+def _in_pieces(problem: TileProblem, pieces: int, target: Target) -> Tiling:
+    """`pieces` panels of about equal width, each of which is cut off the row by itself."""
+    lanes = target.computed_lanes(problem.dtype)
+    vectors = -(-problem.columns // lanes)
+    widths = [vectors // pieces + (k < vectors % pieces) for k in range(pieces)]
+    rows = {width: _best_rows(problem.plane, width, lanes, target) for width in widths}
+    return Tiling(tuple(Panels(1, width, lanes, rows[width]) for width in widths))
 
 
 def _in_panels(

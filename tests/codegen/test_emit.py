@@ -361,6 +361,42 @@ def test_gathers(index: IndexExpr) -> None:
     check(kernel([x], [y], loop(v, 14, Store(y, (v,), Load(x, (index,))), kind="vectorized")))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("step", range(2, 6))
+def test_lanes_that_skip_elements_end_with_the_buffer(step: int, dtype: str) -> None:
+    """The first lane reads the first element, the last one the last, in every row."""
+    for extent in (2, 5, 8, 13, 16, 31):
+        row = step * (extent - 1) + 1
+        x, y = Buffer("x", (2, row), dtype), Buffer("y", (2, extent), dtype)
+        lanes = loop(v, extent, Store(y, (i, v), Load(x, (i, v * step))), kind="vectorized")
+        check(kernel([x], [y], loop(i, 2, lanes)))
+
+
+@pytest.mark.parametrize("low, high", [(0, 16), (3, 16), (0, 11), (5, 9), (7, 8), (7, 7)])
+def test_lanes_that_skip_elements_under_a_mask(low: int, high: int) -> None:
+    """Idle lanes read nothing: x is as long as the lanes that run need."""
+    for step, first in ((2, 0), (2, 1), (3, 1), (4, 3)):
+        x, y = Buffer("x", (first + step * max(high - low - 1, 0) + 1,)), Buffer("y", (16,))
+        clear = loop(i, 16, Store(y, (i,), float32(-1.0)))
+        store = Store(y, (v,), Load(x, ((v - low) * step + first,)))
+        guarded = If(within(v, low, high), (store,))
+        check(kernel([x], [y], clear, loop(v, 16, guarded, kind="vectorized")))
+
+
+def test_taps_of_a_window_share_what_they_load() -> None:
+    """Of 16 windows of two elements, two vectors are loaded; lanes far apart are loaded singly."""
+    x, y = Buffer("x", (8, 64)), Buffer("y", (16,))
+
+    def loads(step: int) -> int:
+        pair = Binary("add", Load(x, (k, v * step)), Load(x, (k, v * step + 1)))
+        lanes = loop(v, 16, Store(y, (v,), pair), kind="vectorized")
+        target = replace(host_target(), vector_bytes=64)
+        text = emit_ir(kernel([x], [y], loop(k, 4, lanes)), "k", target)
+        return len(set(re.findall(r"= (load (?:float|<16 x float>), ptr .*)", text)))
+
+    assert loads(2) <= 4 and loads(5) == 32
+
+
 def test_scatter_and_last_lane_wins() -> None:
     x, y, z = Buffer("x", (13,)), Buffer("y", (40,)), Buffer("z", (2,))
     clear = (loop(i, 40, Store(y, (i,), float32(0.0))), loop(j, 2, Store(z, (j,), float32(0.0))))
@@ -381,6 +417,35 @@ def test_folds_over_lanes(op: ReduceOp, dtype: str, extent: int) -> None:
     some = If(less_than(v, i * 4), (Reduce(op, y, (const(1),), Load(x, (i, v))),))
     check(kernel([x], [y], start, loop(i, 3, loop(v, extent, whole, some, kind="vectorized"))),
           rtol=1e-5)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", [ReduceOp.MAX, ReduceOp.MIN])
+def test_folds_of_special_values(op: ReduceOp, dtype: str) -> None:
+    """NaN in any lane decides, and -0.0 is below 0.0, whichever lanes they are in."""
+    for extent in (2, 3, 4, 7, 16, 29):
+        x, y = Buffer("x", (4 * extent, extent), dtype), Buffer("y", (4 * extent,), dtype)
+        start = Store(y, (i,), Literal(-np.inf if op is ReduceOp.MAX else np.inf, dtype))
+        lanes = loop(v, extent, Reduce(op, y, (i,), Load(x, (i, v))), kind="vectorized")
+        array = np.repeat([[-1.0], [0.0], [-0.0], [1.0]], extent, 0) * np.ones(extent)
+        array[np.arange(4 * extent), np.tile(np.arange(extent), 4)] = np.repeat(
+            [np.nan, -0.0, 0.0, -np.inf], extent
+        )
+        given_arrays = {"x": array.astype(dtype)}
+        got = check(kernel([x], [y], loop(i, 4 * extent, start, lanes)), given_arrays)["y"]
+        want = interpret(kernel([x], [y], loop(i, 4 * extent, start, lanes)), given_arrays)["y"]
+        np.testing.assert_array_equal(
+            np.signbit(got), np.signbit(want) | np.isnan(got) & np.signbit(got)
+        )
+
+
+def test_folds_of_extrema_are_no_chain_of_scalars() -> None:
+    x, y = Buffer("x", (16,)), Buffer("y", (1,))
+    lanes = loop(v, 16, Reduce(ReduceOp.MAX, y, (const(0),), Load(x, (v,))), kind="vectorized")
+    text = emit_assembly(
+        kernel([x], [y], Store(y, (const(0),), float32(0.0)), lanes), "k", host_target()
+    )
+    assert "testl" not in text and "sets" not in text
 
 
 def test_reduction_into_elements_that_lanes_share() -> None:

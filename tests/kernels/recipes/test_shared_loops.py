@@ -92,10 +92,10 @@ with block("turned"):
 """,
         "independent|needs a later one",
     ),
-    "one stage": (
-        'with block("b"):\n    for i in serial(0, 4):\n        for j in serial(0, 6):\n'
-        "            y[i, j] = x[i, j]",
-        "no several stages",
+    "a statement beside a stage": (
+        'y[0, 0] = i32(0)\nwith block("b"):\n    for i in serial(0, 4):\n'
+        "        for j in serial(0, 6):\n            y[i, j] = x[i, j]",
+        "outside of its stages",
     ),
 }
 
@@ -105,3 +105,15 @@ def test_stages_that_cannot_meet_are_refused(name: str) -> None:
     body, reason = REFUSED[name]
     with pytest.raises(ScheduleError, match=reason):
         joined(kernel(body, TWO))
+
+
+def test_a_single_stage_shares_the_loops_that_it_does_not_reduce_over() -> None:
+    for row, count in (("i", 1), ("0", 0)):
+        body = f"""
+with block("b"):
+    for i in serial(0, 4):
+        for j in serial(0, 6):
+            y[{row}, 0] += x[i, j]
+"""
+        _, shared = joined(kernel(body, TWO))
+        assert len(shared) == count

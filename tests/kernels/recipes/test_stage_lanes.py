@@ -15,6 +15,9 @@ from graphflow.kernels.definitions import (
     layer_normalization,
     log_softmax,
     lp_normalization,
+    matmul,
+    max_pool,
+    reduce,
     softmax,
 )
 from graphflow.kernels.lowering import LoweredKernel
@@ -41,6 +44,11 @@ DEFINITIONS: dict[str, Callable[[], PrimFunc]] = {
     "layer norm over two axes": lambda: layer_normalization((5, 6, 11), 1, (6, 11)),
     "instance norm": lambda: group_normalization((1, 20, 7, 7), 20, 20),
     "group norm": lambda: group_normalization((2, 6, 5, 7), 3, 6),
+    "mean of images": lambda: reduce("mean", (2, 3, 5, 15), (2, 3)),
+    "mean of small images": lambda: reduce("mean", (1, 9, 3, 3), (2, 3)),
+    "maximum of rows": lambda: reduce("max", (9, 133), (1,)),
+    "minimum of short rows": lambda: reduce("min", (9, 3), (1,), keepdims=False),
+    "norm of rows": lambda: reduce("l2", (9, 58), (1,)),
     "lp norm": lambda: lp_normalization((9, 41), 1),
 }
 
@@ -93,6 +101,19 @@ def test_each_layout_agrees_with_the_definition(name: str, target: str) -> None:
     assert found
     for variant in found:
         agrees(variant, definition, target, KINDS if target == "host" else ("usual",))
+
+
+def test_tiles_keep_windows_products_and_lanes_along_other_axes() -> None:
+    """A reduction alone has lanes along the axes that it reduces over, where these are last."""
+    (along,) = variants(reduce("max", (9, 133), (1,)), "avx2")
+    assert isinstance(along.recipe, SharedLoops) and along.recipe.across is None
+    others = (
+        max_pool((1, 3, 9, 40), (1, 3)),
+        matmul((9, 133), (133, 20)),
+        reduce("max", (9, 133), (0,)),
+    )
+    for definition in others:
+        assert not variants(definition, "avx2"), definition.name
 
 
 def test_threads_share_the_rows() -> None:

@@ -275,6 +275,15 @@ CASES: dict[str, Case] = {
     "max pool, ceil and pads": Case(
         d.max_pool((2, 3, 5, 7), (2, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=True)
     ),
+    "max pool in rows": Case(
+        d.max_pool((1, 3, 9, 11), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    ),
+    "average pool in long rows": Case(
+        d.average_pool((1, 2, 3, 45), (2, 3), strides=(1, 1), pads=(0, 1, 1, 1))
+    ),
+    "max pool, every fourth, dilated": Case(
+        d.max_pool((1, 2, 6, 37), (2, 2), strides=(1, 4), dilations=(2, 3))
+    ),
     "max pool 17": Case(d.max_pool((1, 17, 4, 5), (2, 2)), target=LONG),
     "average pool": Case(d.average_pool((1, 6, 5, 6), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
     "average pool, ceil, with pads": Case(
@@ -599,7 +608,39 @@ def test_lanes_along_rows_hold_channels_and_lend_masks_to_borders_only(name: str
     assert any(site.domain.where == TRUE for site in sums)
 
 
+def rows_of(definition: PrimFunc, target: Target = SHORT) -> KernelVariant:
+    """The variant with all parameters row-major that is made of tiles."""
+    return next(
+        variant
+        for variant in kernel_variants(definition, frozenset(), target)
+        if isinstance(variant.recipe, Tiled)
+        and all(x == row_major(x.logical_shape) for x in variant.layouts.values())
+    )
+
+
+def test_windows_along_rows_have_masks_known_beforehand() -> None:
+    """Whatever the width, no loop runs over panels, so each lane's place in the row is known."""
+    for width in (5, 11, 45, 90):
+        variant = rows_of(d.max_pool((1, 3, 9, width), (3, 3), pads=(1, 1, 1, 1)))
+        assert isinstance(variant.recipe, Tiled)
+        assert all(panels.count == 1 for panels in variant.recipe.tiling.panels)
+    (panel,) = rows_of(d.max_pool((1, 3, 40, 11), (3, 3))).recipe.tiling.panels  # type: ignore[union-attr]
+    assert panel.mr * panel.nr_vectors * 4 <= SHORT.vector_registers * 2
+
+
+def test_windows_of_products_or_far_apart_are_no_windows_along_rows() -> None:
+    """A product shares its weights between rows, long rows need panels, lanes far apart gather."""
+    near = rows_of(d.max_pool((1, 3, 9, 44), (1, 3), strides=(1, 4))).work.cycles
+    far = rows_of(d.max_pool((1, 3, 9, 55), (1, 3), strides=(1, 5))).work.cycles
+    assert far > 3 * near
+    long = rows_of(d.max_pool((1, 3, 9, 4 * 8 * 4 + 3), (1, 3)))
+    assert any(p.count > 1 for p in long.recipe.tiling.panels)  # type: ignore[union-attr]
+    product = rows_of(d.convolution((1, 3, 9, 44), (3, 1, 1, 3), groups=3))
+    assert max(p.mr for p in product.recipe.tiling.panels) > 1  # type: ignore[union-attr]
+
+
 NATIVE = [
+    "max pool in rows", "average pool in long rows", "max pool, every fourth, dilated",
     "conv of rows of 96", "conv of long rows", "conv of long rows+residual+relu",
     "conv 6 to 7, batch 2", "conv strided, pads differ", "conv 17 to 18", "conv 3 to 58",
     "transposed conv of three taps", "grouped", "depthwise 18", "conv+residual+relu", "max pool 17",

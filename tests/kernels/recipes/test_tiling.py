@@ -85,3 +85,30 @@ def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> 
     apart = replace(ROWS, steps=20, along=LanesAlongRow(1.0, borders=False))
     near = replace(apart, along=LanesAlongRow(0.0, borders=False))
     assert choose_tiling(apart, EIGHT_LANES)[1] > 1.5 * choose_tiling(near, EIGHT_LANES)[1]
+
+
+WINDOWS = TileProblem(
+    columns=52, rows=40, planes=64, steps=9, weight_bytes=0, broadcast_stride=0,
+    whole_vectors=False, own_loads=1.0,
+)  # fmt: skip
+
+
+def test_rows_of_windows_are_one_panel_of_few_rows() -> None:
+    """Nothing that is loaded is shared, so no more accumulators than hide latency."""
+    (panel,) = choose_tiling(WINDOWS, EIGHT_LANES)[0].panels
+    assert (panel.count, panel.nr_vectors, panel.mr) == (1, 7, 1)
+    (panel,) = choose_tiling(replace(WINDOWS, columns=13), EIGHT_LANES)[0].panels
+    assert (panel.nr_vectors, panel.mr) == (2, 2)
+
+
+def test_long_rows_of_windows_are_cut_into_pieces_that_cover_them() -> None:
+    for columns in (64, 65, 130, 256):
+        panels = choose_tiling(replace(WINDOWS, columns=columns), EIGHT_LANES)[0].panels
+        assert {panel.count for panel in panels} == {1} and len(panels) == -(-columns // 64)
+        assert 0 <= sum(panel.width for panel in panels) - columns < 8
+        assert max(p.nr_vectors for p in panels) - min(p.nr_vectors for p in panels) <= 1
+
+
+def test_rows_of_windows_cost_what_their_accumulators_load() -> None:
+    more = replace(WINDOWS, own_loads=2.0)
+    assert choose_tiling(more, EIGHT_LANES)[1] > choose_tiling(WINDOWS, EIGHT_LANES)[1]

@@ -1,0 +1,319 @@
+"""Single operators beside onnxruntime: models of one node, at one and at two threads.
+
+    python benchmarks/operators.py [--threads 1,2] [--only REGEX] [--blocks N] [--json FILE]
+
+Both programs are timed through their public interface, from arrays to new arrays, in alternating
+blocks.  A time is the fastest block's median, because other load only ever makes a block slower;
+the speed is onnxruntime's time divided by graphflow's.  The time in place is that of graphflow's
+native program alone, which reads and overwrites memory that it has: the rest of graphflow's time
+goes into checking the inputs and into memory for new arrays.  The error is relative to
+onnxruntime.  An operator whose error exceeds `ALLOWED_ERROR` is marked WRONG, and the exit code is
+then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto
+from rich.console import Console
+from rich.table import Table
+
+import graphflow as gf
+from graphflow.bench import (
+    Protocol,
+    Run,
+    hardly_varies,
+    largest_error,
+    load_peer,
+    measure,
+    random_inputs,
+)
+from graphflow.models import ModelBuilder
+from graphflow.runtime import Program
+
+REFERENCE = "onnxruntime"
+
+ALLOWED_ERROR = 1e-4
+"""The largest relative error of a correct result."""
+
+SLOW = 0.85
+"""Operators below this speed are counted."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A node: the shapes of its inputs, of its random weights behind them, and its constants."""
+
+    op_type: str
+    inputs: tuple[Shape, ...]
+    weights: tuple[Shape, ...] = ()
+    constants: tuple[NDArray[Any], ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
+    opset: int = 17
+    output: Shape | None = None
+    """The shape of the output, if ONNX's inference does not find it."""
+
+    @property
+    def name(self) -> str:
+        """The operator, the shapes of its inputs and weights, and the attributes that it has."""
+        shapes = " ".join("×".join(map(str, shape)) for shape in (*self.inputs, *self._products))
+        attributes = (f"{name}={_text(value)}" for name, value in self.attributes.items())
+        return " ".join((self.op_type, shapes, *attributes))
+
+    @property
+    def _products(self) -> tuple[Shape, ...]:
+        """The weights of more than one axis."""
+        return tuple(shape for shape in self.weights if len(shape) > 1)
+
+    def model(self) -> ModelProto:
+        """The model of this node alone."""
+        b = ModelBuilder(opset=self.opset)
+        dtypes = self.dtypes or ("float32",) * len(self.inputs)
+        names = [
+            b.input(f"x{k}", shape, dtype)
+            for k, (shape, dtype) in enumerate(zip(self.inputs, dtypes, strict=True))
+        ]
+        names += [b.weight(*shape, scale=0.1) for shape in self.weights]
+        names += [b.constant(array) for array in self.constants]
+        b.output(b.node(self.op_type, names, **self.attributes), shape=self.output)
+        return b.model()
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else f"{value}"
+
+
+def softmaxes() -> Iterator[Operator]:
+    """Softmax and LogSoftmax along the last axis and along channels."""
+    for shape in ((4, 4, 256, 256), (3, 197, 197), (12, 128, 128), (64, 1000), (197, 58)):
+        yield Operator("Softmax", (shape,), attributes={"axis": -1})
+    for shape in ((1, 64, 56, 56), (1, 58, 28, 28), (1, 21, 129, 129)):
+        yield Operator("Softmax", (shape,), attributes={"axis": 1})
+    for shape in ((64, 1000), (197, 197), (1, 58, 28, 28)):
+        yield Operator("LogSoftmax", (shape,), attributes={"axis": 1})
+
+
+def norms() -> Iterator[Operator]:
+    """Normalizations over rows, over images, over groups of channels and across channels."""
+    for rows, width in ((3136, 96), (197, 192), (197, 58), (128, 768)):
+        weights = ((width,), (width,))
+        yield Operator("LayerNormalization", ((1, rows, width),), weights, attributes={"axis": -1})
+    for rows, width in ((3136, 96), (197, 192), (197, 58)):
+        shape = (1, rows, width)
+        yield Operator("RMSNormalization", (shape,), ((width,),), attributes={"axis": -1}, opset=23)
+    for shape in ((1, 64, 56, 56), (1, 58, 28, 28)):
+        yield Operator("InstanceNormalization", (shape,), ((shape[1],), (shape[1],)))
+    for shape, groups in (((1, 64, 56, 56), 32), ((1, 58, 28, 28), 29), ((1, 96, 28, 28), 1)):
+        yield Operator(
+            "GroupNormalization",
+            (shape,),
+            ((shape[1],), (shape[1],)),
+            attributes={"num_groups": groups},
+            opset=21,
+            output=shape,
+        )
+    for shape in ((1, 64, 56, 56), (1, 58, 28, 28)):
+        yield Operator("LRN", (shape,), attributes={"size": 5, "alpha": 1e-4, "bias": 2.0})
+        yield Operator(
+            "BatchNormalization",
+            (shape,),
+            constants=tuple(np.linspace(a, 1.5, shape[1], dtype=np.float32) for a in (1, 0, 0, 1)),
+        )
+
+
+def reductions() -> Iterator[Operator]:
+    """Reductions of images, of rows and of columns."""
+    for shape in ((1, 64, 56, 56), (1, 58, 28, 28), (1, 512, 7, 7)):
+        yield Operator("ReduceMean", (shape,), attributes={"axes": [2, 3]})
+        yield Operator("GlobalAveragePool", (shape,))
+    yield Operator("ReduceMax", ((512, 513),), attributes={"axes": [1]})
+    yield Operator("ReduceMax", ((512, 513),), attributes={"axes": [0]})
+    yield Operator("ReduceMean", ((1, 197, 192),), attributes={"axes": [-1]})
+    yield Operator("ReduceMean", ((1, 197, 192),), attributes={"axes": [1]})
+    yield Operator("ReduceL2", ((197, 58),), attributes={"axes": [1]})
+
+
+def pools() -> Iterator[Operator]:
+    """Pools of images."""
+    three: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    two: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    halved = three | {"strides": [2, 2]}
+    for shape in ((1, 64, 112, 112), (1, 58, 57, 57)):
+        yield Operator("MaxPool", (shape,), attributes=halved)
+        yield Operator("AveragePool", (shape,), attributes=halved)
+    for shape in ((1, 64, 56, 56), (1, 58, 28, 28)):
+        yield Operator("MaxPool", (shape,), attributes=two)
+        yield Operator("MaxPool", (shape,), attributes=three)
+        yield Operator("AveragePool", (shape,), attributes=three)
+
+
+def elementwise() -> Iterator[Operator]:
+    """Elementwise operators at the speed of memory and of vector functions."""
+    some, odd = (1, 64, 56, 56), (197, 1015)
+    for op_type in ("Exp", "Tanh", "Sigmoid", "Erf", "Relu", "Sqrt", "HardSwish", "Softplus"):
+        yield Operator(op_type, (some,))
+    for op_type in ("Exp", "Tanh", "Sigmoid"):
+        yield Operator(op_type, (odd,))
+    for shape in ((3136, 384), (197, 58)):
+        yield Operator("Gelu", (shape,), opset=20)
+    for shape in (some, odd):
+        yield Operator("Add", (shape, shape))
+        yield Operator("Mul", (shape, shape))
+        bounds = (np.float32(0), np.float32(6))
+        yield Operator("Clip", (shape,), constants=tuple(map(np.asarray, bounds)))
+        yield Operator("Where", (shape, shape, shape), dtypes=("bool", "float32", "float32"))
+    yield Operator("Add", (some, (1, 64, 1, 1)))
+    yield Operator("Add", ((197, 192), (192,)))
+
+
+def movement() -> Iterator[Operator]:
+    """Operators that move elements; the parts of Concat do not end at vectors."""
+    yield Operator("Concat", ((1, 58, 28, 28), (1, 58, 28, 28)), attributes={"axis": 1})
+    yield Operator("Concat", ((197, 20), (197, 38)), attributes={"axis": 1})
+    yield Operator("Concat", ((197, 64), (197, 64)), attributes={"axis": 1})
+    yield Operator("Transpose", ((1, 64, 56, 56),), attributes={"perm": [0, 2, 3, 1]})
+    yield Operator("Transpose", ((1, 197, 3, 58),), attributes={"perm": [0, 2, 1, 3]})
+
+
+def products() -> Iterator[Operator]:
+    """Convolutions and matrix products, with weights given at run time where these are inputs."""
+    pad: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    yield Operator("Conv", ((1, 64, 28, 28), (64, 64, 3, 3)), attributes=pad)
+    yield Operator("Conv", ((1, 58, 28, 28), (58, 58, 3, 3)), attributes=pad)
+    yield Operator("Conv", ((1, 58, 28, 28),), ((58, 58, 1, 1),))
+    for channels, size, kernel in ((96, 56, 3), (96, 56, 7), (58, 28, 3)):
+        yield Operator(
+            "Conv",
+            ((1, channels, size, size),),
+            ((channels, 1, kernel, kernel),),
+            attributes={"group": channels, "pads": [kernel // 2] * 4},
+        )
+    for m, k, n in ((128, 768, 3072), (197, 192, 576), (197, 58, 58), (1, 1024, 1000)):
+        yield Operator("MatMul", ((m, k),), ((k, n),))
+    yield Operator("MatMul", ((12, 128, 64), (12, 64, 128)))
+    yield Operator("MatMul", ((12, 128, 128), (12, 128, 64)))
+    yield Operator("MatMul", ((3, 197, 64), (3, 64, 197)))
+
+
+FAMILIES = (softmaxes, norms, reductions, pools, elementwise, movement, products)
+
+
+@dataclass(frozen=True)
+class Result:
+    """An operator measured: microseconds of a run, the speed and the error beside onnxruntime.
+
+    `weak` says that the outputs hardly vary, so that a small error proves little.
+    """
+
+    operator: str
+    threads: int
+    graphflow_us: float
+    in_place_us: float
+    onnxruntime_us: float
+    speed: float
+    error: float
+    weak: bool
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the results differ from onnxruntime's; NaN counts as different."""
+        return not self.error <= ALLOWED_ERROR
+
+
+def measured(operator: Operator, threads: int, protocol: Protocol) -> Result:
+    """The times and the error of one operator."""
+    model = operator.model()
+    exe = gf.compile(model, threads=threads)
+    peer = load_peer(REFERENCE, model, threads)
+    inputs = random_inputs(exe.inputs)
+    expected = peer.run(inputs)
+    error = largest_error(exe.run(inputs), expected)
+    runs: dict[str, Run] = {
+        "graphflow": partial(exe.run, inputs),
+        "in place": Program(exe.compiled.spec, threads).bind(inputs).run,
+        REFERENCE: partial(peer.run, inputs),
+    }
+    fastest = {name: 1e3 * min(t.blocks) for name, t in measure(runs, protocol).items()}
+    ours, theirs = fastest["graphflow"], fastest[REFERENCE]
+    weak = hardly_varies(expected)
+    return Result(
+        operator.name, threads, ours, fastest["in place"], theirs, theirs / ours, error, weak
+    )
+
+
+def results_table(results: Sequence[Result]) -> Table:
+    """One row for each operator; below it the geometric mean of speeds and how many are slow."""
+    table = Table(
+        title=f"{results[0].threads} thread(s)", caption=summary(results), header_style="bold"
+    )
+    table.add_column("operator", overflow="fold")
+    for column in ("graphflow µs", "in place µs", "onnxruntime µs", "speed", "error"):
+        table.add_column(column, justify="right")
+    for result in results:
+        error = f"{result.error:.1e}" + (" (weak)" if result.weak else "")
+        table.add_row(
+            result.operator,
+            f"{result.graphflow_us:.1f}",
+            f"{result.in_place_us:.1f}",
+            f"{result.onnxruntime_us:.1f}",
+            f"[yellow]{result.speed:.2f}[/]" if result.speed < SLOW else f"{result.speed:.2f}",
+            f"[bold red]WRONG {error}[/]" if result.wrong else error,
+        )
+    return table
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The geometric mean of the speeds, the number of slow operators, and of wrong ones."""
+    speeds = [result.speed for result in results]
+    slow = sum(speed < SLOW for speed in speeds)
+    text = (
+        f"{len(results)} operators: geometric mean {statistics.geometric_mean(speeds):.2f}, "
+        f"{slow} below {SLOW}"
+    )
+    wrong = [result.operator for result in results if result.wrong]
+    return f"{text}; WRONG: {', '.join(wrong)}" if wrong else text
+
+
+def main() -> int:
+    """Print a table for each number of threads."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", default="1,2", help="numbers of threads: 1, 2 or 1,2")
+    parser.add_argument("--only", default="", metavar="REGEX", help="operators by their names")
+    parser.add_argument("--blocks", type=int, default=6, help="blocks of each program")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
+    given = parser.parse_args()
+    wanted = re.compile(given.only, re.IGNORECASE)
+    chosen = [x for family in FAMILIES for x in family() if wanted.search(x.name)]
+    if not chosen:
+        parser.error(f"no operator matches {given.only!r}")
+    protocol = Protocol(blocks=given.blocks, idle=0.06, discarded=0.01, measured=0.02)
+    results: list[Result] = []
+    for threads in map(int, given.threads.split(",")):
+        found = []
+        for operator in chosen:
+            with Console(stderr=True).status(operator.name):
+                found.append(measured(operator, threads, protocol))
+        Console(width=110).print(results_table(found))
+        results += found
+    if given.json:
+        given.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
+    return int(any(result.wrong for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
