@@ -16,6 +16,7 @@ from graphflow.cost.cycles import (
     rows_worth_weights,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
+from graphflow.cost.runs import choose_run, run_tiling
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
@@ -56,6 +57,7 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
+    "choose_run",
     "clearly_less",
     "first_of_cheapest",
     "fits_sets",
@@ -69,5 +71,6 @@ __all__ = [
     "panel_cycles",
     "plain_first",
     "rows_worth_weights",
+    "run_tiling",
     "tiling_cycles",
 ]
