@@ -34,12 +34,13 @@ STEP_OVERHEAD = 2.0
 def choose_run(extent: int, total: int, dtype: str, target: Target) -> tuple[int, float]:
     """The length of a run, a divisor of `extent`, and cycles for `total` elements.
 
-    0 where there is no run that threads could share: `extent` is all there is, and has no divisors.
+    0 where there are none that threads could share: `extent` is all there is, and has no divisors.
     """
+    lanes = _lanes(dtype, target)
     runs = [
         run
         for run in _divisors(extent)
-        if total // run >= FEW_ROWS or run == extent <= STEP_VECTORS * _lanes(dtype, target)
+        if (run >= lanes and total // run >= FEW_ROWS) or run == extent <= STEP_VECTORS * lanes
     ]
     if not runs:
         return 0, 0.0

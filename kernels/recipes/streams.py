@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from graphflow.arith import Var, terms_of, variables
+from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import choose_run, run_tiling
 from graphflow.kernels.recipes.roles import Roles
@@ -97,7 +97,7 @@ def _joint_extent(roles: Roles, layouts: Mapping[str, Layout]) -> int | None:
 
 def _strides(
     roles: Roles, layouts: Mapping[str, Layout], shape: Mapping[Var, int]
-) -> Iterator[dict[Var, int] | None]:
+) -> Iterator[dict[IndexExpr, int] | None]:
     """Elements between neighbours along each axis, of the output first, then of each access; None
     for an access that is not linear in the axes."""
     flats = [flat_offset(layouts[roles.output.name], roles.axes)]
@@ -109,4 +109,4 @@ def _strides(
     for flat in flats:
         terms, _ = terms_of(flat)
         linear = all(isinstance(atom, Var) for atom, _ in terms) and variables(flat) <= set(shape)
-        yield dict(terms) if linear else None  # type: ignore[misc]
+        yield dict(terms) if linear else None
