@@ -16,7 +16,7 @@ from graphflow.cost.cycles import (
     rows_worth_weights,
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
-from graphflow.cost.runs import choose_run, run_tiling
+from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,

@@ -1,7 +1,7 @@
 """Elementwise kernels that walk memory in long runs, several vectors a step.
 
 In: a tiled variant without a reduction, and its roles.  Out: the same variant with a tiling into
-runs, where all operands lie along the lanes.  `runs` makes the loops for it.
+runs, where all operands lie along the lanes.  `run_loops` makes the loops for it.
 
 A register tile walks down the rows of a narrow panel, so that rows share what a step loads.  Where
 nothing is shared, that only costs: each row begins in another page, and hardware prefetches lines
