@@ -35,6 +35,7 @@ class Executable:
 
     def __init__(self, models: Models) -> None:
         self._models = models
+        self._complete = _complete_program(models)
 
     def run(
         self, inputs: Mapping[str, ArrayLike], *, poison: float = nan
@@ -51,6 +52,9 @@ class Executable:
         that are not a mapping; RunError for a value that the model does not allow, such as an index
         outside its tensor.
         """
+        complete = self._complete
+        if complete is not None and complete.takes(inputs):
+            return _run(complete, inputs)
         _require_mapping(inputs)
         _refuse_frozen(self._frozen, inputs)
         model = self._models.serve(inputs)
@@ -59,10 +63,7 @@ class Executable:
             for assumed in model.assumed:
                 if assumed.tensor in given:
                     require_assumed(assumed, given[assumed.tensor])
-        try:
-            return model.program.run(given)
-        except MemoryError as error:
-            raise GraphflowError(f"memory ran out in a run: {error}") from error
+        return _run(model.program, given)
 
     def __call__(self, array: ArrayLike) -> NDArray[Any] | tuple[NDArray[Any], ...]:
         """Run a model of one input: returns its output, or a tuple if there are several."""
@@ -263,6 +264,23 @@ def load(
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise ValueError(f"sha256 is {sha256!r}; give 64 hexadecimal digits")
     return Executable(load_models(path, threads, mmap=mmap, sha256=sha256))
+
+
+def _complete_program(models: Models) -> Program | None:
+    """The program that a run with all of its inputs needs nothing else for; None if a run may have
+    to choose one, to check assumptions, or to add what the caller does not know."""
+    if not isinstance(models, Single):
+        return None
+    model = models.model
+    hidden = len(model.program.spec.inputs) > len(model.inputs)
+    return None if model.check_assumes or hidden else model.program
+
+
+def _run(program: Program, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    try:
+        return program.run(inputs)
+    except MemoryError as error:
+        raise GraphflowError(f"memory ran out in a run: {error}") from error
 
 
 def _nothing_made(models: Models) -> str:

@@ -260,32 +260,32 @@ def _merge_quotient_and_rest(
     for atom, coefficient in coefficients.items():
         if not isinstance(atom, FloorMod):
             continue
-        quotient = floor_div(atom.numerator, atom.divisor)
-        inner, offset = terms_of(quotient)
-        if offset or len(inner) != 1 or inner[0][1] != 1:
-            continue
-        whole = _whole(coefficients, quotient, coefficient * atom.divisor)
-        if whole is not None:
-            rest = [(a, c) for a, c in coefficients.items() if a is not atom and a is not whole]
-            joined = atom.numerator
-            if whole is not quotient:
-                assert isinstance(whole, FloorMod)
-                joined = floor_mod(joined, atom.divisor * whole.divisor)
-            terms, extra = terms_of(joined)
-            return rest + [(a, c * coefficient) for a, c in terms], extra * coefficient
+        for whole, wanted in coefficients.items():
+            if wanted != coefficient * atom.divisor:
+                continue
+            joined = _joined(whole, atom)
+            if joined is not None:
+                rest = [(a, c) for a, c in coefficients.items() if a is not atom and a is not whole]
+                terms, extra = terms_of(joined)
+                return rest + [(a, c * coefficient) for a, c in terms], extra * coefficient
     return None
 
 
-def _whole(
-    coefficients: dict[IndexExpr, int], quotient: IndexExpr, wanted: int
-) -> IndexExpr | None:
-    """The atom with the coefficient `wanted` that is `quotient`, or a remainder of it."""
-    if coefficients.get(quotient) == wanted:
-        return quotient
-    for atom, coefficient in coefficients.items():
-        if coefficient == wanted and isinstance(atom, FloorMod) and atom.numerator is quotient:
-            return atom
-    return None
+def _joined(whole: IndexExpr, rest: FloorMod) -> IndexExpr | None:
+    """`c·whole + rest` for `rest = x % c` as one expression: x where `whole` is `x // c`, and
+    `x % (c·m)` where it is `x // c % m`.
+
+    The x of the rest has lost whole multiples of c, as in `(64·i + j) // 56` and `(8·i + j) % 56`.
+    """
+    quotient = whole.numerator if isinstance(whole, FloorMod) else whole
+    x: IndexExpr = rest.numerator
+    if isinstance(quotient, FloorDiv) and quotient.divisor == rest.divisor:
+        x = quotient.numerator
+        if floor_mod(x, rest.divisor) is not rest:
+            return None
+    elif floor_div(x, rest.divisor) is not quotient:
+        return None
+    return floor_mod(x, rest.divisor * whole.divisor) if isinstance(whole, FloorMod) else x
 
 
 def weighted(parts: Iterable[Term]) -> IndexExpr:

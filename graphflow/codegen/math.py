@@ -1,17 +1,21 @@
 """Elementary functions (exp, log, tanh, erf, pow, …) for scalars and vectors.
 
 In: a builder and float values.  Out: a value of the same type.  A float32 function is a polynomial
-after a reduction of the argument, with an error of at most 2 units in the last place (sigmoid:
-2.5).  Infinities, NaN, denormals and signed zeros give what IEEE arithmetic gives; exp(0) = 1,
-sigmoid(0) = 0.5 and tanh(0) = 0 are exact.  Sine, cosine and tangent are in `trigonometry`.
-Inverse trigonometric and hyperbolic functions of float32 call the C library in double precision,
-one lane at a time, with an error of at most 0.51 units; functions of float64 all call it.
+after a reduction of the argument; `ERROR_ULPS` has the bound of its error in units in the last
+place.  Infinities, NaN, denormals and signed zeros give what IEEE arithmetic gives; exp(0) = 1,
+sigmoid(0) = 0.5, tanh(±0) = erf(±0) = ±0 are exact, and no result leaves the range of its
+function.  No function has two sides of which lanes choose one: each lane takes the same
+instructions.  Sine, cosine and tangent are in `trigonometry`.  Inverse trigonometric and
+hyperbolic functions of float32 call the C library in double precision, one lane at a time, with an
+error of at most 0.51 units; functions of float64 all call it.
 
 Coefficients are minimax fits (Lawson's algorithm, weighted by the result, rounded to float32 from
-the lowest degree up); those of erf are N. Juffa's.
+the lowest degree up).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from graphflow.base.errors import CodegenError
 from graphflow.codegen.emit_builder import IrBuilder, IrValue, integer, literal
@@ -32,12 +36,38 @@ EXP = (
 )
 """(exp(r) − 1 − r) / r² on |r| <= ln 2 / 2."""
 
-TANH_LIMIT = 0.55
-TANH = (
-    -0.33333316445350647, 0.13332544267177582, -0.0538475476205349,
-    0.02105071395635605, -0.0062428489327430725,
+EXP2_MINUS_1 = (
+    0.6931471824645996, 0.24022649228572845, 0.05550367385149002,
+    0.009618311189115047, 0.0013387383660301566, 0.0001538208598503843,
 )  # fmt: skip
-"""(tanh(x) − x) / x³ as a polynomial in x², below TANH_LIMIT."""
+"""(2ᶠ − 1) / f on |f| <= ½."""
+
+TANH_OFFSET = 0.25
+"""tanh reduces its argument to this above n − ½ and n + ½: so no n but 0 gives results below ¼,
+where (q + 1)·2ⁿ − 1 would lose a bit."""
+HALF_EXPM1 = tuple(
+    c * 2.0 ** (k + 1)
+    for k, c in enumerate(
+        (
+            0.4999997317790985,
+            0.1666693240404129,
+            0.041671011596918106,
+            0.008239890448749065,
+            0.0016473440919071436,
+        )
+    )
+)
+"""((exp(2h) − 1) / 2 − h) / h² on −¼ <= 2h / ln 2 <= ¾, weighted for n > 0 where h is negative."""
+
+TANH_MOST, ERF_MOST = 10.0, 4.0
+"""From 9.02 and 3.92 on, tanh and erf are 1 in float32."""
+
+ERFC_EXPONENT = (
+    -1.6279070377349854, -0.9184474349021912, -0.14827924966812134, 0.027641577646136284,
+    0.00021149693930055946, -0.0023832484148442745, 0.0009002508013509214,
+    -0.00016596019850112498, 1.2916467312606983e-05,
+)  # fmt: skip
+"""log₂(1 − erf(x)) / x on 0 < x <= ERF_MOST, weighted by its share in the error of erf."""
 
 LOG = (
     0.3333390951156616, -0.2500133812427521, 0.19963103532791138, -0.16577567160129547,
@@ -45,20 +75,11 @@ LOG = (
 )  # fmt: skip
 """(log(1 + m) − m + m²/2) / m³ on √½ − 1 <= m < √2 − 1."""
 
-ERF_LIMIT = 0.927734375
-ERF_SMALL = (
-    1.28379166e-1, -3.76125336e-1, 1.12819925e-1,
-    -2.67681349e-2, 4.99119423e-3, -5.96761703e-4,
-)  # fmt: skip
-"""(erf(x) − x) / x as a polynomial in x², up to ERF_LIMIT."""
-ERF_LARGE = (
-    -6.34846687e-1, -1.06777877e-1, 2.42546219e-2,
-    -3.88396438e-3, 3.83197126e-4, -1.72853470e-5,
-)  # fmt: skip
-ERF_LARGE_FIRST = -1.28717512e-1
-"""log(1 − erf(x)) = −x + x·(ERF_LARGE_FIRST + x·ERF_LARGE(x)), beyond ERF_LIMIT."""
-
 MANTISSA_BITS, BIAS = 23, 127
+ROUNDING = 1.5 * 2.0**MANTISSA_BITS
+"""Floats around this one are whole numbers: adding it to x rounds x, ties to even, and leaves the
+whole number in the low bits of the sum.  Two instructions that every processor executes beside
+multiply-adds, where a change to an integer is slow."""
 SQRT_HALF_BITS = 0x3F3504F3
 """√½ as a float32: log reduces its argument to [√½, √2), for which its polynomial is fitted."""
 SMALLEST_NORMAL = 2.0**-126
@@ -73,12 +94,16 @@ EXP2_SERIES = tuple(
 
 RANGE_MIN, RANGE_MAX = 0b0100, 0b0101
 """vrangeps: the smaller, the larger, with the sign that comparing gives."""
-RANGE_INTRINSICS: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
+ROUND_AS_SET = integer(4, "i32")
+MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
     4: (128, integer(-1, "i8"), ()),
     8: (256, integer(-1, "i8"), ()),
-    16: (512, integer(-1, "i16"), (integer(4, "i32"),)),
+    16: (512, integer(-1, "i16"), (ROUND_AS_SET,)),
 }
-"""By lanes: bits of the vector, the mask of all lanes, and the rounding argument if any."""
+"""By lanes of a register: its bits, the mask of all lanes, and the rounding argument if any."""
+
+ERROR_ULPS = {"exp": 1.0, "log": 1.5, "sigmoid": 2.0, "tanh": 2.0, "erf": 1.5}
+"""Bounds of the errors of float32 functions, in units in the last place of the exact result."""
 
 LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
 
@@ -138,7 +163,7 @@ class Math(FloatArithmetic):
                     # One comparison does for NaN and for both zeros.
                     return b.select(b.compare("fcmp ugt", other, operand), other, operand)
         a, c = b.matched(x, y)
-        if self.has_avx512 and a.element == "float" and a.lanes in RANGE_INTRINSICS:
+        if self.has_avx512 and a.element == "float" and a.lanes >= min(MASKED):
             return self._range(name, a, c)
         return b.intrinsic("maximum" if name == "max" else "minimum", a, c)
 
@@ -148,14 +173,23 @@ class Math(FloatArithmetic):
         Three instructions, where LLVM's own lowering takes six.
         """
         b = self.builder
-        bits, mask, more = RANGE_INTRINSICS[x.lanes]
         choice = integer(RANGE_MAX if name == "max" else RANGE_MIN, "i32")
-        found = b.call(
-            f"llvm.x86.avx512.mask.range.ps.{bits}", x.type, x, y, choice, x, mask, *more
-        )
-        larger = IrValue(found.text, x.element, x.lanes)
+        larger = self._by_registers("range", x, y, choice)
         unordered = b.compare("fcmp uno", x, y)
         return b.select(unordered, b.binary("fadd", x, y), larger)
+
+    def _by_registers(self, name: str, x: IrValue, y: IrValue, *more: IrValue) -> IrValue:
+        """A masked AVX-512 intrinsic of two operands with all lanes, on one register at a time."""
+        b, most = self.builder, max(MASKED)
+        if x.lanes > most:
+            half = x.lanes // 2
+            pairs = [(b.part(x, k, half), b.part(y, k, half)) for k in (0, half)]
+            low, high = (self._by_registers(name, *pair, *more) for pair in pairs)
+            return b.shuffled(low, high, [*range(x.lanes)])
+        bits, mask, rounding = MASKED[x.lanes]
+        full = f"llvm.x86.avx512.mask.{name}.ps.{bits}"
+        found = b.call(full, x.type, x, y, *more, x, mask, *rounding)
+        return IrValue(found.text, x.element, x.lanes)
 
     # ---- float32
 
@@ -163,32 +197,46 @@ class Math(FloatArithmetic):
         """x = n·ln 2 + r; exp(r) by a polynomial, times 2ⁿ."""
         b = self.builder
         # Beyond these the result is infinite or zero; NaN passes both comparisons.
-        high, low = self.constant(89.0, x), self.constant(-104.0, x)
-        x = b.select(b.compare("fcmp ogt", x, high), high, x)
+        x = self._at_most(x, 89.0)
+        low = self.constant(-104.0, x)
         x = b.select(b.compare("fcmp olt", x, low), low, x)
-        n = b.intrinsic("roundeven", b.binary("fmul", x, self.constant(LOG2_E, x)))
+        rounded = self.fma(x, self.constant(LOG2_E, x), ROUNDING)
+        n = b.binary("fsub", rounded, self.constant(ROUNDING, x))
         r = self.fma(n, self.constant(-LN2_HIGH, x), x)
         r = self.fma(n, self.constant(-LN2_LOW, x), r)
         p = self.polynomial(r, (1.0, 1.0, *EXP))
-        return self._scaled(p, b.freeze(b.convert("fptosi", n, "i32")))
+        if self.has_avx512 and x.lanes >= min(MASKED):
+            return self._by_registers("scalef", p, n)
+        return self._scaled(p, rounded)
 
-    def _scaled(self, x: IrValue, n: IrValue) -> IrValue:
-        """x·2ⁿ for |n| <= 252, rounded once."""
+    def _at_most(self, x: IrValue, limit: float) -> IrValue:
+        """`x`, but `limit` where it is larger; NaN stays."""
         b = self.builder
-        if self.has_avx512:
-            name = "ldexp"
-            suffix = "f32.i32" if x.lanes == 1 else f"v{x.lanes}f32.v{x.lanes}i32"
-            value = b.call(f"llvm.{name}.{suffix}", x.type, x, n)
-            return IrValue(value.text, x.element, x.lanes)
-        half = b.binary("ashr", n, integer(1, "i32"))
-        rest = b.binary("sub", n, half)
-        return b.binary("fmul", b.binary("fmul", x, self._two_to(half)), self._two_to(rest))
+        most = self.constant(limit, x)
+        return b.select(b.compare("fcmp ogt", x, most), most, x)
 
-    def _two_to(self, n: IrValue) -> IrValue:
-        """2ⁿ as a float, for −127 < n < 128."""
+    def _scaled(self, x: IrValue, rounded: IrValue) -> IrValue:
+        """x·2ⁿ for ½ < x < 2 and |n| <= 252, rounded once; `rounded` is n + `ROUNDING`.
+
+        Two products, of which the first is exact; NaN stays, whatever n is then.
+        """
         b = self.builder
-        biased = b.binary("add", n, integer(BIAS, "i32"))
-        return b.convert("bitcast", b.binary("shl", biased, integer(MANTISSA_BITS, "i32")), "float")
+        exponent = self._exponent(rounded)
+        mask = integer(-1 << MANTISSA_BITS, "i32")
+        half = b.binary("and", b.binary("ashr", exponent, integer(1, "i32")), mask)
+        x = b.binary("fmul", x, self._power_of_two(half))
+        return b.binary("fmul", x, self._power_of_two(b.binary("sub", exponent, half)))
+
+    def _power_of_two(self, exponent: IrValue) -> IrValue:
+        """2ⁿ for −127 < n < 128, from n·2²³."""
+        b = self.builder
+        one = integer(BIAS << MANTISSA_BITS, "i32")
+        return b.convert("bitcast", b.binary("add", exponent, one), "float")
+
+    def _exponent(self, rounded: IrValue) -> IrValue:
+        """n·2²³, whose bits are those of an exponent; `rounded` is n + `ROUNDING`."""
+        bits = self.builder.convert("bitcast", rounded, "i32")
+        return self.builder.binary("shl", bits, integer(MANTISSA_BITS, "i32"))
 
     def _sigmoid(self, x: IrValue) -> IrValue:
         """With e = exp(−|x|): 1 / (1 + e), or e / (1 + e) left of zero, which keeps denormals."""
@@ -199,34 +247,50 @@ class Math(FloatArithmetic):
         left = b.compare("fcmp olt", x, self.constant(0.0, x))
         return b.binary("fdiv", b.select(left, e, one), b.binary("fadd", e, one))
 
-    def _tanh(self, x: IrValue) -> IrValue:
-        """A polynomial near zero, beyond it 1 − 2 / (exp(2|x|) + 1) with the sign of x."""
-        b = self.builder
-        square = b.binary("fmul", x, x)
-        cube = b.binary("fmul", square, x)
-        small = self.fma(cube, self.polynomial(square, TANH), x)
-        size = self.absolute(x)
-        e = self._exp(b.binary("fadd", size, size))
-        quotient = b.binary(
-            "fdiv", self.constant(2.0, x), b.binary("fadd", e, self.constant(1.0, x))
+    def _times_polynomial(self, x: IrValue, coefficients: Sequence[float]) -> IrValue:
+        """x times a polynomial of x; only the last sum rounds at the size of the result."""
+        first, *rest = coefficients
+        tail = self.builder.binary(
+            "fmul", self.builder.binary("fmul", x, x), self.polynomial(x, rest)
         )
-        large = self.copysign(b.binary("fsub", self.constant(1.0, x), quotient), x)
-        near = b.compare("fcmp olt", size, self.constant(TANH_LIMIT, x))
-        # x itself, not x + 0: −0.0 stays.
-        small = b.select(b.compare("fcmp oeq", x, self.constant(0.0, x)), x, small)
-        return b.select(near, small, large)
+        return self.fma(x, self.constant(first, x), tail)
+
+    def _tanh(self, x: IrValue) -> IrValue:
+        """t / (t + 1) for t = (exp(2|x|) − 1) / 2, with the sign of x.
+
+        With |x| = n·ln 2 / 2 + h and q = (exp(2h) − 1) / 2, t is q·2ⁿ + (2ⁿ − 1) / 2.
+        """
+        b = self.builder
+        one, half = self.constant(1.0, x), self.constant(0.5, x)
+        size = self._at_most(self.absolute(x), TANH_MOST)
+        shifted = self.fma(size, self.constant(2 * LOG2_E, x), -TANH_OFFSET)
+        n, power = self._rounded(shifted)
+        h = self.fma(n, self.constant(-LN2_HIGH / 2, x), size)
+        h = self.fma(n, self.constant(-LN2_LOW / 2, x), h)
+        q = self.fma(b.binary("fmul", h, h), self.polynomial(h, HALF_EXPM1), h)
+        t = self.fma(q, power, self.fma(power, half, -0.5))
+        return self.copysign(b.binary("fdiv", t, b.binary("fadd", t, one)), x)
 
     def _erf(self, x: IrValue) -> IrValue:
-        """A polynomial near zero, beyond it 1 − exp(polynomial) with the sign of x."""
+        """1 − 2ʸ for a polynomial y of |x|, with the sign of x.
+
+        With y = n + f and q = 2ᶠ − 1, 2ʸ − 1 is q·2ⁿ + (2ⁿ − 1).
+        """
         b = self.builder
-        size = self.absolute(x)
-        square = b.binary("fmul", x, x)
-        small = self.fma(self.polynomial(square, ERF_SMALL), x, x)
-        exponent = self.fma(self.polynomial(size, ERF_LARGE), size, ERF_LARGE_FIRST)
-        exponent = self.fma(exponent, size, self.negated(size))
-        large = b.binary("fsub", self.constant(1.0, x), self._exp(exponent))
-        near = b.compare("fcmp ole", size, self.constant(ERF_LIMIT, x))
-        return b.select(near, small, self.copysign(large, x))
+        size = self._at_most(self.absolute(x), ERF_MOST)
+        y = self._times_polynomial(size, ERFC_EXPONENT)
+        n, power = self._rounded(y)
+        q = self._times_polynomial(b.binary("fsub", y, n), EXP2_MINUS_1)
+        result = self.fma(q, power, b.binary("fsub", power, self.constant(1.0, x)))
+        return self.copysign(result, x)
+
+    def _rounded(self, x: IrValue) -> tuple[IrValue, IrValue]:
+        """n and 2ⁿ, n the whole number next to x, |x| <= 126; NaN gives NaN and any number."""
+        b = self.builder
+        biased = self.constant(ROUNDING + BIAS, x)
+        rounded = b.binary("fadd", x, biased)
+        power = b.convert("bitcast", self._exponent(rounded), "float")
+        return b.binary("fsub", rounded, biased), power
 
     def _log(self, x: IrValue) -> IrValue:
         """x = 2ⁿ·(1 + m) with 1 + m around 1; log(1 + m) by a polynomial, plus n·ln 2."""

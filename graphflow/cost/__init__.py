@@ -18,6 +18,7 @@ from graphflow.cost.cycles import (
 )
 from graphflow.cost.near import NEAR, clearly_less, first_of_cheapest, plain_first
 from graphflow.cost.passes import PER_ROW, number_cycles, vector_cycles
+from graphflow.cost.run_lengths import choose_run, run_tiling
 from graphflow.cost.tiles import (
     BORDER_GROUPS,
     MOST_ROWS,
@@ -62,6 +63,7 @@ __all__ = [
     "TimingTable",
     "Timings",
     "Work",
+    "choose_run",
     "clearly_less",
     "first_of_cheapest",
     "fits_sets",
@@ -76,6 +78,7 @@ __all__ = [
     "panel_cycles",
     "plain_first",
     "rows_worth_weights",
+    "run_tiling",
     "tiling_cycles",
     "vector_cycles",
 ]

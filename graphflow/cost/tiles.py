@@ -181,12 +181,15 @@ class Tiling:
     `panels` cover the columns in order; the last panel may reach past them.  `panel_outermost` runs
     the panels (all of one width then) outside all other loops, which keeps the weights of one panel
     in a near cache; otherwise they run inside the outer axes, which reads the input once.
-    `write_padding` lets the last vector write the padding of the output, where it may.
+    `write_padding` lets the last vector write the padding of the output, where it may.  With `run`,
+    the panels are the steps along that many elements, which lie next to each other in memory, and
+    there are no rows.
     """
 
     panels: tuple[Panels, ...]
     panel_outermost: bool = False
     write_padding: bool = False
+    run: int = 0
 
 
 def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:

@@ -2,11 +2,13 @@
 
 Blocks (constants, arenas) are private anonymous mappings, so a forked child gets copies of its own;
 outputs are ordinary numpy arrays.  What always holds: every address given out is a multiple of 64.
+Arrays of others are read in place at any address that suits their elements.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 from typing import Any
@@ -21,9 +23,17 @@ _HUGE_PAGE = 2 * 1024 * 1024
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """The address of the first element (several times faster than `array.ctypes.data`)."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    """The address of the first element.
+
+    Asked from the buffer where there is one, in half a microsecond; numpy's own ways build a dict
+    or an object each time and take three times as long, which counts in runs of ten.
+    """
+    try:
+        # numpy's annotations do not say that an array is a buffer.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # read-only, strided, empty, or of a type without buffers
+        address: int = array.__array_interface__["data"][0]
+        return address
 
 
 def zeroed_block(nbytes: int) -> NDArray[np.uint8]:
@@ -65,10 +75,12 @@ def release(block: NDArray[np.uint8], start: int) -> None:
         mapping.madvise(mmap.MADV_DONTNEED, first)
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An uninitialized row-major array that owns its memory and starts at a multiple of 64."""
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """An uninitialized row-major array that owns its memory, and its address, a multiple of 64."""
     raw = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, buffer=raw, offset=-address_of(raw) % ALIGNMENT)
+    address = address_of(raw)
+    offset = -address % ALIGNMENT
+    return np.ndarray(shape, dtype, buffer=raw, offset=offset), address + offset
 
 
 def is_usable(array: NDArray[Any]) -> bool:

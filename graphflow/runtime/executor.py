@@ -125,7 +125,10 @@ class Program:
         self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
         self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
-        self._names = set(spec.input_names)
+        self._names = frozenset(spec.input_names)
+        # Only tensors that the caller need not convert or fetch from elsewhere.
+        self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
+        self._results = tuple(tensor.name for tensor in spec.results)
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
@@ -145,8 +148,14 @@ class Program:
         # Not in a `finally`: an arena whose run an exception ended may not be free.
         if len(self._idle) < _KEPT_ARENAS:
             self._idle.append(arena)
+        if self._plain:
+            return dict(zip(self._results, outputs, strict=True))
         results: dict[str, Any] = checked_results(self.spec, outputs)
         return with_objects(self.spec, results, objects)
+
+    def takes(self, inputs: object) -> bool:
+        """Whether `inputs` is a dict with exactly the names of this program's inputs."""
+        return type(inputs) is dict and inputs.keys() == self._names
 
     def bind(self, inputs: Mapping[str, ArrayLike]) -> BoundRun:
         """Copy the inputs once, for many runs with little Python overhead; same errors as `run`."""
@@ -259,8 +268,7 @@ class Program:
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
         outputs = []
         for index, (shape, dtype) in enumerate(self._outputs, len(self._inputs)):
-            array = aligned_empty(shape, dtype)
-            arena.addresses[index] = address_of(array)
+            array, arena.addresses[index] = aligned_empty(shape, dtype)
             outputs.append(array)
         return outputs
 
@@ -384,9 +392,7 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
 
 def _usable_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
     """The address of the array if kernels can read it in place, else of a copy in `staging`."""
-    if array.flags.c_contiguous and array.dtype == staging.dtype:
-        address = address_of(array)
-        if address % ALIGNMENT == 0:
-            return address
+    if is_usable(array):
+        return address_of(array)
     np.copyto(staging, array)
     return address_of(staging)

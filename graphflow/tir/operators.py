@@ -74,9 +74,9 @@ def _wrapped(value: int, like: Scalar) -> Scalar:
 
 
 def sigmoid(x: Scalar) -> Scalar:
-    """`1 / (1 + exp(−x))`, each step rounded to the operand's dtype."""
-    one = type(x)(1)
-    return one / (one + np.exp(-x))
+    """`1 / (1 + exp(−x))`, for a negative x `exp(x) / (1 + exp(x))`, which cannot overflow."""
+    e = np.exp(-abs(x))
+    return (e if x < 0 else type(x)(1)) / (type(x)(1) + e)
 
 
 def _in_double(function: Callable[[Scalar], Scalar]) -> Callable[[Scalar], Scalar]:
@@ -102,12 +102,12 @@ def negate(x: Scalar) -> Scalar:
 UNARY_FUNCTIONS: dict[str, Callable[[Scalar], Scalar]] = {
     "neg": negate,
     "abs": abs,
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
+    "exp": _in_double(np.exp),
+    "log": _in_double(np.log),
+    "tanh": _in_double(np.tanh),
     "erf": erf,
     "sqrt": np.sqrt,
-    "sigmoid": sigmoid,
+    "sigmoid": _in_double(sigmoid),
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,

@@ -42,6 +42,7 @@ from graphflow.kernels.recipes.roles import (
 )
 from graphflow.kernels.recipes.rows import along_rows
 from graphflow.kernels.recipes.stage_variants import stage_variants
+from graphflow.kernels.recipes.streams import along_memory
 from graphflow.kernels.recipes.tiled import tiled_variant, touched
 from graphflow.kernels.recipes.variant import (
     Foreign,
@@ -281,6 +282,7 @@ def _tiled(
             seen.add(placed)
             variant = tiled_variant(roles, constants, out, data, target)
             if variant is not None:
+                variant = along_memory(variant, roles, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)
                 if data is out:
@@ -308,6 +310,7 @@ def _as_offered(
             for out in outs:
                 variant = tiled_variant(roles, constants, out, OfferedLayout(name, layout), target)
                 if variant is not None:
+                    variant = along_memory(variant, roles, definition, target)
                     yield from _with_demands(variant, roles)
                     yield from along_rows(variant, roles, constants, target)
 

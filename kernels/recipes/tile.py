@@ -94,7 +94,7 @@ def register_tile(
     if not present:
         return s.apply(simplify_kernel)
     *outer, lane = present
-    row = outer.pop() if outer else None
+    row = outer.pop() if outer and not tiling.run else None
     first = tiling.panels[0]
     if tiling.panel_outermost and first.count > 1:
         parts = (s.fresh("panel"), s.fresh("channel"))

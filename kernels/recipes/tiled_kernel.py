@@ -22,6 +22,7 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.kernels.recipes.run_loops import in_runs
 from graphflow.kernels.recipes.tile import register_tile, restrictable
 from graphflow.kernels.recipes.variant import Tiled
 from graphflow.layout import Layout
@@ -143,6 +144,9 @@ def tiled(
     axes = s.made["axes"]
     if writes_constant and placements[output][0].is_padded:
         s = _absorbed(s, block, output, axes)
+    if recipe.tiling.run:
+        s, axes = in_runs(s, axes, recipe.tiling.run)
+        return register_tile(s, axes, recipe.tiling, (), False)
     s, axes = _joined_lanes(s, placements[output][0], axes)
     held = None if recipe.held_axis is None else axes[recipe.held_axis]
     if held is not None:

@@ -146,6 +146,15 @@ def test_rest_is_reduced_after_a_recombination() -> None:
     assert rebuilt(rest) is rest
 
 
+def test_a_rest_that_lost_whole_multiples_recombines() -> None:
+    """The quotient keeps 64·I, of which the rest keeps 8·I."""
+    lanes = 64 * I + J
+    assert (lanes // 56) * 56 + lanes % 56 is lanes
+    assert (lanes // 56) % 57 * 56 + lanes % 56 is lanes % 3192
+    assert isinstance((lanes // 56) * 56 + (8 * I + J + 1) % 56, Sum)
+    assert isinstance((lanes // 56) % 57 * 56 + (J + I) % 56, Sum)
+
+
 def test_recombination_needs_the_same_number_and_divisor() -> None:
     assert isinstance((I // 4) * 4 + J % 4, Sum)
     assert isinstance((I // 4) * 8 + I % 8, Sum)

@@ -39,6 +39,7 @@ from graphflow.codegen import (
     emit_ir,
     host_target,
 )
+from graphflow.codegen.math import ERROR_ULPS
 from graphflow.tir import (
     DTYPES,
     FLOATS,
@@ -723,8 +724,8 @@ SIGMOID = lambda x: np.where(x >= 0, 1 / (1 + np.exp(-x)), np.exp(x) / (1 + np.e
 FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, list[tuple[float, float]]]] = {
     "exp": (np.exp, 1.0, [(-104, 89), (-1, 1)]),
     "log": (np.log, 1.5, [(0, 4), (0.9, 1.1), (0, 1e30)]),
-    "tanh": (np.tanh, 2.0, [(-10, 10), (-0.7, 0.7)]),
-    "erf": (np.vectorize(math.erf, otypes=[float]), 1.2, [(-5, 5), (-1.1, 1.1)]),
+    "tanh": (np.tanh, ERROR_ULPS["tanh"], [(-10, 10), (-0.7, 0.7)]),
+    "erf": (np.vectorize(math.erf, otypes=[float]), ERROR_ULPS["erf"], [(-5, 5), (-1.1, 1.1)]),
     "sigmoid": (SIGMOID, 2.5, [(-104, 89), (-4, 1)]),
     "sqrt": (np.sqrt, 0.51, [(0, 100)]),
     "sin": (np.sin, 0.51, [(-10, 10), (-2e9, 2e9), (-1e-4, 1e-4)]),

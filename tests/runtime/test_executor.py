@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -315,7 +316,7 @@ def test_inputs_of_any_strides_alignment_and_byte_order() -> None:
     off[...] = x
     frozen = x.copy()
     frozen.flags.writeable = False
-    aligned = aligned_empty((4, 6), np.dtype(np.float32))
+    aligned, _ = aligned_empty((4, 6), np.dtype(np.float32))
     aligned[...] = x
     variants = [x, wide[::2, ::3], np.asfortranarray(x), x[::-1][::-1], off, frozen, aligned]
     variants += [x.astype(">f4"), np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1]]
@@ -323,6 +324,36 @@ def test_inputs_of_any_strides_alignment_and_byte_order() -> None:
         np.testing.assert_array_equal(program.run({"x": variant})["y"], x + 1)
     flat = np.broadcast_to(np.float32(2), (4, 6))
     np.testing.assert_array_equal(program.run({"x": flat})["y"], flat + 1)
+
+
+@pytest.mark.parametrize(("begin", "copied"), [(0, False), (4, False), (1, True)])
+def test_inputs_whose_elements_are_aligned_are_read_in_place(
+    begin: int, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels need no more: numpy's own arrays begin at multiples of 16, and were copied before."""
+    program = Program(increments(16), 1)
+    memory = np.zeros(16 * 4 + 128, np.uint8)
+    first = -address_of(memory) % 64 + begin
+    x = memory[first : first + 64].view(np.float32)
+    x[...] = 5
+    copies: list[Any] = []
+    copyto = np.copyto
+
+    def counted(target: np.ndarray, source: np.ndarray) -> None:
+        copies.append(source)
+        copyto(target, source)
+
+    monkeypatch.setattr("graphflow.runtime.executor.np.copyto", counted)
+    y = program.run({"x": x})["y"]
+    assert (y == 6).all()
+    assert len(copies) == copied
+
+
+def test_addresses_of_arrays_without_a_writable_buffer() -> None:
+    read_only = np.arange(12, dtype=np.float32)
+    read_only.flags.writeable = False
+    for array in (read_only, np.zeros((4, 6))[:, ::2], np.zeros((0, 3)), np.zeros(3, "M8[s]")):
+        assert address_of(array) == array.ctypes.data
 
 
 def test_outputs_are_fresh_and_aligned() -> None:

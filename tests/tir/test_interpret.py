@@ -158,7 +158,7 @@ def apply_unary(op: str, values: Any) -> Any:
         ("floor", np.floor),
         ("ceil", np.ceil),
         ("round", np.round),
-        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x.astype("float64")))),
         ("erf", lambda x: np.vectorize(math.erf)(x.astype("float64"))),
     ],
 )

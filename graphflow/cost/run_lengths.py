@@ -1,0 +1,86 @@
+"""Cycles of elementwise kernels that walk memory in runs, and the length of a run.
+
+In: the elements that lie along one axis to all operands, and the target.  Out: the run, its tiling,
+and cycles of one core.  A run is one iteration of the parallel loop: long enough that its own
+overhead vanishes, short enough that threads get equal shares.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import isqrt
+
+from graphflow.base.target import Target
+from graphflow.cost.cycles import in_pieces
+from graphflow.cost.near import first_of_cheapest
+from graphflow.cost.tiles import (
+    FEW_ROWS,
+    PIECE_CYCLES,
+    REGISTER_CYCLES,
+    TILE_OVERHEAD,
+    Panels,
+    Tiling,
+)
+
+STEP_VECTORS = 4
+"""Vectors of one step of a run: with them the loop's own instructions are a tenth of the work, and
+the latency of a function of one vector hides behind the others'."""
+
+STEP_OVERHEAD = 2.0
+"""Cycles of one step of a run besides its vectors."""
+
+
+@lru_cache(maxsize=10_000)
+def choose_run(extent: int, total: int, dtype: str, target: Target) -> tuple[int, float]:
+    """The length of a run, a divisor of `extent`, and cycles for `total` elements.
+
+    0 where there are none that threads could share: `extent` is all there is, and has no divisors.
+    """
+    lanes = _lanes(dtype, target)
+    runs = [
+        run
+        for run in _divisors(extent)
+        if (run >= lanes and total // run >= FEW_ROWS) or run == extent <= STEP_VECTORS * lanes
+    ]
+    if not runs:
+        return 0, 0.0
+    best = first_of_cheapest(
+        (_cycles(run, total, dtype, target) * (1 + 0.5 * run / total), run) for run in runs
+    )
+    return best, _cycles(best, total, dtype, target)
+
+
+@lru_cache(maxsize=10_000)
+def run_tiling(run: int, dtype: str, target: Target) -> Tiling:
+    """The steps of a run: of several vectors, then the vectors and the lanes that are left."""
+    lanes = _lanes(dtype, target)
+    steps, rest = divmod(run, STEP_VECTORS * lanes)
+    vectors, narrow = divmod(rest, lanes)
+    panels = [Panels(steps, STEP_VECTORS, lanes, 1)] if steps else []
+    if vectors:
+        panels.append(Panels(1, vectors, lanes, 1))
+    if narrow:
+        panels.append(Panels(1, 1, 1 << (narrow - 1).bit_length(), 1))
+    return Tiling(tuple(panels), run=run)
+
+
+def _cycles(run: int, total: int, dtype: str, target: Target) -> float:
+    lanes = _lanes(dtype, target)
+    vectors, narrow = divmod(run, lanes)
+    last = 0.0
+    if narrow:
+        stores = (narrow.bit_count() if in_pieces(target) else 1) - 1
+        last = REGISTER_CYCLES + PIECE_CYCLES * stores
+    steps = -(-vectors // STEP_VECTORS)
+    cycles = TILE_OVERHEAD + steps * STEP_OVERHEAD + vectors * REGISTER_CYCLES + last
+    return total // run * cycles
+
+
+def _lanes(dtype: str, target: Target) -> int:
+    return target.computed_lanes(dtype)
+
+
+def _divisors(extent: int) -> list[int]:
+    """The divisors of a number, the largest first."""
+    small = [d for d in range(1, isqrt(extent) + 1) if extent % d == 0]
+    return sorted({*small, *(extent // d for d in small)}, reverse=True)
