@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import graphflow
 from graphflow.base.options import Options
 from graphflow.models import EXPORTED
 from graphflow.models.zoo import build
-from graphflow.models.zoo.exported import bert_feeds, gpt_feeds, tagger_feeds
+from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
 Array = np.ndarray[Any, Any]
 STRICT, MIXED = Options(threads=2, fallback=None), Options(threads=2)
@@ -23,6 +24,10 @@ FOREIGN = ("detector",)
 """Those with nodes that onnxruntime runs: tensors whose shape a run decides, which others read."""
 TOLERANCES = {"half": 1e-2, "qdq": 8 / 255}
 """Largest difference where it is not 1e-4; for `qdq` one step of its last quantization."""
+
+FLOAT = onnx.TensorProto.FLOAT
+WEIGHTS = {"convnext_tiny": 28.59e6, "mobilevit_xxs": 1.27e6, "segformer_b0": 3.75e6}
+"""Of the published networks, BatchNormalization folded."""
 
 
 @cache
@@ -80,6 +85,13 @@ def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     first = built(name).SerializeToString(deterministic=True)
     assert build(name, seed=0).SerializeToString(deterministic=True) == first
     assert build(name, seed=1).SerializeToString(deterministic=True) != first
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -> None:
+    initializers = build(name).graph.initializer
+    count = sum(prod(tensor.dims) for tensor in initializers if tensor.data_type == FLOAT)
+    assert count == pytest.approx(WEIGHTS[name], rel=0.01)
 
 
 @pytest.mark.parametrize("name", EXPORTED)
