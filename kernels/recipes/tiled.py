@@ -25,7 +25,7 @@ from graphflow.cost import (
     plain_first,
     rows_worth_weights,
 )
-from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrder, UserLayout
+from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
 from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
@@ -40,7 +40,7 @@ def tiled_variant(
     roles: Roles,
     constants: frozenset[str],
     out: Family | SameAxisOrder | UserLayout,
-    data: Family | UserLayout | OfferedLayout,
+    data: Family | UserLayout | OfferedLayouts,
     target: Target,
 ) -> KernelVariant | None:
     """The variant that writes `out` and reads `data`; None where the operands have no layouts."""

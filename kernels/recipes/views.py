@@ -201,8 +201,9 @@ def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVarian
     if moves and _apart(moves):
         yield from _in_output(definition.outputs[0], moves, target)
     if len(moves) == 1:
-        yield from _in_input(*moves[0], target)
+        # First what is known as a box of the input too, as it may be where that is in another box.
         yield from _renamed(*moves[0], _not_boxed(*moves[0], target), target)
+        yield from _in_input(*moves[0], target)
 
 
 def offered_views(
@@ -315,9 +316,10 @@ def _renamed(
             continue
         if source.size == output.size:
             part = _common(_joined(read), output.dtype, target)
-            link = Link(source.name, None, 0)
             placed = {output.name: part, source.name: given}
-            yield _view(placed, f"view in {part.describe()}", View((link,)))
+            inward = View((Link(source.name, None, 0),))
+            yield _view(placed, f"view in {part.describe()}", inward)
+            link = Link(source.name, read, 0)
         else:
             part, link = read, Link(source.name, read, 0)
             placed = {output.name: part, source.name: given}
