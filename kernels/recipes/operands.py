@@ -82,11 +82,11 @@ def place_operands(
             return None
         given = {buffer.name: operand_layout(data, buffer) for buffer in decided.free}
     else:
-        for name, layout in data.of:
-            if name in decided.movable or _is_along(roles, name, layout, decided.lane, constants):
+        for name, offered in data.of:
+            if name in decided.movable or _is_along(roles, decided, name, offered, constants):
                 free.add(name)
-                given[name] = layout
-            elif decided.layouts.get(name) != layout:
+                given[name] = offered
+            elif decided.layouts.get(name) != offered:
                 return None
     layouts: dict[str, Layout] = {}
     for name, layout in {**decided.layouts, **given}.items():
@@ -98,16 +98,19 @@ def place_operands(
 
 @lru_cache(maxsize=10_000)
 def _is_along(
-    roles: Roles, name: str, layout: Layout, lane: int, constants: frozenset[str]
+    roles: Roles, decided: OutputDecisions, name: str, layout: Layout, constants: frozenset[str]
 ) -> bool:
     """Whether neighbouring lanes read neighbouring elements of an operand, or all the same one.
 
-    False for constants, which are prepared in one layout.
+    False for constants, which are prepared in one layout, and for padded outputs, whose last lanes
+    would read beyond the operand.
     """
-    var = roles.axes[lane]
+    if name in constants or decided.output.is_padded:
+        return False
+    var = roles.axes[decided.lane]
     flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
     moved = [[(a, k) for a, k in terms_of(flat)[0] if var in variables(a)] for flat in flats]
-    return name not in constants and all(terms in ([], [(var, 1)]) for terms in moved)
+    return all(terms in ([], [(var, 1)]) for terms in moved)
 
 
 @lru_cache(maxsize=10_000)

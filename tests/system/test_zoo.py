@@ -29,6 +29,9 @@ FLOAT = onnx.TensorProto.FLOAT
 WEIGHTS = {"convnext_tiny": 28.59e6, "mobilevit_xxs": 1.27e6, "segformer_b0": 3.75e6}
 """Of the published networks, BatchNormalization folded."""
 
+CONVERSIONS = {"convnext": 0, "mobilevit": 6, "segformer": 6}
+"""The most inner conversions: keys that are transposed for a product, and unfolded patches."""
+
 
 @cache
 def built(name: str) -> onnx.ModelProto:
@@ -98,6 +101,11 @@ def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -
 def test_results_are_those_of_onnxruntime(name: str) -> None:
     for seed in (1, 2):
         check(name, EXPORTED[name].feeds(seed))
+
+
+@pytest.mark.parametrize(("name", "most"), CONVERSIONS.items())
+def test_few_conversions_are_left_inside(name: str, most: int) -> None:
+    assert compiled(name).report()["summary"]["inner_conversions"] <= most
 
 
 def test_the_detector_leaves_what_stands_behind_suppression_to_onnxruntime() -> None:

@@ -73,3 +73,12 @@ def test_more_offers_give_variants_for_each_pair_of_them() -> None:
     found = kernel_variants(definition, frozenset(), TARGET, offered=offers)
     pairs = {tuple(v.layouts[n] for n in names) for v in found}
     assert pairs >= set(product(*kinds))
+
+
+def test_lanes_over_the_padding_of_the_output_read_no_offered_operand() -> None:
+    definition = matmul((2, 40, 24), (2, 24, 40))
+    name, output = definition.inputs[0].name, definition.outputs[0]
+    turned = permuted((2, 40, 24), (2, 0, 1))
+    found = reading(definition, **{name: turned})
+    assert found
+    assert not [v for v in found if v.layouts[output.name].is_padded and v.layouts[name] == turned]

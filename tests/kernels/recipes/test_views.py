@@ -49,3 +49,17 @@ def test_a_part_is_not_taken_for_one_piece(shape: tuple[int, ...]) -> None:
     """A trap: under another shape neighbouring elements may be in different rows of the part."""
     axes = tuple(range(len(shape)))
     run(taken_apart(16, 3, shape, (*axes[:-2], axes[-1], axes[-2])), 3)
+
+
+@pytest.mark.parametrize("head", [3, 12, 16, 20])
+def test_kernels_compute_with_parts_where_they_are(head: int) -> None:
+    """A product of two of them, and a sum, whose lanes run along rows of a third."""
+    b = ModelBuilder(0)
+    names = ["q", "k", "v"]
+    b.node("Split", [dense(b, b.input("x", (2, 6, 8)), 8, 12 * head)], names, axis=-1)
+    q, k, v = (
+        b.node("Transpose", [view(b, name, 2, 6, 4, head)], perm=perm)
+        for name, perm in zip(names, ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)), strict=True)
+    )
+    b.output(b.add(b.node("MatMul", [b.node("MatMul", [q, k]), v]), q), b.add(q, v))
+    run(b.model(), 1)
