@@ -57,10 +57,11 @@ POOL = StructType(
             StructField("barrier_sleepers", INT32),  # threads asleep in the current one
         ),
         (
-            StructField("threads", INT64),  # with the caller
+            StructField("threads", INT64),  # with the caller; 0 if they are of the parent process
             StructField("barrier_spins", INT32),  # pauses before a thread sleeps in a barrier
             StructField("idle_spins", INT32),  # pauses before a worker sleeps between runs
             StructField("moved_at", INT64),  # when a worker was last moved to another processor, ns
+            StructField("moving", INT32),  # 1 while one is being moved
         ),
         (StructField("mutex", ArrayType(INT8, MUTEX_BYTES)),),  # held during a run: one at a time
         (StructField("workers", ArrayType(WORKER, 0)),),  # `threads` of them
