@@ -18,7 +18,7 @@ from graphflow.models.zoo.exporting import dense, gelu, layer_norm, number, view
 from graphflow.models.zoo.layers import conv_bias
 
 
-class Stage(NamedTuple):
+class EncoderStage(NamedTuple):
     """One resolution of the encoder."""
 
     width: int
@@ -27,7 +27,12 @@ class Stage(NamedTuple):
     """Pixels along each axis that become one key."""
 
 
-B0 = (Stage(32, 1, 8), Stage(64, 2, 4), Stage(160, 5, 2), Stage(256, 8, 1))
+B0 = (
+    EncoderStage(32, 1, 8),
+    EncoderStage(64, 2, 4),
+    EncoderStage(160, 5, 2),
+    EncoderStage(256, 8, 1),
+)
 """The stages of SegFormer-B0, each of which has two layers."""
 
 DECODER = 256
@@ -36,7 +41,7 @@ DECODER = 256
 
 def segformer(
     seed: int,
-    stages: Sequence[Stage] = B0,
+    stages: Sequence[EncoderStage] = B0,
     layers: int = 1,
     image: int = 64,
     decoder: int = 64,
@@ -57,7 +62,7 @@ def segformer(
     return b.model()
 
 
-def _encoded(b: ModelBuilder, x: str, stage: Stage, layers: int, size: int) -> str:
+def _encoded(b: ModelBuilder, x: str, stage: EncoderStage, layers: int, size: int) -> str:
     """The map after the layers of one stage."""
     width = stage.width
     y = layer_norm(b, _sequence(b, x, width, size), width)
@@ -82,7 +87,7 @@ def _map(b: ModelBuilder, x: str, width: int, size: int) -> str:
     return y
 
 
-def _attention(b: ModelBuilder, x: str, stage: Stage, size: int) -> str:
+def _attention(b: ModelBuilder, x: str, stage: EncoderStage, size: int) -> str:
     """Every pixel attends to the pixels of a reduced map."""
     width, reduction = stage.width, stage.reduction
     head, keys = width // stage.heads, x
