@@ -4,13 +4,16 @@ In: a canonical graph, not fused yet.  Out: an equivalent graph whose nodes are 
 always holds: legality follows from access relations; operator names decide nothing, and no layout
 is involved.
 
-A group is a chain.  It starts at a node that computes, and grows by the one consumer of its result
-as long as that consumer is elementwise and reads the result exactly where it writes.  Each value
-inside has one consumer, so every path out of the group leads through its last node: an operand from
+A group starts at a node that computes, and grows by the consumers of its result: by the one that
+there is, or by several whose results meet again, as x and sigmoid(x) do in x * sigmoid(x).  All of
+them are elementwise and read what is inside exactly where they write.  Each value inside has no
+consumer outside, so every path out of the group leads through its last node: an operand from
 elsewhere cannot depend on the group, and groups cannot form a cycle.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Set
 
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser
 from graphflow.graph.operator_graph import Node, OperatorGraph
@@ -40,10 +43,11 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
     out = graph.copy()
     fuser = KernelFuser()
     taken: set[str] = set()
+    order = {node.name: place for place, node in enumerate(graph.topological())}
     for node in graph.topological():
         if node.name in taken:
             continue
-        chain = _chain(graph, node, taken)
+        chain = _chain(graph, node, taken, order)
         taken.update(member.name for member in chain)
         if len(chain) > 1:
             _merge(out, chain, fuser)
@@ -51,15 +55,17 @@ def fuse(graph: OperatorGraph) -> OperatorGraph:
     return out
 
 
-def _chain(graph: OperatorGraph, first: Node, taken: set[str]) -> list[Node]:
+def _chain(
+    graph: OperatorGraph, first: Node, taken: Set[str], order: Mapping[str, int]
+) -> list[Node]:
     chain = [first]
     if not _may_start(graph, first):
         return chain
     while len(chain) < GROUP_LIMIT:
-        tail = _tail(graph, chain[-1])
-        if tail is None or tail.name in taken:
+        tails = _tails(graph, chain[-1], taken, order, GROUP_LIMIT - len(chain))
+        if not tails:
             break
-        chain.append(tail)
+        chain += tails
     return chain
 
 
@@ -75,21 +81,46 @@ def _may_start(graph: OperatorGraph, node: Node) -> bool:
     return not all(graph.is_constant(name) for name in node.outputs)
 
 
-def _tail(graph: OperatorGraph, last: Node) -> Node | None:
-    """The node that may follow `last` in its group; None if there is none."""
-    if len(last.outputs) != 1 or last.outputs[0] in graph.outputs:
-        return None
-    uses = graph.consumers(last.outputs[0])
-    if not uses or len({node.name for node, _ in uses}) != 1:
-        return None
-    consumer = uses[0][0]
-    if consumer.by_user:
-        return None
-    if elementwise_store(consumer.func) is None or only_moves(consumer.func):
-        return None
-    if all(reads_in_place(consumer.func, position) for _, position in uses):
-        return consumer
-    return None
+def _tails(
+    graph: OperatorGraph, last: Node, taken: Set[str], order: Mapping[str, int], most: int
+) -> list[Node]:
+    """The fewest nodes that may follow `last` in its group, in topological order.
+
+    All consumers of its result, and of theirs, up to the first node that leaves one value to be
+    read outside.  Nothing if these are more than `most`, or one of them may not be in the group.
+    """
+    if len(last.outputs) != 1:
+        return []
+    found: dict[str, Node] = {}
+    inside, open_values = {last.outputs[0]}, {last.outputs[0]}
+    while not found or len(open_values) > 1:
+        if open_values & set(graph.outputs) or len(found) == most:
+            return []
+        uses = {node.name: node for v in open_values for node, _ in graph.consumers(v)}
+        waiting = [name for name in uses if name not in found]
+        if not waiting:
+            return []
+        # The first, as all that it reads of the group is computed before it.
+        following = uses[min(waiting, key=order.__getitem__)]
+        if following.name in taken or not _may_follow(following, inside):
+            return []
+        found[following.name] = following
+        inside.add(following.outputs[0])
+        open_values = {
+            v
+            for v in (*open_values, following.outputs[0])
+            if v == following.outputs[0]
+            or any(node.name not in found for node, _ in graph.consumers(v))
+        }
+    return list(found.values())
+
+
+def _may_follow(node: Node, inside: Set[str]) -> bool:
+    """Whether a node is elementwise and reads the values that are inside its group in place."""
+    if node.by_user or elementwise_store(node.func) is None or only_moves(node.func):
+        return False
+    there = (position for position, value in enumerate(node.inputs) if value in inside)
+    return all(reads_in_place(node.func, position) for position in there)
 
 
 def _merge(graph: OperatorGraph, chain: list[Node], fuser: KernelFuser) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from itertools import chain, combinations, product
 from math import prod
 
 from graphflow.arith import (
@@ -25,7 +25,7 @@ from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
 from graphflow.kernels.recipes.halo import halo_variants
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.operand_layouts import (
-    OfferedLayout,
+    OfferedLayouts,
     Offers,
     SameAxisOrder,
     UserLayout,
@@ -190,7 +190,7 @@ def variants_in(
     constants: frozenset[str],
     target: Target,
     out: Family | UserLayout,
-    data: Family | UserLayout | OfferedLayout,
+    data: Family | UserLayout | OfferedLayouts,
 ) -> Iterator[KernelVariant]:
     """The tiled variants in layouts of no family; building them may be refused."""
     roles = _tileable(definition)
@@ -296,23 +296,30 @@ def _as_offered(
     target: Target,
     offered: Offers,
 ) -> Iterator[KernelVariant]:
-    """Variants that read an input in a layout offered for it.
+    """Variants that read one or two inputs in layouts offered for them.
 
-    They write a layout of a family or, where the offered one orders the channels otherwise, that
+    They write a layout of a family or, where an offered one orders the channels otherwise, that
     same order.
     """
-    for name, layouts in offered:
-        for layout in layouts:
-            lanes = target.computed_lanes(roles.output.dtype)
-            outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes))
-            if channel_order(layout) is not None:
-                outs.append(SameAxisOrder(layout))
-            for out in outs:
-                variant = tiled_variant(roles, constants, out, OfferedLayout(name, layout), target)
-                if variant is not None:
-                    variant = along_memory(variant, roles, definition, target)
-                    yield from _with_demands(variant, roles)
-                    yield from along_rows(variant, roles, constants, target)
+    lanes = target.computed_lanes(roles.output.dtype)
+    for given in _choices(offered):
+        outs: list[Family | SameAxisOrder] = list(families(len(roles.output.shape), lanes))
+        outs += [SameAxisOrder(layout) for _, layout in given if channel_order(layout) is not None]
+        for out in outs:
+            variant = tiled_variant(roles, constants, out, OfferedLayouts(given), target)
+            if variant is not None:
+                variant = along_memory(variant, roles, definition, target)
+                yield from _with_demands(variant, roles)
+                yield from along_rows(variant, roles, constants, target)
+
+
+def _choices(offered: Offers) -> Iterator[tuple[tuple[str, Layout], ...]]:
+    """Each offered layout by itself, then each pair of them for two operands."""
+    single = [[(name, layout) for layout in layouts] for name, layouts in offered]
+    for choice in chain.from_iterable(single):
+        yield (choice,)
+    for first, second in combinations(single, 2):
+        yield from product(first, second)
 
 
 def _with_demands(variant: KernelVariant, roles: Roles) -> Iterator[KernelVariant]:

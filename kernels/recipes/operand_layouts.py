@@ -18,11 +18,10 @@ Offers: TypeAlias = tuple[tuple[str, tuple[Layout, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedLayout:
-    """The layout in which the operand `name` is read; others follow the output's family."""
+class OfferedLayouts:
+    """The layouts in which some operands are read, by name; others follow the output's family."""
 
-    name: str
-    layout: Layout
+    of: tuple[tuple[str, Layout], ...]
 
 
 @dataclass(frozen=True, slots=True)

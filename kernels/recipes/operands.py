@@ -13,7 +13,7 @@ from functools import lru_cache
 from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.operand_layouts import (
-    OfferedLayout,
+    OfferedLayouts,
     SameAxisOrder,
     UserLayout,
     channel_order,
@@ -22,6 +22,7 @@ from graphflow.kernels.recipes.operand_layouts import (
     second_lane,
 )
 from graphflow.kernels.recipes.roles import Roles
+from graphflow.kernels.recipes.views import flat_offset
 from graphflow.layout import Family, Layout, row_major
 from graphflow.tir import Buffer
 
@@ -67,7 +68,7 @@ def place_operands(
     roles: Roles,
     constants: frozenset[str],
     out: Family | SameAxisOrder | UserLayout,
-    data: Family | UserLayout | OfferedLayout,
+    data: Family | UserLayout | OfferedLayouts,
     target: Target,
 ) -> Operands | None:
     """The layouts of a variant that writes `out` and reads `data`; None where there is none."""
@@ -76,21 +77,40 @@ def place_operands(
         return None
     free = {buffer.name for buffer in decided.free}
     given: dict[str, Layout | None] = {}
-    if not isinstance(data, OfferedLayout):
+    if not isinstance(data, OfferedLayouts):
         if not free and data is not out:
             return None
         given = {buffer.name: operand_layout(data, buffer) for buffer in decided.free}
-    elif data.name in decided.movable:
-        free.add(data.name)
-        given = {data.name: data.layout}
-    elif decided.layouts.get(data.name) != data.layout:
-        return None
+    else:
+        for name, offered in data.of:
+            if name in decided.movable or _is_along(roles, decided, name, offered, constants):
+                free.add(name)
+                given[name] = offered
+            elif decided.layouts.get(name) != offered:
+                return None
     layouts: dict[str, Layout] = {}
     for name, layout in {**decided.layouts, **given}.items():
         if layout is None:
             return None
         layouts[name] = layout
     return Operands(decided, layouts, tuple(b.name for b in roles.inputs if b.name in free))
+
+
+@lru_cache(maxsize=10_000)
+def _is_along(
+    roles: Roles, decided: OutputDecisions, name: str, layout: Layout, constants: frozenset[str]
+) -> bool:
+    """Whether neighbouring lanes read neighbouring elements of an operand, or all the same one.
+
+    False for constants, which are prepared in one layout, and for padded outputs, whose last lanes
+    would read beyond the operand.
+    """
+    if name in constants or decided.output.is_padded:
+        return False
+    var = roles.axes[decided.lane]
+    flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
+    moved = [[(a, k) for a, k in terms_of(flat)[0] if var in variables(a)] for flat in flats]
+    return all(terms in ([], [(var, 1)]) for terms in moved)
 
 
 @lru_cache(maxsize=10_000)

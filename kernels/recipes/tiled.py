@@ -27,7 +27,7 @@ from graphflow.cost import (
     plain_first,
     rows_worth_weights,
 )
-from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrder, UserLayout
+from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
 from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
@@ -42,7 +42,7 @@ def tiled_variant(
     roles: Roles,
     constants: frozenset[str],
     out: Family | SameAxisOrder | UserLayout,
-    data: Family | UserLayout | OfferedLayout,
+    data: Family | UserLayout | OfferedLayouts,
     target: Target,
 ) -> KernelVariant | None:
     """The variant that writes `out` and reads `data`; None where the operands have no layouts."""
@@ -64,7 +64,7 @@ def tiled_variant(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
     if not problem.own_loads:
-        cycles *= _lane_penalty(roles, layouts, lane, decided.second_channel)
+        cycles *= _lane_penalty(roles, layouts, decided)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -203,13 +203,35 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
     )
 
 
-def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second: int) -> float:
-    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous."""
+def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], decided: OutputDecisions) -> float:
+    """The factor on a step of a reduction for what its lanes load.
+
+    1 where that is contiguous, and one load serves all rows of the tile.
+    """
+    lane, second = decided.lane, decided.second_channel
     if roles.reduction and any(
         _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
     ):
         return GATHERED
-    return UNPACKED if roles.multiply_adds and lane != 1 and len(roles.axes) > 2 else 1.0
+    apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2
+    return UNPACKED if apart and not _loads_serve_rows(roles, decided) else 1.0
+
+
+@lru_cache(maxsize=10_000)
+def _loads_serve_rows(roles: Roles, decided: OutputDecisions) -> bool:
+    """Whether a vector of each operand that the lanes load is the same in all rows of a tile.
+
+    So it is for a matrix product whose lanes run along the columns.  Not for a convolution whose
+    lanes run along a row of the image: its rows have their own pixels, and its taps shift them.
+    """
+    var = roles.axes[decided.lane]
+    outside = _axes_outside(decided)
+    row = roles.axes[outside[-1]] if outside else None
+    terms = [a for reads in roles.reads.values() for a in reads if roles.nest_of(a)]
+    loaded = [[e for e in a.indices if var in variables(e)] for a in terms]
+    across = any(row in variables(e) for a, found in zip(terms, loaded, strict=True) if found
+                 for e in a.indices)  # fmt: skip
+    return not across and all(e is var for found in loaded for e in found)
 
 
 @lru_cache(maxsize=10_000)

@@ -19,7 +19,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.kernels.recipes.kernel_variants import plain_variant, variants_in
 from graphflow.kernels.recipes.make_kernel import Placements, build
-from graphflow.kernels.recipes.operand_layouts import OfferedLayout, Offers, UserLayout
+from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, Offers, UserLayout
 from graphflow.kernels.recipes.variant import KernelVariant, Padding, RefusedVariant
 from graphflow.kernels.recipes.views import offered_views
 from graphflow.layout import Equal, Family, Layout, families
@@ -54,8 +54,8 @@ def given_variants(
                 same = (b for b in definition.inputs if b.shape == output.shape)
                 placed = {b.name: out.layout for b in same if b.name not in constants}
                 placed[output.name] = out.layout
-            if isinstance(read, OfferedLayout):
-                placed[read.name] = read.layout
+            if isinstance(read, OfferedLayouts):
+                placed |= dict(read.of)
             found.append(_usable(definition, plain_variant(definition, placed), target))
     return tuple(found)
 
@@ -78,7 +78,7 @@ def _combinations(
     constants: frozenset[str],
     target: Target,
     layouts: Mapping[str, tuple[Layout, ...]],
-) -> Iterator[tuple[Family | UserLayout, OfferedLayout | None]]:
+) -> Iterator[tuple[Family | UserLayout, OfferedLayouts | None]]:
     """Each layout of the output, with an input in a layout given for it or with none (None)."""
     output = definition.outputs[0]
     outs = [UserLayout(layout) for layout in layouts.get(output.name, ())]
@@ -89,9 +89,9 @@ def _combinations(
             continue
         for layout in layouts.get(buffer.name, ()):
             for family in families(len(output.shape), target.computed_lanes(output.dtype)):
-                yield family, OfferedLayout(buffer.name, layout)
+                yield family, OfferedLayouts(((buffer.name, layout),))
             for out in outs:
-                yield out, OfferedLayout(buffer.name, layout)
+                yield out, OfferedLayouts(((buffer.name, layout),))
 
 
 def _usable(

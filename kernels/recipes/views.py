@@ -210,8 +210,9 @@ def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVarian
         yield from _in_output(definition.outputs[0], moves, target)
     if len(moves) == 1:
         boxed, others = _in_input(*moves[0], target)
-        yield from boxed
+        # First those that know the output as a box, as it may be one where the input is in a box.
         yield from _renamed(*moves[0], others, target)
+        yield from boxed
 
 
 def offered_views(
@@ -320,9 +321,10 @@ def _renamed(
             continue
         if source.size == output.size:
             part = _common(_joined(read), output.dtype, target)
-            link = Link(source.name, None, 0)
             placed = {output.name: part, source.name: given}
-            yield _view(placed, f"view in {part.describe()}", View((link,)))
+            inward = View((Link(source.name, None, 0),))
+            yield _view(placed, f"view in {part.describe()}", inward)
+            link = Link(source.name, read, 0)
         else:
             part, link = read, Link(source.name, read, 0)
             placed = {output.name: part, source.name: given}

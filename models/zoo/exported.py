@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,15 @@ from numpy.typing import NDArray
 
 from graphflow.models.zoo.bert import TYPES, bert
 from graphflow.models.zoo.bert import VOCABULARY as WORD_PIECES
+from graphflow.models.zoo.convnext import TINY, convnext
 from graphflow.models.zoo.detector import detector
 from graphflow.models.zoo.efficientnet import efficientnet
 from graphflow.models.zoo.gpt import HEADS, LAYERS, WIDTH, gpt
 from graphflow.models.zoo.gpt import VOCABULARY as TOKENS
 from graphflow.models.zoo.half import half
+from graphflow.models.zoo.mobilevit import mobilevit
 from graphflow.models.zoo.qdq import qdq
+from graphflow.models.zoo.segformer import DECODER, segformer
 from graphflow.models.zoo.tagger import VOCABULARY as WORDS
 from graphflow.models.zoo.tagger import tagger
 from graphflow.models.zoo.vit import vit
@@ -109,7 +113,41 @@ EXPORTED: dict[str, Exported] = {
     "detector": Exported(
         detector, "boxes by TopK and NonMaxSuppression", _noise("images", 1, 3, 96, 96)
     ),
+    "convnext": Exported(
+        convnext,
+        "depthwise convolutions, norms and linear layers with the channels last",
+        _noise("pixel_values", 1, 3, 96, 96),
+    ),
+    "mobilevit": Exported(
+        mobilevit,
+        "inverted residuals, and attention among unfolded patches",
+        _noise("pixel_values", 1, 3, 128, 128),
+    ),
+    "segformer": Exported(
+        segformer,
+        "attention with reduced keys at four resolutions, and a decoder",
+        _noise("pixel_values", 1, 3, 64, 64),
+    ),
     "half": Exported(half, "convolutions and attention in float16", _noise("image", 1, 3, 64, 64)),
     "qdq": Exported(qdq, "int8 weights, uint8 activations", _noise("image", 1, 3, 32, 32)),
 }
 """Every network that is written as an exporter writes it."""
+
+FULL_SIZE: dict[str, Exported] = {
+    "convnext_tiny": Exported(
+        partial(convnext, stages=TINY, image=224, classes=1000),
+        "ConvNeXt-T",
+        _noise("pixel_values", 1, 3, 224, 224),
+    ),
+    "mobilevit_xxs": Exported(
+        partial(mobilevit, image=256, most_layers=4, classes=1000),
+        "MobileViT-XXS",
+        _noise("pixel_values", 1, 3, 256, 256),
+    ),
+    "segformer_b0": Exported(
+        partial(segformer, layers=2, image=256, decoder=DECODER, classes=150),
+        "SegFormer-B0 of a quarter of the usual pixels",
+        _noise("pixel_values", 1, 3, 256, 256),
+    ),
+}
+"""Networks of `EXPORTED` as they were published, for benchmarks: too large for every test."""

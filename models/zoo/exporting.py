@@ -57,6 +57,11 @@ def reshape(b: ModelBuilder, x: str, *extents: str | int) -> str:
     return b.node("Reshape", [x, shape(b, *extents)])
 
 
+def view(b: ModelBuilder, x: str, *extents: int) -> str:
+    """`x.view(extents)` where all are known: Reshape by a Constant node."""
+    return b.node("Reshape", [x, integers(b, *extents)])
+
+
 def cut(b: ModelBuilder, x: str, axis: int, start: str, stop: str) -> str:
     """`x[start:stop]` along an axis, with int64 limits of one dimension and step 1."""
     return b.node("Slice", [x, start, stop, integers(b, axis), integers(b, 1)])

@@ -396,6 +396,75 @@ def test_a_value_with_two_uses_or_a_graph_output_stays_outside():
     assert_same_meaning(graph, fused)
 
 
+def gate(graph: OperatorGraph, x: str, y: str, shape=(1, 2, 4, 4)) -> str:
+    """y = x * sigmoid(x)."""
+    call(graph, "Sigmoid", d.unary("sigmoid", graph.values[x].shape), (x,), f"s_{y}")
+    return call(graph, "Mul", d.binary("mul", shape, shape), (f"s_{y}", x), y)
+
+
+def test_results_that_meet_again_join_the_group():
+    graph = graph_of(X)
+    conv(graph, "x", "c")
+    gate(graph, "c", "g")
+    gate(graph, "g", "h")
+    conv(graph, "h", "y")
+    graph.set_outputs(("y",))
+    fused = fuse(graph)
+    assert ops(fused) == ["Conv+Sigmoid+Mul+Sigmoid+Mul", "Conv"]
+    assert [name for name, _ in fused.nodes[0].inner] == ["c", "s_g", "g", "s_h"]
+    assert_same_meaning(graph, fused)
+
+
+def test_operands_from_elsewhere_may_come_in_between():
+    """The sum reads a product that is computed after the convolution."""
+    graph = graph_of(X)
+    conv(graph, "x", "c")
+    call(graph, "Sigmoid", d.unary("sigmoid", (1, 2, 4, 4)), ("c",), "s")
+    conv(graph, "x", "d")
+    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("s", "d"), "a")
+    call(graph, "Mul", d.binary("mul", (1, 2, 4, 4), (1, 2, 4, 4)), ("a", "c"), "y")
+    graph.set_outputs(("y",))
+    fused = fuse(graph)
+    assert sorted(ops(fused)) == ["Conv", "Conv+Sigmoid+Add+Mul"]
+    assert_same_meaning(graph, fused)
+
+
+@pytest.mark.parametrize("inner", ["c", "s_g"])
+def test_a_graph_output_among_results_that_meet_again_stays_outside(inner):
+    graph = graph_of(X)
+    conv(graph, "x", "c")
+    gate(graph, "c", "g")
+    graph.set_outputs((inner, "g"))
+    assert "Conv+Sigmoid+Mul" not in ops(fuse(graph))
+    assert_same_meaning(graph, fuse(graph))
+
+
+def test_results_that_meet_behind_another_reduction_stay_outside():
+    """A trap: with the sum in the first group, that group and the second would need each other."""
+    graph = graph_of(X)
+    conv(graph, "x", "c")
+    relu(graph, "c", "r")
+    conv(graph, "r", "e")
+    call(graph, "Add", d.binary("add", (1, 2, 4, 4), (1, 2, 4, 4)), ("e", "c"), "y")
+    graph.set_outputs(("y",))
+    fused = fuse(graph)
+    assert ops(fused) == ["Conv", "Relu", "Conv+Add"]
+    assert_same_meaning(graph, fused)
+
+
+def test_results_that_meet_in_other_places_stay_outside():
+    """A trap: all rows of the product read the one row of the sigmoid."""
+    graph = graph_of(("x", (1, 4)), ("m", (3, 4)))
+    relu(graph, "x", "r")
+    call(graph, "Sigmoid", d.unary("sigmoid", (1, 4)), ("r",), "s")
+    call(graph, "Mul", d.binary("mul", (1, 4), (3, 4)), ("s", "m"), "p")
+    call(graph, "Add", d.binary("add", (3, 4), (1, 4)), ("p", "r"), "y")
+    graph.set_outputs(("y",))
+    fused = fuse(graph)
+    assert not any(op.startswith("Relu+") for op in ops(fused))
+    assert_same_meaning(graph, fused)
+
+
 def test_of_two_chains_that_meet_only_one_takes_the_addition():
     graph = graph_of(X)
     conv(graph, "x", "a")

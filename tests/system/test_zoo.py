@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import graphflow
 from graphflow.base.options import Options
 from graphflow.models import EXPORTED
 from graphflow.models.zoo import build
-from graphflow.models.zoo.exported import bert_feeds, gpt_feeds, tagger_feeds
+from graphflow.models.zoo.exported import FULL_SIZE, bert_feeds, gpt_feeds, tagger_feeds
 
 Array = np.ndarray[Any, Any]
 STRICT, MIXED = Options(threads=2, fallback=None), Options(threads=2)
@@ -23,6 +24,13 @@ FOREIGN = ("detector",)
 """Those with nodes that onnxruntime runs: tensors whose shape a run decides, which others read."""
 TOLERANCES = {"half": 1e-2, "qdq": 8 / 255}
 """Largest difference where it is not 1e-4; for `qdq` one step of its last quantization."""
+
+FLOAT = onnx.TensorProto.FLOAT
+WEIGHTS = {"convnext_tiny": 28.59e6, "mobilevit_xxs": 1.27e6, "segformer_b0": 3.75e6}
+"""Of the published networks, BatchNormalization folded."""
+
+CONVERSIONS = {"convnext": 0, "mobilevit": 6, "segformer": 6}
+"""The most inner conversions: keys that are transposed for a product, and unfolded patches."""
 
 
 @cache
@@ -82,10 +90,22 @@ def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     assert build(name, seed=1).SerializeToString(deterministic=True) != first
 
 
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -> None:
+    initializers = build(name).graph.initializer
+    count = sum(prod(tensor.dims) for tensor in initializers if tensor.data_type == FLOAT)
+    assert count == pytest.approx(WEIGHTS[name], rel=0.01)
+
+
 @pytest.mark.parametrize("name", EXPORTED)
 def test_results_are_those_of_onnxruntime(name: str) -> None:
     for seed in (1, 2):
         check(name, EXPORTED[name].feeds(seed))
+
+
+@pytest.mark.parametrize(("name", "most"), CONVERSIONS.items())
+def test_few_conversions_are_left_inside(name: str, most: int) -> None:
+    assert compiled(name).report()["summary"]["inner_conversions"] <= most
 
 
 def test_the_detector_leaves_what_stands_behind_suppression_to_onnxruntime() -> None:

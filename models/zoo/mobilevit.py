@@ -1,0 +1,115 @@
+"""MobileViT (Mehta and Rastegari 2022) as PyTorch's exporter writes it at opset 17.
+
+In: an image, batch 1.  Out: one logit a class.  BatchNormalization is folded into convolutions.
+A transformer attends among the pixels that have one position within their patches; these sequences
+are made by reshapes and transposes of the map, and taken apart in the same way.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from graphflow.models.builder import ModelBuilder
+from graphflow.models.zoo.exporting import dense, layer_norm, number, silu, view
+from graphflow.models.zoo.layers import BRANCH_GAIN, conv_bias
+
+PATCH = 2
+"""Pixels of a patch along each axis."""
+
+HEADS = 4
+
+STEM, NARROW = 16, (16, 24, 24, 24)
+"""Channels of the stem and of the inverted residuals before the first transformer; the first of
+those with 24 channels halves the image."""
+
+EXPANSION = 2
+
+STAGES = ((48, 64, 2), (64, 80, 4), (80, 96, 3))
+"""Channels, width and layers of the transformer, of each stage of MobileViT-XXS."""
+
+LAST = 320
+
+
+def mobilevit(
+    seed: int, image: int = 128, most_layers: int = 1, classes: int = 100
+) -> onnx.ModelProto:
+    """MobileViT-XXS, with at most `most_layers` in each transformer; `image` is a multiple of 64.
+
+    The published network has 256 pixels and up to 4 layers.
+    """
+    b = ModelBuilder(seed, opset=17, name="mobilevit")
+    x = silu(b, conv_bias(b, b.input("pixel_values", (1, 3, image, image)), STEM, 3, 2))
+    size = image // 2
+    for channels in NARROW:
+        stride = 2 if channels != b.channels(x) and channels != NARROW[0] else 1
+        x, size = _inverted_residual(b, x, channels, stride), size // stride
+    for channels, width, layers in STAGES:
+        x, size = _inverted_residual(b, x, channels, 2), size // 2
+        x = _mobilevit_block(b, x, width, min(layers, most_layers), size)
+    x = silu(b, conv_bias(b, x, LAST, 1))
+    pooled = b.node("ReduceMean", [x], axes=[-2, -1], keepdims=0)
+    b.set_channels(pooled, LAST)
+    b.output(b.linear(pooled, classes))
+    return b.model()
+
+
+def _inverted_residual(b: ModelBuilder, x: str, channels: int, stride: int) -> str:
+    """Expand, convolve each channel, project; added to x where shapes allow it."""
+    inputs = b.channels(x)
+    expanded = EXPANSION * inputs
+    y = silu(b, conv_bias(b, x, expanded, 1))
+    y = silu(b, conv_bias(b, y, expanded, 3, stride, group=expanded))
+    residual = stride == 1 and inputs == channels
+    y = conv_bias(b, y, channels, 1, gain=4.0 * (BRANCH_GAIN**2 if residual else 1.0))
+    return b.add(x, y) if residual else y
+
+
+def _mobilevit_block(b: ModelBuilder, x: str, width: int, layers: int, size: int) -> str:
+    """Local features, a transformer over unfolded patches, and both kinds joined by a 3x3."""
+    channels = b.channels(x)
+    y = b.conv(silu(b, conv_bias(b, x, channels, 3)), width, 1, bias=False)
+    y = _unfold(b, y, width, size)
+    for _ in range(layers):
+        y = b.add(y, _attention(b, layer_norm(b, y, width), width, (size // PATCH) ** 2))
+        hidden = silu(b, dense(b, layer_norm(b, y, width), width, 2 * width, gain=2.0))
+        y = b.add(y, dense(b, hidden, 2 * width, width))
+    y = _fold(b, layer_norm(b, y, width), width, size)
+    y = silu(b, conv_bias(b, y, channels, 1))
+    return silu(b, conv_bias(b, b.concat(x, y), channels, 3))
+
+
+def _unfold(b: ModelBuilder, x: str, width: int, size: int) -> str:
+    """(1, width, size, size) to (pixels of a patch, patches, width)."""
+    patches = size // PATCH
+    y = view(b, x, width * patches, PATCH, patches, PATCH)
+    y = b.node("Transpose", [y], perm=[0, 2, 1, 3])
+    y = view(b, y, 1, width, patches**2, PATCH**2)
+    y = b.node("Transpose", [y], perm=[0, 3, 2, 1])
+    return view(b, y, PATCH**2, patches**2, width)
+
+
+def _fold(b: ModelBuilder, x: str, width: int, size: int) -> str:
+    """(pixels of a patch, patches, width) to (1, width, size, size)."""
+    patches = size // PATCH
+    y = view(b, x, 1, PATCH**2, patches**2, width)
+    y = b.node("Transpose", [y], perm=[0, 3, 2, 1])
+    y = view(b, y, width * patches, patches, PATCH, PATCH)
+    y = b.node("Transpose", [y], perm=[0, 2, 1, 3])
+    y = view(b, y, 1, width, size, size)
+    b.set_channels(y, width)
+    return y
+
+
+def _attention(b: ModelBuilder, x: str, width: int, length: int) -> str:
+    """One product for queries, keys and values, taken apart by Split, Reshape and Transpose."""
+    head = width // HEADS
+    parts = [f"{x}_{part}" for part in ("query", "key", "value")]
+    b.node("Split", [dense(b, x, width, 3 * width)], parts, axis=-1)
+    query, key, value = (
+        b.node("Transpose", [view(b, part, -1, length, HEADS, head)], perm=perm)
+        for part, perm in zip(parts, ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)), strict=True)
+    )
+    scores = b.node("MatMul", [b.node("Mul", [query, number(b, head**-0.5)]), key])
+    attended = b.node("MatMul", [b.node("Softmax", [scores], axis=-1), value])
+    joined = b.node("Transpose", [attended], perm=[0, 2, 1, 3])
+    return dense(b, view(b, joined, -1, length, width), width, width)

@@ -1,0 +1,59 @@
+"""Tests of the work that tiled variants are priced by."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.codegen import avx2_target
+from graphflow.cost import UNPACKED
+from graphflow.kernels.definitions import convolution, matmul
+from graphflow.kernels.recipes import KernelVariant, kernel_variants
+from graphflow.layout import row_major
+from graphflow.tir import PrimFunc
+
+TARGET = avx2_target()
+PACKED = {"w", "b"}
+"""The names of weights in the definitions."""
+ONE_LOAD_EACH = 0.9 * UNPACKED / (2 * TARGET.lanes("float32"))
+"""About the cycles of a multiply-add whose vector serves no other one, two done in a cycle."""
+
+
+def plain(definition: PrimFunc) -> KernelVariant:
+    """The first variant that reads and writes row-major."""
+    constants = frozenset(b.name for b in definition.inputs if b.name in PACKED)
+    data = [b for b in (*definition.inputs, *definition.outputs) if b.name not in PACKED]
+    return next(
+        v
+        for v in kernel_variants(definition, constants, TARGET)
+        if all(v.layouts[b.name] == row_major(b.shape) for b in data)
+    )
+
+
+@pytest.mark.parametrize("lead", [(1,), (1, 1), (2,)])
+def test_a_product_costs_the_same_per_row_whatever_its_rank_is(lead: tuple[int, ...]) -> None:
+    """Its lanes run along columns, which is axis 1 only of a matrix."""
+    flat = plain(matmul((96, 64), (64, 80))).work.cycles
+    deep = plain(matmul((*lead, 96, 64), (64, 80))).work.cycles
+    assert deep == pytest.approx(flat * lead[0], rel=0.05)
+
+
+def test_operands_of_a_run_are_priced_alike() -> None:
+    one = plain(matmul((96, 64), (64, 80))).work.cycles
+    apart = matmul((3, 96, 64), (3, 64, 80))
+    both = next(iter(kernel_variants(apart, frozenset(), TARGET)))
+    assert both.work.cycles < 1.5 * 3 * one
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+def test_lanes_along_a_row_of_the_image_load_a_vector_for_each_multiply_add(
+    kernel: tuple[int, int],
+) -> None:
+    """A trap: the rows of the tile are rows of the image, which have their own pixels."""
+    work = plain(convolution((1, 32, 32, 32), (32, 32, *kernel))).work
+    assert work.cycles > ONE_LOAD_EACH * work.flops / 2
+
+
+def test_taps_that_shift_the_lanes_are_loaded_for_each_multiply_add() -> None:
+    """In one dimension the rows of the tile are channels, which share pixels, but not taps."""
+    work = plain(convolution((1, 32, 64), (32, 32, 3))).work
+    assert work.cycles > ONE_LOAD_EACH * work.flops / 2
