@@ -60,7 +60,8 @@ def tiled_variant(
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    cycles *= _lane_penalty(roles, layouts, lane, decided.second_channel)
+    shares = _rows_share_vectors(roles, decided)
+    cycles *= _lane_penalty(roles, layouts, decided, shares)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -79,7 +80,7 @@ def tiled_variant(
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
-        vectorized=len(roles.output.shape) <= 2 or lane == 1,
+        vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and shares),
     )
 
 
@@ -170,13 +171,40 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
     )
 
 
-def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], lane: int, second: int) -> float:
-    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous."""
+@lru_cache(maxsize=10_000)
+def _rows_share_vectors(roles: Roles, decided: OutputDecisions) -> bool:
+    """Whether the rows of a tile share the vectors that its lanes load in a step of a reduction.
+
+    That is where no operand depends on both, as in a matrix product: each vector serves as many
+    multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run along
+    a row of the image and whose tiles hold several of these rows.
+    """
+    outside = _axes_outside(decided)
+    if not outside:
+        return True
+    both = {roles.axes[outside[-1]], roles.axes[decided.lane]}
+    return not any(
+        both <= {v for e in access.indices for v in variables(e)}
+        for reads in roles.reads.values()
+        for access in reads
+        if roles.nest_of(access)
+    )
+
+
+def _lane_penalty(
+    roles: Roles, layouts: Mapping[str, Layout], decided: OutputDecisions, shares: bool
+) -> float:
+    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous.
+
+    `shares` says whether the rows of a tile share the vectors loaded.
+    """
+    lane, second = decided.lane, decided.second_channel
     if roles.reduction and any(
         _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
     ):
         return GATHERED
-    return UNPACKED if roles.multiply_adds and lane != 1 and len(roles.axes) > 2 else 1.0
+    apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares
+    return UNPACKED if apart else 1.0
 
 
 @lru_cache(maxsize=10_000)
