@@ -42,9 +42,14 @@ def tiled_variant(
     out: Family | SameAxisOrder | UserLayout,
     data: Family | UserLayout | OfferedLayout,
     target: Target,
+    packed: frozenset[str] = frozenset(),
 ) -> KernelVariant | None:
-    """The variant that writes `out` and reads `data`; None where the operands have no layouts."""
-    operands = place_operands(roles, constants, out, data, target)
+    """The variant that writes `out` and reads `data`; None where the operands have no layouts.
+
+    Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
+    run time, are read in a packed layout too, and a conversion has to make it in each run.
+    """
+    operands = place_operands(roles, constants | packed, out, data, target)
     if operands is None:
         return None
     decided, layouts = operands.decided, dict(operands.layouts)
@@ -73,7 +78,7 @@ def tiled_variant(
     return KernelVariant(
         name=_name(layouts, operands.free, output),
         layouts=layouts,
-        private=frozenset(b.name for b in decided.packed),
+        private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
         padding=padding,
         recipe=Tiled(tiling, group=group, group_rows=rows),
