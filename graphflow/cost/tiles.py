@@ -96,6 +96,8 @@ class TilePlane(NamedTuple):
     item_bytes: int
     registers: int
     along: LanesAlongRow | None = None
+    taps: int = 1
+    own_vectors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,11 @@ class TileProblem:
     """The element type of the output, which decides how many lanes a vector has."""
     sum_dtype: str = ""
     """The element type of the accumulators; empty where it is the output's."""
+    taps: int = 1
+    """How many steps in a row broadcast elements of the same run of data: a tile of mr rows reads
+    some mr + taps - 1 elements in that many steps."""
+    own_vectors: bool = False
+    """Whether each row of a tile loads vectors of its own, instead of one element to broadcast."""
 
     @property
     def plane(self) -> TilePlane:
@@ -139,6 +146,8 @@ class TileProblem:
             item,
             -(-item // lane),
             self.along,
+            self.taps,
+            self.own_vectors,
         )
 
 
@@ -179,11 +188,17 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     """The most rows of a tile `nr_vectors` wide whose accumulators the vector registers hold.
 
     One register is left for the element that is broadcast, and `nr_vectors` for the vectors loaded.
+    Where several taps meet the same elements (or vectors, if each row loads its own), LLVM loads
+    each once and keeps all of them: one for each row, and one more for each further tap.
     At least 1.
     """
     masks = MASK_REGISTERS if plane.along is not None and plane.along.borders else 0
     wide = nr_vectors * plane.registers
-    room = (target.vector_registers - 1 - wide - masks) // wide
+    kept, each = 1, 0
+    if plane.taps > 1:
+        each = wide if plane.own_vectors else 1
+        kept = (plane.taps - 1) * each
+    room = (target.vector_registers - kept - wide - masks) // (wide + each)
     return max(1, min(room, plane.rows, MOST_ROWS))
 
 

@@ -58,6 +58,9 @@ def tiled_variant(
     apart = _broadcast_stride(roles, decided, layouts)
     if not fits_sets(apart, MOST_ROWS, target):
         problem = replace(problem, broadcast_stride=apart)
+    shares = _rows_share_vectors(roles, decided)
+    taps = _taps_in_row(roles, decided, layouts)
+    problem = replace(problem, taps=taps, own_vectors=not shares)
     tiling, cycles = choose_tiling(problem, target)
     rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
@@ -65,7 +68,6 @@ def tiled_variant(
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    shares = _rows_share_vectors(roles, decided)
     cycles *= _lane_penalty(roles, layouts, decided, shares)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
@@ -163,6 +165,25 @@ def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[s
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     step = next((abs(k) for atom, k in terms if atom is roles.axes[outside[-1]]), 0)
     return step * DTYPES[access.buffer.dtype].itemsize
+
+
+def _taps_in_row(roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]) -> int:
+    """How many steps in a row broadcast elements that neighbouring rows of a tile share.
+
+    The extent of the innermost loop of the reduction where it steps through the data less far than
+    the rows of a tile lie apart times that extent; 1 where it does not.
+    """
+    outside = _axes_outside(decided)
+    name = next((name for name in _reduced(roles) if name in layouts), None)
+    if not outside or name is None:
+        return 1
+    access = roles.reads[name][0]
+    terms, _ = terms_of(flat_offset(layouts[name], access.indices))
+    strides = {atom: abs(k) for atom, k in terms}
+    row = strides.get(roles.axes[outside[-1]], 0)
+    loops = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
+    step, extent = min(loops, default=(0, 1))
+    return extent if row and step and step * extent > row else 1
 
 
 @lru_cache(maxsize=4096)
