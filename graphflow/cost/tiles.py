@@ -98,6 +98,7 @@ class TilePlane(NamedTuple):
     along: LanesAlongRow | None = None
     taps: int = 1
     own_vectors: bool = False
+    sliding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class TileProblem:
     some mr + taps - 1 elements in that many steps."""
     own_vectors: bool = False
     """Whether each row of a tile loads vectors of its own, instead of one element to broadcast."""
+    sliding: bool = False
+    """Whether the taps are those along the rows of a tile, and the lanes begin anywhere in a line."""
 
     @property
     def plane(self) -> TilePlane:
@@ -148,6 +151,7 @@ class TileProblem:
             self.along,
             self.taps,
             self.own_vectors,
+            self.sliding,
         )
 
 
@@ -176,12 +180,15 @@ class Tiling:
     `panels` cover the columns in order; the last panel may reach past them.  `panel_outermost` runs
     the panels (all of one width then) outside all other loops, which keeps the weights of one panel
     in a near cache; otherwise they run inside the outer axes, which reads the input once.
-    `write_padding` lets the last vector write the padding of the output, where it may.
+    `write_padding` lets the last vector write the padding of the output, where it may.  `sliding`
+    unrolls the loop of the reduction that steps through the data like the rows of a tile, innermost
+    of the reduction, so that a tile loads each row of data once for all taps that meet it.
     """
 
     panels: tuple[Panels, ...]
     panel_outermost: bool = False
     write_padding: bool = False
+    sliding: bool = False
 
 
 def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
@@ -282,6 +289,12 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
     each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
     loads = nr_vectors * share * target.cycles_per_vector_load + mr * each
     weights = plane.item_bytes * nr_vectors * lanes
+    if plane.sliding:
+        # A step broadcasts one weight; a row of data is loaded once for all taps that meet it.
+        fresh = nr_vectors * (mr + plane.taps - 1) / plane.taps
+        lines = 1 + target.vector_bytes / target.line_bytes
+        loads = BROADCAST_CYCLES + fresh * share * target.cycles_per_vector_load * lines
+        weights = plane.item_bytes
     if plane.along is not None:
         multiply_adds, loads = multiply_adds * UNALIGNED, loads * UNALIGNED
         weights = plane.item_bytes * mr

@@ -75,7 +75,8 @@ def _tiled(recipe: Tiled) -> str:
     comma = "," if len(recipe.tiling.panels) == 1 else ""
     tiling = (
         f"Tiling(panels=({panels}{comma}), panel_outermost={recipe.tiling.panel_outermost}, "
-        f"write_padding={recipe.tiling.write_padding})"
+        f"write_padding={recipe.tiling.write_padding}"
+        f"{', sliding=True' * recipe.tiling.sliding})"
     )
     return (
         f"Tiled(tiling={tiling}, finite={recipe.finite}, "

@@ -59,8 +59,8 @@ def tiled_variant(
     if not fits_sets(apart, MOST_ROWS, target):
         problem = replace(problem, broadcast_stride=apart)
     shares = _rows_share_vectors(roles, decided)
-    taps = _taps_in_row(roles, decided, layouts)
-    problem = replace(problem, taps=taps, own_vectors=not shares)
+    taps, sliding = _taps_shared(roles, decided, layouts)
+    problem = replace(problem, taps=taps, own_vectors=not shares, sliding=sliding)
     tiling, cycles = choose_tiling(problem, target)
     rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
@@ -68,7 +68,8 @@ def tiled_variant(
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    cycles *= _lane_penalty(roles, layouts, decided, shares)
+    tiling = replace(tiling, sliding=sliding)
+    cycles *= _lane_penalty(roles, layouts, decided, shares or sliding)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -87,7 +88,7 @@ def tiled_variant(
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
-        vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and shares),
+        vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and (shares or sliding)),
     )
 
 
@@ -167,23 +168,32 @@ def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[s
     return step * DTYPES[access.buffer.dtype].itemsize
 
 
-def _taps_in_row(roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]) -> int:
-    """How many steps in a row broadcast elements that neighbouring rows of a tile share.
+def _taps_shared(
+    roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]
+) -> tuple[int, bool]:
+    """How many steps of a reduction meet the same data in neighbouring rows of a tile, and whether
+    a loop other than the innermost one makes them.
 
-    The extent of the innermost loop of the reduction where it steps through the data less far than
-    the rows of a tile lie apart times that extent; 1 where it does not.
+    In an image with channels innermost these are the taps along a row, where the tile has several
+    positions of that row; so they are where the lanes are channels.  Where the lanes run along the
+    row and the tile has several rows, they are the taps across rows.  (1, False) if none are.
     """
     outside = _axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
-        return 1
+        return 1, False
     access = roles.reads[name][0]
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     strides = {atom: abs(k) for atom, k in terms}
     row = strides.get(roles.axes[outside[-1]], 0)
     loops = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
     step, extent = min(loops, default=(0, 1))
-    return extent if row and step and step * extent > row else 1
+    if row and step and step * extent > row:
+        return extent, False
+    across = [n for stride, n in loops if stride == row]
+    if across and row and not _rows_share_vectors(roles, decided):
+        return across[0], True
+    return 1, False
 
 
 @lru_cache(maxsize=4096)

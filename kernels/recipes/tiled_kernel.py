@@ -151,7 +151,8 @@ def tiled(
         s, axes = _grouped(s, axes, recipe.group, recipe.group_rows)
     s, axes = _phases_apart(s, axes)
     s = _taps_met(s, axes)
-    s, reduction = _reduction_order(s, axes, axes[-1] if held is None else held)
+    channel = axes[-1] if held is None else held
+    s, reduction = _reduction_order(s, axes, channel, recipe.tiling.sliding)
     return register_tile(s, axes, recipe.tiling, reduction, held is not None)
 
 
@@ -289,17 +290,27 @@ def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set
     return found
 
 
-def _reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule, Axes]:
+def _reduction_order(
+    s: Schedule, axes: Axes, channel: Handle, sliding: bool
+) -> tuple[Schedule, Axes]:
     """The reduction loops, by falling stride in the data operand, outermost first.
 
     Then the data is read in the order of memory.  `channel` is the output axis of the weights: the
-    operand that follows the other axes is the data.
+    operand that follows the other axes is the data.  If `sliding`, the loop that steps through the
+    data like the rows of a tile is the innermost one instead; ScheduleError where there is none.
     """
     s = _split_blocked(s, axes)
     positions = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
     loops = _reduction_loops(s, axes)
     # Sorting is stable: loops of equal strides stay in the order of the kernel.
     loops.sort(key=lambda loop: -_stride(s.func, loop.var, positions))
+    if sliding:
+        row = s.loop(s.present(axes)[-2])
+        step = _stride(s.func, row.var, positions)
+        taps = [loop for loop in loops if _stride(s.func, loop.var, positions) == step]
+        if not taps:
+            raise ScheduleError(f"no loop of the reduction steps through the data like {row.var}")
+        loops.sort(key=lambda loop: loop is taps[-1])
     return s, s.handles(loops)
 
 
