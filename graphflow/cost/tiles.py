@@ -82,6 +82,19 @@ class LanesAlongRow(NamedTuple):
     """Whether some lanes of the first or the last panel take no part in a step."""
 
 
+class SlidingRows(NamedTuple):
+    """A problem whose tiles have rows of an image, and lanes along them, without packed weights.
+
+    The steps are taps across rows, then `along` ones in a row of the data, in each of `runs` parts
+    of the data that lie apart, such as input channels.  `borders` says whether some lanes take no
+    part in some steps.
+    """
+
+    along: int
+    runs: int
+    borders: bool
+
+
 class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.
 
@@ -98,7 +111,7 @@ class TilePlane(NamedTuple):
     along: LanesAlongRow | None = None
     taps: int = 1
     own_vectors: bool = False
-    sliding: bool = False
+    sliding: SlidingRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +144,8 @@ class TileProblem:
     some mr + taps - 1 elements in that many steps."""
     own_vectors: bool = False
     """Whether each row of a tile loads vectors of its own, instead of one element to broadcast."""
-    sliding: bool = False
-    """Whether the taps are those along the rows of a tile, and the lanes begin anywhere in a line."""
+    sliding: SlidingRows | None = None
+    """Given where the taps are those across the rows of a tile."""
 
     @property
     def plane(self) -> TilePlane:
@@ -201,11 +214,8 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     """
     masks = MASK_REGISTERS if plane.along is not None and plane.along.borders else 0
     wide = nr_vectors * plane.registers
-    kept, each = 1, 0
-    if plane.taps > 1:
-        each = wide if plane.own_vectors else 1
-        kept = (plane.taps - 1) * each
-    room = (target.vector_registers - kept - wide - masks) // (wide + each)
+    each = 0 if plane.taps == 1 else wide if plane.own_vectors else 1
+    room = (target.vector_registers - 1 - wide - masks) // (wide + each)
     return max(1, min(room, plane.rows, MOST_ROWS))
 
 
@@ -289,11 +299,10 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
     each = BROADCAST_CYCLES if near else CONFLICT_CYCLES
     loads = nr_vectors * share * target.cycles_per_vector_load + mr * each
     weights = plane.item_bytes * nr_vectors * lanes
-    if plane.sliding:
-        # A step broadcasts one weight; a row of data is loaded once for all taps that meet it.
-        fresh = nr_vectors * (mr + plane.taps - 1) / plane.taps
-        lines = 1 + target.vector_bytes / target.line_bytes
-        loads = BROADCAST_CYCLES + fresh * share * target.cycles_per_vector_load * lines
+    if plane.sliding is not None:
+        masked = UNALIGNED * (1 + MASKED_BORDER * plane.sliding.borders)
+        multiply_adds *= masked
+        loads = masked * _sliding_loads(plane, plane.sliding, nr_vectors, lanes, mr, target)
         weights = plane.item_bytes
     if plane.along is not None:
         multiply_adds, loads = multiply_adds * UNALIGNED, loads * UNALIGNED
@@ -305,6 +314,25 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
         step = max(step, streaming_cycles(weights, True, target))
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     return plane.steps * step + mr * nr_vectors * REGISTER_CYCLES * share + entering
+
+
+def _sliding_loads(
+    plane: TilePlane, sliding: SlidingRows, nr_vectors: int, lanes: int, mr: int, target: Target
+) -> float:
+    """Cycles of the loads of a step: one weight, and each row of data once for all of its taps.
+
+    The vectors of data begin anywhere in a line.  Their lines come from the second-level cache
+    where what a tile reads does not stay in the first one until the next tile reads it.
+    """
+    share = max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
+    rows = mr + plane.taps - 1
+    crossing = 1 + target.vector_bytes / target.line_bytes
+    vectors = rows * nr_vectors * share / plane.taps
+    loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * crossing
+    lines = rows * (1 + nr_vectors * lanes * plane.item_bytes // target.line_bytes)
+    if sliding.runs * lines * target.line_bytes <= target.l1_bytes * 3 // 4:
+        return loads
+    return max(loads, lines / (plane.taps * sliding.along) * target.l2_line_cycles)
 
 
 def _border_cycles(problem: TileProblem, tiling: Tiling, passes: int, target: Target) -> float:

@@ -259,9 +259,7 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     return s, [nest, *updates, *tail, *nests[1:]], updates
 
 
-def _update_nest(
-    s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding: bool
-) -> Schedule:
+def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding: bool) -> Schedule:
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, s.names((*reduction, *nest)))

@@ -17,6 +17,7 @@ from graphflow.cost import (
     GATHERED,
     MOST_ROWS,
     UNPACKED,
+    SlidingRows,
     TileProblem,
     Work,
     fits_sets,
@@ -25,6 +26,7 @@ from graphflow.cost import (
     plain_first,
     rows_worth_weights,
 )
+from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import OfferedLayout, SameAxisOrder, UserLayout
 from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
@@ -68,8 +70,8 @@ def tiled_variant(
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
-    tiling = replace(tiling, sliding=sliding)
-    cycles *= _lane_penalty(roles, layouts, decided, shares or sliding)
+    tiling = replace(tiling, sliding=sliding is not None)
+    cycles *= _lane_penalty(roles, layouts, decided, shares or sliding is not None)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -88,7 +90,9 @@ def tiled_variant(
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
-        vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and (shares or sliding)),
+        vectorized=len(roles.output.shape) <= 2
+        or lane == 1
+        or bool(roles.factors and (shares or sliding is not None)),
     )
 
 
@@ -170,18 +174,19 @@ def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[s
 
 def _taps_shared(
     roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]
-) -> tuple[int, bool]:
-    """How many steps of a reduction meet the same data in neighbouring rows of a tile, and whether
-    a loop other than the innermost one makes them.
+) -> tuple[int, SlidingRows | None]:
+    """How many steps of a reduction meet the same data in neighbouring rows of a tile.
+
+    And the other steps, where it is not the innermost loop that makes these.
 
     In an image with channels innermost these are the taps along a row, where the tile has several
     positions of that row; so they are where the lanes are channels.  Where the lanes run along the
-    row and the tile has several rows, they are the taps across rows.  (1, False) if none are.
+    row and the tile has several rows, they are the taps across rows.  (1, None) if none are.
     """
     outside = _axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
-        return 1, False
+        return 1, None
     access = roles.reads[name][0]
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     strides = {atom: abs(k) for atom, k in terms}
@@ -189,11 +194,17 @@ def _taps_shared(
     loops = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
     step, extent = min(loops, default=(0, 1))
     if row and step and step * extent > row:
-        return extent, False
+        return extent, None
     across = [n for stride, n in loops if stride == row]
     if across and row and not _rows_share_vectors(roles, decided):
-        return across[0], True
-    return 1, False
+        along = prod(n for stride, n in loops if stride < row)
+        runs = prod(n for stride, n in loops if stride > row)
+        borders = any(
+            reach != (0, 0) and roles.axes[decided.lane] in variables(index)
+            for index, reach in zip(access.indices, overhang(roles, name), strict=True)
+        )
+        return across[0], SlidingRows(along, runs, borders)
+    return 1, None
 
 
 @lru_cache(maxsize=4096)

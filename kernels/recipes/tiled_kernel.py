@@ -305,13 +305,28 @@ def _reduction_order(
     # Sorting is stable: loops of equal strides stay in the order of the kernel.
     loops.sort(key=lambda loop: -_stride(s.func, loop.var, positions))
     if sliding:
-        row = s.loop(s.present(axes)[-2])
-        step = _stride(s.func, row.var, positions)
-        taps = [loop for loop in loops if _stride(s.func, loop.var, positions) == step]
-        if not taps:
-            raise ScheduleError(f"no loop of the reduction steps through the data like {row.var}")
-        loops.sort(key=lambda loop: loop is taps[-1])
+        taps = _taps_across(s, axes, loops)
+        loops.sort(key=lambda loop: loop is taps)
     return s, s.handles(loops)
+
+
+def _taps_across(s: Schedule, axes: Axes, loops: list[For]) -> For:
+    """The loop of a reduction that steps through the data like the rows of a tile do.
+
+    The data is the operand that both the rows and the lanes of a tile step through.  ScheduleError
+    where there is no such loop.
+    """
+    row, lane = (s.loop(axis).var for axis in s.present(axes)[-2:])
+    for access in accesses(s.func.body):
+        if access.kind is not AccessKind.READ:
+            continue
+        flat = access.buffer.flat_index(access.indices)
+        steps = dict(terms_of(flat)[0])
+        if {row, lane} <= variables(flat):
+            for loop in loops:
+                if loop.var in steps and steps[loop.var] == steps.get(row):
+                    return loop
+    raise ScheduleError(f"no loop of the reduction steps through the data like {row}")
 
 
 def _reduction_loops(s: Schedule, axes: Axes) -> list[For]:
