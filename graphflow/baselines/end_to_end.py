@@ -18,17 +18,12 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.baselines.uniform import uniform_pins
 from graphflow.cost import NO_TIMINGS, CostModel, Timings, clearly_less
-from graphflow.flow import (
-    EndToEndTime,
-    LayoutPlan,
-    Planning,
-    cheapest,
-    collection_deferred,
-    find_plan,
-)
+from graphflow.flow import Planning, cheapest, find_plan
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import definition_key, variant_key
 from graphflow.layout import Family, Layout, families
+from graphflow.plan import EndToEndTime, LayoutPlan
+from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.digest import text_digest
 
 IMAGE_RANK = 4

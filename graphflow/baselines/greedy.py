@@ -21,8 +21,6 @@ from graphflow.flow import (
     Candidate,
     Candidates,
     Copy,
-    CopyKind,
-    EdgeType,
     OperandRequirement,
     OutputAliasing,
     Problem,
@@ -35,6 +33,7 @@ from graphflow.flow import (
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
+from graphflow.plan import CopyKind, EdgeType
 
 Chosen: TypeAlias = "dict[str, Candidate]"
 

@@ -15,12 +15,12 @@ import numpy as np
 from graphflow.base.errors import VerifyError
 from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
-from graphflow.flow import Conversion, CopyKind, LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
-from graphflow.kernels.recipes import View, memory_key
+from graphflow.kernels.recipes import Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
+from graphflow.plan import Conversion, CopyKind, LayoutPlan
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
 from graphflow.tir import Literal
@@ -136,20 +136,28 @@ class _Builder:
                     self.copies[index] = inside.placed(self.values[inside.outer])
                 elif self.graph.is_constant(value):
                     place = inside.placed(self.values[inside.outer])
-                    self.calls.append(self._constant_copy(node, value, place))
+                    layout = choice.variant.layouts[node.func.inputs[position].name]
+                    self.calls.append(self._constant_copy(name, value, layout, place))
         for index, made in enumerate(self.plan.conversions):
             if index not in self.copies and made.kind != CopyKind.FILL:
                 name = f"{made.value}#{index}"
                 self.copies[index] = self._own(name, made.value, made.target.layout)
 
-    def _constant_copy(self, node: Node, value: str, place: Placement) -> PhysicalCall:
-        source = self._constant(value, row_major(self.graph.values[value].shape))
-        definition = conversion(source.layout, place.layout, self._dtype(value), None)
-        placements = {"src": source, "dst": place}
-        because = f"a constant is an input of the view {node.name} and is copied into its output"
-        return PhysicalCall(
-            f"copy {value}", definition, placements, None, None, True, False, because
-        )
+    def _constant_copy(
+        self, view: str, value: str, layout: Layout, place: Placement
+    ) -> PhysicalCall:
+        """The copy of a constant into the output of a view; it was packed in that layout before."""
+        source = self._constant(value, layout)
+        because = f"a constant is an input of the view {view} and is copied into its output"
+        return self._copy(f"copy {value}", value, source, place, because)
+
+    def _copy(
+        self, name: str, value: str, source: Placement, target: Placement, because: str
+    ) -> PhysicalCall:
+        """A copy that moves whole rows, as both sides have one layout."""
+        definition = conversion(source.layout, target.layout, self._dtype(value), None)
+        placements = {"src": source, "dst": target}
+        return PhysicalCall(name, definition, placements, Staged(), moves=True, because=because)
 
     # Calls ---------------------------------------------------------------------------------------
 
@@ -174,7 +182,9 @@ class _Builder:
             )
             variant = choice.variant
             self.calls.append(
-                PhysicalCall(node.name, node.func, placements, variant, pad, relied=known)
+                PhysicalCall(
+                    node.name, node.func, placements, variant.recipe, variant, pad, relied=known
+                )
             )
         for value in node.outputs:
             self._convert(value)
@@ -193,12 +203,8 @@ class _Builder:
 
     def _copy_out(self, value: str, target: Placement) -> None:
         source = self._constant(value, target.layout)
-        definition = conversion(source.layout, target.layout, self._dtype(value), None)
         because = "a graph output has a storage of its own, and this one is a constant"
-        placements = {"src": source, "dst": target}
-        self.calls.append(
-            PhysicalCall(f"copy {value}", definition, placements, None, None, True, False, because)
-        )
+        self.calls.append(self._copy(f"copy {value}", value, source, target, because))
 
     def _convert(self, value: str) -> None:
         for index, made in enumerate(self.plan.conversions):
@@ -215,7 +221,9 @@ class _Builder:
             placements = {"src": source, "dst": target}
             name = f"{made.kind} {value}"
             self.calls.append(
-                PhysicalCall(name, definition, placements, None, None, True, False, made.because)
+                PhysicalCall(
+                    name, definition, placements, made.recipe, moves=True, because=made.because
+                )
             )
 
     def _fill(self, made: Conversion, source: Placement, index: int) -> None:
@@ -231,7 +239,9 @@ class _Builder:
             name = f"fill {made.value}"
             placements = {target: source}
             self.calls.append(
-                PhysicalCall(name, definition, placements, None, None, True, False, made.because)
+                PhysicalCall(
+                    name, definition, placements, made.recipe, moves=True, because=made.because
+                )
             )
 
     # Constants -----------------------------------------------------------------------------------
@@ -255,7 +265,12 @@ class _Builder:
         definition = conversion(plain, layout, self._dtype(value), _zero(self._dtype(value)))
         self.prepare.append(
             PhysicalCall(
-                f"pack {value}", definition, {"src": source, "dst": target}, None, None, True, True
+                f"pack {value}",
+                definition,
+                {"src": source, "dst": target},
+                Staged(),
+                moves=True,
+                prepare=True,
             )
         )
         return target
@@ -278,7 +293,7 @@ class _Builder:
             plain = row_major(self.graph.values[made].shape)
             placements[buffer.name] = self._own(made, made, plain, "constant")
             self.constants[made, memory_key(plain)] = placements[buffer.name]
-        self.prepare.append(PhysicalCall(node.name, node.func, placements, None, None, False, True))
+        self.prepare.append(PhysicalCall(node.name, node.func, placements, Staged(), prepare=True))
         return self.constants[value, memory_key(layout)]
 
 

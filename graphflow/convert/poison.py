@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.flow import EdgeType, LayoutPlan
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.conversion import fill_region
+from graphflow.kernels.recipes import Staged
 from graphflow.layout import LOGICAL, Region, Undefined, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
+from graphflow.plan import EdgeType, LayoutPlan
 from graphflow.tir import Buffer
 
 POISON_INPUT = "graphflow.poison"
@@ -91,7 +92,7 @@ def _fills(
     for region in _undefined(edge_type):
         definition = fill_region(edge_type.layout, region, dtype, source)
         placements = {"poison": scalar, "dst": place}
-        yield PhysicalCall(f"poison {call.name}", definition, placements, None, None, True)
+        yield PhysicalCall(f"poison {call.name}", definition, placements, Staged(), moves=True)
 
 
 def _undefined(edge_type: EdgeType) -> Iterator[Region]:

@@ -12,16 +12,7 @@ from functools import reduce
 
 from graphflow.base.errors import VerifyError
 from graphflow.convert.windows import placed_inside
-from graphflow.flow import (
-    CopyKind,
-    EdgeType,
-    LayoutPlan,
-    contents,
-    finite_inputs,
-    known_inputs,
-    padding_regions,
-)
-from graphflow.graph import Node, OperatorGraph
+from graphflow.graph import Node, OperatorGraph, contents, finite_inputs, known_inputs
 from graphflow.kernels.recipes import Padding, Scheduled, Tiled, left_facts, memory_key
 from graphflow.layout import (
     Constant,
@@ -33,6 +24,7 @@ from graphflow.layout import (
     row_major,
     serves,
 )
+from graphflow.plan import CopyKind, EdgeType, LayoutPlan, padding_regions
 
 
 def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import prod
 
 from graphflow.base.errors import VerifyError
-from graphflow.flow import LayoutPlan
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import KernelVariant, Link, View
 from graphflow.layout import IndexMap, Layout
 from graphflow.physical import Placement
+from graphflow.plan import LayoutPlan
 
 
 @dataclass(frozen=True)

@@ -6,65 +6,33 @@ forward and demands backward.  What always holds: flow decides and edits nothing
 the plan.
 """
 
-from graphflow.flow.candidates import (
-    Candidate,
-    Candidates,
-    OperandRequirement,
-    OutputAliasing,
-    enumerate_candidates,
-    output_requirement,
-)
-from graphflow.flow.collecting import collection_deferred
-from graphflow.flow.contents import contents
+from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
-from graphflow.flow.edge_types import edge_type_of, padding_regions, serving
-from graphflow.flow.plan import (
-    Conversion,
-    CopyKind,
-    EdgeType,
-    EndToEndTime,
-    LayoutPlan,
-    Other,
-    Pinned,
-)
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.regroup import cheapest, regrouped
+from graphflow.flow.requirements import OperandRequirement, OutputAliasing, output_requirement
 from graphflow.flow.solve import Problem, Solution
-from graphflow.flow.variants import NodeVariants, finite_inputs, known_inputs, variants_of
+from graphflow.flow.variants import NodeVariants, variants_of
 
 __all__ = [
     "Candidate",
     "Candidates",
-    "Conversion",
     "Copy",
-    "CopyKind",
-    "EdgeType",
-    "EndToEndTime",
-    "LayoutPlan",
     "NodeVariants",
     "OperandRequirement",
-    "Other",
     "OutputAliasing",
-    "Pinned",
     "Planning",
     "Problem",
     "Solution",
     "cheapest",
     "clashing",
-    "collection_deferred",
-    "contents",
     "copies_for",
     "copy_prices",
     "directly",
-    "edge_type_of",
     "enumerate_candidates",
     "find_plan",
-    "finite_inputs",
-    "known_inputs",
     "output_requirement",
-    "padding_regions",
     "plan_layouts",
     "regrouped",
-    "serving",
     "variants_of",
 ]

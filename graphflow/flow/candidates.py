@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import CostModel, clearly_less
-from graphflow.flow.contents import contents
-from graphflow.flow.edge_types import edge_type_key, edge_type_of, padding_regions
-from graphflow.flow.plan import EdgeType
 from graphflow.flow.pricing import VariantPrices
+from graphflow.flow.requirements import (
+    UNUSED,
+    InputAliasing,
+    OperandRequirement,
+    OutputAliasing,
+    weakest_edge_type,
+)
 from graphflow.flow.variants import respects, user_layouts, variants_of, variants_with
-from graphflow.graph import Node, OperatorGraph, Value
+from graphflow.graph import Node, OperatorGraph, contents
 from graphflow.kernels.recipes import (
     KernelVariant,
     Padding,
@@ -36,20 +39,16 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.layout import (
     Constant,
-    Demand,
     Equal,
     Fact,
     Layout,
     Number,
     Undefined,
-    Unused,
     dtype_limits,
     fact_of,
     row_major,
 )
-
-UNUSED = Unused()
-"""The demand of a reader that accepts any padding."""
+from graphflow.plan import EdgeType, edge_type_key, edge_type_of, padding_regions
 
 
 class Unsatisfiable(LayoutConflict):
@@ -57,77 +56,6 @@ class Unsatisfiable(LayoutConflict):
 
     Any other LayoutConflict of the solver means that none was found in time, which proves nothing.
     """
-
-
-class InputAliasing(Enum):
-    """Which memory a reader requires an operand to be in.
-
-    - ANYWHERE: any storage.
-    - OWN_STORAGE: a storage that no other tensor shares; the caller requires this of graph outputs.
-    - INSIDE_OUTPUT: a box inside the reader's output (an input of a concat).
-    - INSIDE_OUTPUT_CONTIGUOUS: likewise, as one contiguous piece of it.
-    - HOLDS_OUTPUT: any storage; the reader's output is a box inside the operand (slice, split).
-    - HOLDS_OUTPUT_CONTIGUOUS: likewise, and the operand itself must be one contiguous piece.
-
-    The texts are what messages and reports show.
-    """
-
-    ANYWHERE = "anywhere"
-    OWN_STORAGE = "own"
-    INSIDE_OUTPUT = "window"
-    INSIDE_OUTPUT_CONTIGUOUS = "window, one piece"
-    HOLDS_OUTPUT = "held"
-    HOLDS_OUTPUT_CONTIGUOUS = "held, one piece"
-
-    @property
-    def inside_output(self) -> bool:
-        """Whether the operand has to be inside its reader's output."""
-        return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
-
-    @property
-    def holds_output(self) -> bool:
-        """Whether the reader's output is inside the operand."""
-        return self in (InputAliasing.HOLDS_OUTPUT, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
-
-
-class OutputAliasing(Enum):
-    """Which memory a candidate's output is in.
-
-    - FREE: a storage of its own, or inside the output of a view that reads it.
-    - CONTIGUOUS: likewise, in one contiguous piece: tensors are pieces of it, or it is what a
-      user's kernel writes, padding included.
-    - INSIDE_INPUT: a box inside an input.
-    - INSIDE_INPUT_CONTIGUOUS: inside an input; contiguous, as that input is.
-    """
-
-    FREE = "free"
-    CONTIGUOUS = "piece"
-    INSIDE_INPUT = "inside"
-    INSIDE_INPUT_CONTIGUOUS = "inside, one piece"
-
-
-@dataclass(frozen=True)
-class OperandRequirement:
-    """What a candidate requires of input `position`: that `value` has this layout and meets this
-    demand.
-
-    `facts` are the facts about the operand's padding that the facts in the candidate's own
-    productions were derived from; they have to hold too.
-    """
-
-    position: int
-    value: str
-    layout: Layout
-    demand: Demand
-    facts: tuple[tuple[str, Fact], ...] = ()
-    input_aliasing: InputAliasing = InputAliasing.ANYWHERE
-
-
-def output_requirement(value: Value) -> OperandRequirement:
-    """The requirement of the caller on a graph output: row-major, in a storage of its own."""
-    return OperandRequirement(
-        -1, value.name, row_major(value.shape), UNUSED, input_aliasing=InputAliasing.OWN_STORAGE
-    )
 
 
 @dataclass(frozen=True)
@@ -293,7 +221,7 @@ def _of_variant(
     if variant.padding is Padding.EVALUATED and any(
         isinstance(n.demand, Equal) for n in requirements
     ):
-        left = _evaluated(node, variant, {n.position: _weakest(n) for n in requirements})
+        left = _evaluated(node, variant, {n.position: weakest_edge_type(n) for n in requirements})
     found = [candidate(left, requirements, None)]
     if not regions or others or variant.padding is Padding.KEPT:
         return found
@@ -371,7 +299,7 @@ def _known_inputs(
     options: list[list[tuple[int, EdgeType]]] = []
     for requirement in requirements:
         if isinstance(requirement.demand, Equal):
-            options.append([(requirement.position, _weakest(requirement))])
+            options.append([(requirement.position, weakest_edge_type(requirement))])
             continue
         fitting = [
             edge_type
@@ -382,14 +310,6 @@ def _known_inputs(
             fitting = [edge_type_of(requirement.layout)]
         options.append([(requirement.position, edge_type) for edge_type in fitting])
     return [dict(chosen) for chosen in product(*options)]
-
-
-def _weakest(requirement: OperandRequirement) -> EdgeType:
-    """The weakest edge type that satisfies a requirement: its padding holds what is demanded."""
-    if isinstance(requirement.demand, Equal):
-        literal = requirement.demand.literal
-        return edge_type_of(requirement.layout, fact_of(literal.value, literal.dtype))
-    return edge_type_of(requirement.layout)
 
 
 def _evaluated(

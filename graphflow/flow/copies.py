@@ -12,13 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from graphflow.cost import CostModel, Price
-from graphflow.flow.candidates import InputAliasing, OperandRequirement, OutputAliasing
-from graphflow.flow.edge_types import accepts, edge_type_of
-from graphflow.flow.plan import CopyKind, EdgeType
 from graphflow.flow.pricing import CopyPrices
+from graphflow.flow.requirements import (
+    InputAliasing,
+    OperandRequirement,
+    OutputAliasing,
+    weakest_edge_type,
+)
 from graphflow.graph import Value
 from graphflow.kernels.recipes import moved_bytes
-from graphflow.layout import Equal, Layout, Undefined, fact_of, serves
+from graphflow.layout import Layout, Undefined, serves
+from graphflow.plan import CopyKind, EdgeType, accepts, edge_type_of
 from graphflow.tir import DTYPES
 
 
@@ -121,7 +125,7 @@ def copies_for(tensor: Value, requirement: OperandRequirement) -> Iterator[Copy]
     """
     if requirement.input_aliasing.holds_output:
         return
-    edge_type, window = _wanted_edge_type(requirement), requirement.input_aliasing.inside_output
+    edge_type, window = weakest_edge_type(requirement), requirement.input_aliasing.inside_output
     yield Copy(
         tensor.name,
         edge_type,
@@ -153,12 +157,3 @@ def _price(copy: Copy, source: Layout, prices: CopyPrices) -> Price:
         assert constant is not None, "a fill writes a constant"
         return prices.fill(layout, constant)
     return prices.conversion(source, layout, constant)
-
-
-def _wanted_edge_type(requirement: OperandRequirement) -> EdgeType:
-    if any(fact != Undefined() for _, fact in requirement.facts):
-        return EdgeType(requirement.layout, requirement.facts)
-    if isinstance(requirement.demand, Equal):
-        literal = requirement.demand.literal
-        return edge_type_of(requirement.layout, fact_of(literal.value, literal.dtype))
-    return edge_type_of(requirement.layout)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement
+from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import directly
-from graphflow.flow.plan import Conversion, CopyKind, EdgeType
+from graphflow.flow.requirements import OperandRequirement
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import View
+from graphflow.plan import Conversion, CopyKind, EdgeType
 from graphflow.tir import moves_of
 
 
@@ -40,6 +41,7 @@ def executed_moves(
             seconds=taken.seconds,
             bytes=work.read + work.written,
             because=_because(graph, node, taken, views, solution, edge_types),
+            recipe=taken.variant.recipe,
             measured=taken.measured,
         )
 

@@ -6,10 +6,10 @@ In: a `ResidualIlp`.  Out: an `IlpSolution`, decided node by node in the order o
 from __future__ import annotations
 
 from graphflow.flow.copies import Copy, clashing
-from graphflow.flow.plan import CopyKind
 from graphflow.flow.prices import NEVER
 from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
 from graphflow.flow.terms import Term
+from graphflow.plan import CopyKind
 
 
 def greedy(ilp: ResidualIlp) -> IlpSolution | None:

@@ -14,11 +14,11 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
-from graphflow.flow.plan import Pinned
 from graphflow.flow.residual_ilp import OutOfTime
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout, families
+from graphflow.plan import Pinned
 
 MOST_PRICED = 8
 """The most pins that are priced one by one; each takes another solution of the graph."""

@@ -14,16 +14,15 @@ from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
-from graphflow.flow.collecting import collection_deferred
 from graphflow.flow.conflict import conflict
-from graphflow.flow.contents import assumptions_about, contents
 from graphflow.flow.pins import price_pins, read_pins
-from graphflow.flow.plan import EndToEndTime, LayoutPlan
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
 from graphflow.flow.writer import moved_values, write_plan
-from graphflow.graph import OperatorGraph
+from graphflow.graph import OperatorGraph, assumptions_about, contents
 from graphflow.layout import Fact, Layout
+from graphflow.plan import EndToEndTime, LayoutPlan
+from graphflow.processes.collecting import collection_deferred
 
 
 @dataclass(frozen=True)

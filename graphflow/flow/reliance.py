@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from graphflow.flow.candidates import Candidate
-from graphflow.flow.contents import contents
-from graphflow.flow.plan import Relied
-from graphflow.graph import OperatorGraph
+from graphflow.graph import OperatorGraph, contents
 from graphflow.layout import Fact
+from graphflow.plan import Relied
 
 
 def reliances(

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import Price
-from graphflow.flow.candidates import InputAliasing, OperandRequirement
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
 from graphflow.flow.highs import Rows, constraints, minimize
-from graphflow.flow.plan import CopyKind
 from graphflow.flow.prices import NEVER, Prices, Table, plus
+from graphflow.flow.requirements import InputAliasing, OperandRequirement
 from graphflow.flow.terms import Classes, Term
 from graphflow.kernels.recipes import memory_key
+from graphflow.plan import CopyKind
 
 RELATIVE_GAP = 1e-6
 """The relative gap at which HiGHS may stop: a plan cheaper by less than this is not searched

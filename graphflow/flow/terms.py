@@ -26,13 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import CostModel, Price
-from graphflow.flow.candidates import (
-    Candidates,
-    InputAliasing,
-    OperandRequirement,
-    OutputAliasing,
-    output_requirement,
-)
+from graphflow.flow.candidates import Candidates
 from graphflow.flow.copies import (
     Copy,
     copies_for,
@@ -41,13 +35,18 @@ from graphflow.flow.copies import (
     edge_type_serves,
     relies_on_padding,
 )
-from graphflow.flow.edge_types import edge_type_key
 from graphflow.flow.elimination import Factor
-from graphflow.flow.plan import CopyKind, EdgeType
 from graphflow.flow.prices import NEVER, Prices, Table, plus
+from graphflow.flow.requirements import (
+    InputAliasing,
+    OperandRequirement,
+    OutputAliasing,
+    output_requirement,
+)
 from graphflow.graph import OperatorGraph, Value
 from graphflow.kernels.recipes import MemoryKey, memory_key
 from graphflow.layout import Layout
+from graphflow.plan import CopyKind, EdgeType, edge_type_key
 
 MOST_SETS = 1024
 """The most sets of copies of one value for which a table is computed, by trying every set."""

@@ -6,33 +6,39 @@ be had.  Out: `KernelVariant`s, and the variants that recipes refused.  Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.flow.contents import contents, is_finite, reciprocals_above
-from graphflow.flow.plan import EdgeType
-from graphflow.graph import Array, Node, OperatorGraph
+from graphflow.graph import (
+    Node,
+    OperatorGraph,
+    constant_inputs,
+    contents,
+    finite_inputs,
+    known_inputs,
+)
 from graphflow.kernels.recipes import (
     KernelVariant,
-    KnownContents,
     MemoryKey,
     Offers,
     RefusedVariant,
     Scheduled,
     Staged,
-    contents_query,
+    View,
     given_variants,
     kernel_variants,
     lifted,
     memory_key,
     placed_variant,
+    reads_offered,
     refused_variants,
 )
 from graphflow.layout import Equal, Fact, Layout, fact_of, families, serves
+from graphflow.plan import EdgeType
 from graphflow.schedule import is_marked
 from graphflow.tir import PrimFunc
 
@@ -88,26 +94,6 @@ def _variants(
         return tuple(scheduled)
     known = known_inputs(graph, node, facts)
     return (*kernel_variants(node.func, constants, target, known, offered), *scheduled)
-
-
-def finite_inputs(node: Node, asked: Collection[str], facts: Mapping[str, Fact]) -> frozenset[str]:
-    """Those of the parameters `asked` that are proven to hold neither NaN nor infinity."""
-    bound = zip((b.name for b in node.func.inputs), node.inputs, strict=True)
-    return frozenset(name for name, value in bound if name in asked and is_finite(facts[value]))
-
-
-def known_inputs(graph: OperatorGraph, node: Node, facts: Mapping[str, Fact]) -> KnownContents:
-    """The facts about the contents of a node's inputs that its recipes can use."""
-    bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
-    asked = contents_query(node.func)
-    return KnownContents(
-        finite=finite_inputs(node, asked.finite, facts),
-        excludes_negative_zero=frozenset(
-            name
-            for name in asked.excludes_negative_zero
-            if reciprocals_above(facts[bound[name]], _array(graph, bound[name]))
-        ),
-    )
 
 
 def _scheduled_variant(
@@ -189,11 +175,40 @@ def variants_with(
     in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
     options += _made(in_layouts)
     pinned = _as_pinned(node, options, pins, target)
+    options = _readable(graph, node, options, pins, layouts, target)
     refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
     if not node.only_offered:
         constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
         refused += refused_variants(node.func, constants, target, known, offered)
     return options + _made(pinned), tuple(dict.fromkeys(refused))
+
+
+def _readable(
+    graph: OperatorGraph,
+    node: Node,
+    options: tuple[KernelVariant, ...],
+    pins: Mapping[str, Layout],
+    layouts: UserLayouts,
+    target: Target,
+) -> tuple[KernelVariant, ...]:
+    """The options without the views in layouts that no reader of the output can read.
+
+    A part of a blocked tensor may be a view of it in a layout of no family, and of another one for
+    each offset.  A split into many parts would have hundreds of them; where all readers only move
+    elements, a variant that copies to a layout of a family does the same.
+    """
+    value = node.outputs[0]
+    if value in pins or any(reads_offered(reader.func) for reader, _ in graph.consumers(value)):
+        return options
+    output = node.func.outputs[0]
+    usual = _of_families(output.shape, output.dtype, target) | set(layouts.get(output.shape, ()))
+    return tuple(
+        variant
+        for variant in options
+        if not isinstance(variant.recipe, View)
+        or not variant.layouts[output.name].is_padded
+        or memory_key(variant.layouts[output.name]) in usual
+    )
 
 
 def _made(found: tuple[KernelVariant | RefusedVariant, ...]) -> tuple[KernelVariant, ...]:
@@ -307,14 +322,3 @@ def _of_families(shape: tuple[int, ...], dtype: str, target: Target) -> frozense
     usual = families(len(shape), target.computed_lanes(dtype))
     made = (family.instantiate(shape) for family in usual)
     return frozenset(memory_key(layout) for layout in made if layout is not None)
-
-
-def _array(graph: OperatorGraph, value: str) -> Array | None:
-    """The elements of `value` if it is an initializer and constant, else None."""
-    return graph.initializers.get(value) if graph.is_constant(value) else None
-
-
-def constant_inputs(graph: OperatorGraph, node: Node) -> frozenset[str]:
-    """The parameters of `node` that are bound to constants."""
-    bound = zip(node.func.inputs, node.inputs, strict=True)
-    return frozenset(buffer.name for buffer, value in bound if graph.is_constant(value))

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from graphflow.flow.candidates import Candidate, Candidates, OperandRequirement, output_requirement
+from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import Copy, directly
-from graphflow.flow.edge_types import edge_type_key, padding_regions, serving
 from graphflow.flow.executed_moves import executed_moves
-from graphflow.flow.plan import (
+from graphflow.flow.requirements import OperandRequirement, output_requirement
+from graphflow.flow.solve import Solution
+from graphflow.graph import OperatorGraph
+from graphflow.kernels.recipes import Padding, Recipe, Staged, conversion_recipe, memory_key
+from graphflow.layout import Demand, Fact, Undefined, Unused, row_major, serves
+from graphflow.plan import (
     Cancelled,
     Choice,
     Conversion,
@@ -25,11 +29,10 @@ from graphflow.flow.plan import (
     LayoutPlan,
     Other,
     Refused,
+    edge_type_key,
+    padding_regions,
+    serving,
 )
-from graphflow.flow.solve import Solution
-from graphflow.graph import OperatorGraph
-from graphflow.kernels.recipes import Padding, memory_key
-from graphflow.layout import Demand, Fact, Undefined, Unused, row_major, serves
 
 
 def write_plan(
@@ -245,9 +248,13 @@ class _Writer:
             f"{self._decider(copy.value)} gives {source.describe()}; {', '.join(wants)} wants "
             f"{copy.target.describe()}"
         )
+        dtype = self.graph.values[copy.value].dtype
+        recipe: Recipe = Staged()
+        if kind != CopyKind.FILL:
+            recipe = conversion_recipe(source.layout, copy.target.layout, dtype)
         return Conversion(
             copy.value, source, copy.target, consumers, kind, copy.seconds, copy.bytes, because,
-            copy.measured,
+            recipe, copy.measured,
         )  # fmt: skip
 
     def _refusals(self, candidate: Candidate) -> list[Refused]:

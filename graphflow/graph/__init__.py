@@ -7,9 +7,15 @@ is decided by an operator's name, and no layout is involved.
 
 from graphflow.graph.calls import call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize
+from graphflow.graph.contents import (
+    assumptions_about,
+    contents,
+    fact_of_array,
+)
 from graphflow.graph.forward_movement import read_through
 from graphflow.graph.groups import fuse
 from graphflow.graph.interpret_graph import interpret_graph
+from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
@@ -22,13 +28,19 @@ __all__ = [
     "OperatorGraph",
     "Removed",
     "Value",
+    "assumptions_about",
     "call",
     "canonicalize",
+    "constant_inputs",
+    "contents",
     "elementwise_store",
+    "fact_of_array",
+    "finite_inputs",
     "fuse",
     "graph_of",
     "interpret_graph",
     "is_identity",
+    "known_inputs",
     "read_through",
     "reads_in_place",
     "take_assumptions",

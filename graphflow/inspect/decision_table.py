@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.base.decisions import Decisions, microseconds
-from graphflow.flow import LayoutPlan
 from graphflow.inspect.report import summary
 from graphflow.inspect.tensor_decisions import TensorDecision, readers_text, tensor_decisions
 from graphflow.pipeline.compiler import Compiled
+from graphflow.plan import LayoutPlan
 
 MOST_NAMED = 3
 """The most nodes of the next best plan that the summary names."""

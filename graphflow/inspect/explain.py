@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphflow.base.decisions import microseconds, unknown_tensor
-from graphflow.flow import Pinned
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.tensor_decisions import (
     GRAPH_OUTPUT,
@@ -20,6 +19,7 @@ from graphflow.inspect.tensor_decisions import (
 )
 from graphflow.layout import LOGICAL
 from graphflow.pipeline.compiler import Compiled
+from graphflow.plan import Pinned
 
 
 def explain(compiled: Compiled, name: str, full: bool = False) -> str:

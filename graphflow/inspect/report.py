@@ -11,11 +11,11 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from graphflow.flow import Conversion, LayoutPlan, Other
 from graphflow.inspect.moved_elements import movement
 from graphflow.inspect.refusals import refusals
 from graphflow.inspect.tensor_decisions import GRAPH_OUTPUT, TensorDecision, tensor_decisions
 from graphflow.pipeline.compiler import Compiled
+from graphflow.plan import Conversion, LayoutPlan, Other
 
 
 def report(compiled: Compiled) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphflow.arith import Proof
-from graphflow.flow import Conversion, EdgeType, LayoutPlan, Other, Pinned, serving
 from graphflow.graph import Node, OperatorGraph, Value
 from graphflow.layout import LOGICAL, Demand, Fact, Layout, Unused, row_major
 from graphflow.pipeline.compiler import Compiled
+from graphflow.plan import Conversion, EdgeType, LayoutPlan, Other, Pinned, serving
 
 STORED, REGISTER, CONSTANT, REMOVED = "stored", "register", "constant", "removed"
 """Where a tensor is: in memory, inside a fused kernel, known before the first run, or removed."""

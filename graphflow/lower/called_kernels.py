@@ -16,7 +16,7 @@ from graphflow.base.options import Options
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_here, make_kernel
-from graphflow.kernels.recipes import Crossing, Placements, Recipe, Staged, crosses
+from graphflow.kernels.recipes import Placements, Recipe
 from graphflow.layout import Demand, Equal
 from graphflow.physical import PhysicalCall, PhysicalGraph
 from graphflow.schedule import StatedPad
@@ -46,31 +46,11 @@ def kernel_task(call: PhysicalCall, target: Target, symbol: str) -> KernelTask:
 
 def kernel_key(call: PhysicalCall) -> tuple[PrimFunc, Placements, Recipe]:
     """A key that is equal for calls which run the same kernel; names of nodes are no part of it."""
-    return _anonymous(call.definition), placements_of(call), recipe_of(call)
+    return _anonymous(call.definition), placements_of(call), call.recipe
 
 
 def _anonymous(definition: PrimFunc) -> PrimFunc:
     return replace(definition, name="kernel")
-
-
-def recipe_of(call: PhysicalCall) -> Recipe:
-    """The recipe of the chosen variant; for data movement `Crossing` (in blocks) or `Staged`."""
-    if call.variant is not None:
-        return call.variant.recipe
-    return Crossing() if _crosses(call) else Staged()
-
-
-def _crosses(call: PhysicalCall) -> bool:
-    """Whether data movement is to be made in blocks.
-
-    Not for `prepare`, which runs once: the staged kernel compiles faster.
-    """
-    inputs, outputs = call.definition.inputs, call.definition.outputs
-    if call.prepare or len(inputs) != 1 or len(outputs) != 1:
-        return False
-    source, target = (call.placements[b.name].layout for b in (inputs[0], outputs[0]))
-    same = source.logical_shape == target.logical_shape  # else it is a fill from a scalar
-    return same and crosses(source, target, inputs[0].dtype)
 
 
 def placements_of(call: PhysicalCall) -> Placements:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.graph import Value
-from graphflow.kernels.recipes import KernelVariant
+from graphflow.kernels.recipes import KernelVariant, Recipe
 from graphflow.layout import Layout
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
@@ -53,7 +53,8 @@ class StorageSpec:
 class PhysicalCall:
     """One kernel to run: a definition, a placement for each parameter, and how the kernel is made.
 
-    - variant: the variant whose recipe makes it; None for data movement added by the compiler.
+    - recipe: how the kernel is made.
+    - variant: the variant that has this recipe; None for data movement added by the compiler.
     - pad_value: the constant to write to the output's padding; `undef` if anything may be written;
       None if it must not be touched.
     - moves: whether the call only moves or fills elements.
@@ -65,7 +66,8 @@ class PhysicalCall:
     name: str
     definition: PrimFunc
     placements: Mapping[str, Placement]
-    variant: KernelVariant | None
+    recipe: Recipe
+    variant: KernelVariant | None = None
     pad_value: StatedPad = None
     moves: bool = False
     prepare: bool = False

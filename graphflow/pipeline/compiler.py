@@ -33,7 +33,6 @@ from graphflow.codegen import (
 )
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.cost import NO_TIMINGS, Timings, TimingTable
-from graphflow.flow import LayoutPlan
 from graphflow.frontends import (
     ReadModel,
     frozen_inputs,
@@ -55,6 +54,8 @@ from graphflow.pipeline.dumps import (
 )
 from graphflow.pipeline.kernel_cache import KernelCache, RecentKernels
 from graphflow.pipeline.making import make_kernel_and_object
+from graphflow.plan import LayoutPlan
+from graphflow.processes.collecting import collection_deferred
 from graphflow.processes.workers import Crew, Workers
 from graphflow.program import ProgramSpec
 from graphflow.runtime import default_threads
@@ -396,7 +397,7 @@ def compile_graph(
         known["assume"], stated = _promised(found, {} if assume is None else assume)
         stages = STAGES[[stage.name for stage in STAGES].index("canonicalize") :]
     staff = Workers(*WORKER_MODULES) if shared is None else shared.crew.borrowed()
-    with staff as known["workers"]:
+    with collection_deferred(), staff as known["workers"]:
         for stage in stages:
             _run(stage, known, trace)
     cache.keep(known["lowered"].kernels, known["objects"])

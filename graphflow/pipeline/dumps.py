@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphflow.base.decisions import microseconds
-from graphflow.flow import LayoutPlan
 from graphflow.graph import OperatorGraph
 from graphflow.lower import Lowered
 from graphflow.physical import PhysicalGraph
+from graphflow.plan import LayoutPlan
 
 
 def graph_text(graph: OperatorGraph) -> str:

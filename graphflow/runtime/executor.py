@@ -27,7 +27,7 @@ from graphflow.runtime.aligned_memory import (
     zeroed_block,
 )
 from graphflow.runtime.cpus import default_threads
-from graphflow.runtime.driver import Driver, driver
+from graphflow.runtime.driver import ORPHANED, Driver, driver
 from graphflow.runtime.expected_values import require_value
 from graphflow.runtime.objects import link
 from graphflow.runtime.phases import ForeignPhase, NativePhase, native_steps, phases_of
@@ -171,13 +171,14 @@ class Program:
         """
         step = 0
         try:
-            # The pool is asked for each time: a handler may have forked.
-            while (step := self._run(self._pool(table), job, step)) > 0:
-                pass
+            # The pool is asked for each time: a signal handler may have forked, between two calls
+            # or just before one, which then has the address of a pool of the parent.
+            while (given := self._run(self._pool(table), job, step)) > 0 or given == ORPHANED:
+                step = max(given, step)
         except BaseException:
             arena.abandon()
             raise
-        assert step == 0, "an arena serves one run at a time"
+        assert given == 0, "an arena serves one run at a time"
 
     @property
     def flush_denormals(self) -> bool:

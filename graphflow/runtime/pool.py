@@ -3,7 +3,7 @@
 A pool of N threads is N - 1 sleeping native workers; the caller is the Nth.  Concurrent runs on one
 pool take turns inside native code.  What always holds: a pool that was handed out lives as long as
 the process.  The workers of a pool do not exist in a forked child, so a child starts without pools
-and with free locks.
+and with free locks, and a run that was about to use one of the parent's is told so.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Pools:
             return self._addresses[threads]
 
     def _forget(self) -> None:
+        for address in self._addresses.values():
+            driver().orphan(address)
         self._addresses = {}
         self._lock = threading.Lock()
 

@@ -11,19 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphflow.cost import CostModel
-from graphflow.flow import (
-    Candidate,
-    Candidates,
-    Copy,
-    CopyKind,
-    EdgeType,
-    Problem,
-    Solution,
-    enumerate_candidates,
-)
+from graphflow.flow import Candidate, Candidates, Copy, Problem, Solution, enumerate_candidates
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Foreign, KernelVariant, View
 from graphflow.layout import Layout
+from graphflow.plan import CopyKind, EdgeType
 
 NEAR = 0.1
 """A variant is worth measuring if the best plan with it takes at most this share of its node's

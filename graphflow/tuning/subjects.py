@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphflow.flow import CopyKind
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.conversion import conversion, fill_region
-from graphflow.kernels.recipes import conversion_key, definition_key, fill_key, variant_key
+from graphflow.kernels.recipes import (
+    Staged,
+    conversion_key,
+    conversion_recipe,
+    definition_key,
+    fill_key,
+    variant_key,
+)
 from graphflow.layout import LOGICAL, Layout
 from graphflow.physical import PhysicalCall, Placement
+from graphflow.plan import CopyKind
 from graphflow.schedule import StatedPad
 from graphflow.tuning.measurement_candidates import CopyToTime, ToTime, VariantToTime
 
@@ -64,7 +71,7 @@ def _of_variant(graph: OperatorGraph, item: VariantToTime) -> Subject:
     return Subject(
         key=variant_key(definition_key(node.func), variant, item.pad),
         what=f"{node.op} {variant.name}" + ("" if item.pad is None else f", padding {item.pad}"),
-        calls=(PhysicalCall(node.name, node.func, placements, variant, pad),),
+        calls=(PhysicalCall(node.name, node.func, placements, variant.recipe, variant, pad),),
         constants=frozenset(constants),
         written=frozenset(written),
         estimated=item.seconds,
@@ -76,10 +83,11 @@ def _of_conversion(graph: OperatorGraph, item: CopyToTime) -> Subject:
     dtype = graph.values[item.value].dtype
     definition = conversion(source, target, dtype, fill)
     placements = {"src": Placement("src", source), "dst": Placement("dst", target)}
+    recipe = conversion_recipe(source, target, dtype)
     return Subject(
         key=conversion_key(source, target, dtype, fill),
         what=f"convert {_shape(target)} {source.describe()} to {item.target.describe()}",
-        calls=(PhysicalCall("convert", definition, placements, None, moves=True),),
+        calls=(PhysicalCall("convert", definition, placements, recipe, moves=True),),
         constants=frozenset(),
         written=frozenset({"src"}),
         estimated=item.seconds,
@@ -99,7 +107,7 @@ def _of_fill(graph: OperatorGraph, item: CopyToTime) -> Subject:
     return Subject(
         key=fill_key(layout, dtype, value),
         what=f"fill {_shape(layout)} {item.target.describe()}",
-        calls=tuple(PhysicalCall("fill", d, placements, None, moves=True) for d in definitions),
+        calls=tuple(PhysicalCall("fill", d, placements, Staged(), moves=True) for d in definitions),
         constants=frozenset(),
         written=frozenset({"dst"}),
         estimated=item.seconds,

@@ -6,7 +6,11 @@ always holds: kernels are made by schedule primitives alone, so each step is pro
 """
 
 from graphflow.kernels.recipes.halo import contents_query
-from graphflow.kernels.recipes.kernel_variants import kernel_variants, refused_variants
+from graphflow.kernels.recipes.kernel_variants import (
+    kernel_variants,
+    reads_offered,
+    refused_variants,
+)
 from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_key, variant_key
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.make_kernel import Placements, build
@@ -28,6 +32,7 @@ from graphflow.kernels.recipes.variant import (
 )
 from graphflow.kernels.recipes.views import (
     MemoryKey,
+    conversion_recipe,
     conversion_work,
     copy_run,
     crosses,
@@ -55,6 +60,7 @@ __all__ = [
     "build",
     "contents_query",
     "conversion_key",
+    "conversion_recipe",
     "conversion_work",
     "copy_run",
     "crosses",
@@ -67,6 +73,7 @@ __all__ = [
     "memory_key",
     "moved_bytes",
     "placed_variant",
+    "reads_offered",
     "refused_variants",
     "variant_key",
 ]

@@ -93,6 +93,14 @@ def refused_variants(
     return _variants(definition, constants, target, known, offered)[1]
 
 
+def reads_offered(definition: PrimFunc) -> bool:
+    """Whether some variant could read an input in a padded layout of no family.
+
+    Such a layout is that of a view of a part of a blocked tensor.
+    """
+    return _tileable(definition) is not None
+
+
 @lru_cache(maxsize=4096)
 def _variants(
     definition: PrimFunc,

@@ -39,10 +39,13 @@ from graphflow.base.target import Target
 from graphflow.cost import NO_WORK, ConversionWork
 from graphflow.kernels.recipes.roles import iterations
 from graphflow.kernels.recipes.variant import (
+    Crossing,
     KernelVariant,
     Link,
     Padding,
+    Recipe,
     RefusedVariant,
+    Staged,
     View,
 )
 from graphflow.layout import (
@@ -143,6 +146,11 @@ def crosses(source: Layout, target: Layout, dtype: str) -> bool:
     return run.count > 1 and run.across >= LEAST_ACROSS and DTYPES[dtype].itemsize >= 4
 
 
+def conversion_recipe(source: Layout, target: Layout, dtype: str) -> Recipe:
+    """The recipe of a conversion that is executed in each run."""
+    return Crossing() if crosses(source, target, dtype) else Staged()
+
+
 def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:
     """The work of converting a tensor of `dtype` from the layout `source` to `target`."""
     run = copy_run(source, target)
@@ -201,8 +209,9 @@ def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVarian
     if moves and _apart(moves):
         yield from _in_output(definition.outputs[0], moves, target)
     if len(moves) == 1:
-        yield from _in_input(*moves[0], target)
-        yield from _renamed(*moves[0], _not_boxed(*moves[0], target), target)
+        boxed, others = _in_input(*moves[0], target)
+        yield from boxed
+        yield from _renamed(*moves[0], others, target)
 
 
 def offered_views(
@@ -250,23 +259,6 @@ def _before(first: Interval, second: Interval) -> bool:
     return end is not None and start is not None and end < start
 
 
-def _not_boxed(store: Store, load: Load, domain: Domain, target: Target) -> list[Layout]:
-    """The layouts of the input in which the output is no box inside it, or all of it.
-
-    In the others, `_in_input` gives a variant whose output is in a layout of the same family.
-    """
-    source, output = load.buffer, store.buffer
-    return [
-        layout
-        for family, layout in _unpadded(source, target)
-        if source.size == output.size
-        or _link(
-            source.name, (layout, load.indices), (_alike(family, output), store.indices), domain
-        )
-        is None
-    ]
-
-
 def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterator[KernelVariant]:
     """The variants in which all inputs are views of the output, in layouts of one family."""
     for family, whole in _unpadded(output, target):
@@ -283,14 +275,27 @@ def _in_output(output: Buffer, moves: Sequence[Move], target: Target) -> Iterato
             yield _view(layouts, f"view in {whole.describe()}", View(tuple(links)))
 
 
-def _in_input(store: Store, load: Load, domain: Domain, target: Target) -> Iterator[KernelVariant]:
-    """The variants in which the output is a view of the input, in layouts of one family."""
-    for family, whole in _unpadded(load.buffer, target):
-        part = _alike(family, store.buffer)
-        link = _link(load.buffer.name, (whole, load.indices), (part, store.indices), domain)
+def _in_input(
+    store: Store, load: Load, domain: Domain, target: Target
+) -> tuple[list[KernelVariant], list[Layout]]:
+    """The variants in which the output is a view of the input, in layouts of one family.
+
+    Also the layouts of the input that give no such variant, or one whose output is all of it: for
+    these, `_renamed` finds the layout of the output that follows.
+    """
+    source, output = load.buffer, store.buffer
+    boxed: list[KernelVariant] = []
+    others: list[Layout] = []
+    for family, whole in _unpadded(source, target):
+        part = _alike(family, output)
+        link = _link(source.name, (whole, load.indices), (part, store.indices), domain)
         if link is not None:
-            layouts = {store.buffer.name: part, load.buffer.name: whole}
-            yield _view(layouts, f"view of {whole.describe()}", View((link,), outward=True))
+            view = View((link,), outward=True)
+            layouts = {output.name: part, source.name: whole}
+            boxed.append(_view(layouts, f"view of {whole.describe()}", view))
+        if link is None or source.size == output.size:
+            others.append(whole)
+    return boxed, others
 
 
 def _renamed(
@@ -407,11 +412,11 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> 
     if part.is_padded or domain.where != TRUE or 0 in part.physical_shape:
         return None
     ranges = domain.ranges()
-    if iterations(domain.axes) != prod(part.logical_shape):
+    room = prod(whole.physical_shape) - prod(part.physical_shape)
+    if room < 0 or iterations(domain.axes) != prod(part.logical_shape):
         return None  # elements that are not moved would overlap others
     apart = simplify(flat_offset(whole, there) - flat_offset(part, here), ranges)
     offset, window = constant_value(apart), None
-    room = prod(whole.physical_shape) - prod(part.physical_shape)
     if offset is not None and not 0 <= offset <= room:
         return None
     places = whole.physical_index(there), part.physical_index(here)

@@ -11,12 +11,13 @@ import pytest
 
 from graphflow.base.errors import VerifyError
 from graphflow.convert import apply_plan, verify_plan
-from graphflow.flow import CopyKind, EdgeType, LayoutPlan, plan_layouts
+from graphflow.flow import plan_layouts
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
 from graphflow.kernels.recipes import View, kernel_variants, memory_key
 from graphflow.layout import Undefined, blocked, channels_last, fact_of, row_major
 from graphflow.physical import PhysicalGraph
+from graphflow.plan import CopyKind, EdgeType, LayoutPlan
 from support.nets import SHORT, Net, check_meaning, favour, over_padding, padded, two_demands, views
 from support.placing import positions
 from support.shared_memory_nets import SHARED

@@ -3,7 +3,6 @@ relies on."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +12,8 @@ import pytest
 import graphflow.flow.planner as planner
 from graphflow.base.errors import LayoutConflict
 from graphflow.convert import apply_plan
-from graphflow.flow import LayoutPlan, plan_layouts
-from graphflow.flow.candidates import (
-    Candidates,
-    enumerate_candidates,
-)
-from graphflow.flow.collecting import collection_deferred
+from graphflow.flow import plan_layouts
+from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
 from graphflow.kernels.recipes import View, memory_key
 from graphflow.layout import (
@@ -27,6 +22,7 @@ from graphflow.layout import (
     channels_last_padded,
     row_major,
 )
+from graphflow.plan import LayoutPlan
 from graphflow.schedule import Schedule
 from support.nets import (
     SHORT,
@@ -289,41 +285,3 @@ def test_every_plan_computes_the_graph(seed: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(planner, "enumerate_candidates", enumerated)
     plan = plan_layouts(graph, SHORT, 1)
     check_meaning(graph, plan)
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_the_collector_is_left_as_it_was(on: bool) -> None:
-    """Of overlapping plans the last one to end switches it on again, if it was on."""
-    was = gc.isenabled()
-    (gc.enable if on else gc.disable)()
-    try:
-        with pytest.raises(ZeroDivisionError), collection_deferred():
-            with collection_deferred():
-                assert not gc.isenabled()
-            assert not gc.isenabled(), "the outer plan is not done"
-            raise ZeroDivisionError
-        assert gc.isenabled() == on
-    finally:
-        (gc.enable if was else gc.disable)()
-
-
-@pytest.mark.parametrize("frozen", [True, False])
-def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
-    """Objects become old without a pass; what somebody else froze stays so."""
-    was = gc.isenabled()
-    gc.enable()
-    try:
-        if frozen:
-            gc.freeze()
-        held = gc.get_freeze_count()
-        with collection_deferred():
-            cycle: list[Any] = []
-            cycle.append(cycle)
-            gone = id(cycle)
-            del cycle
-        assert gc.get_freeze_count() == held
-        assert frozen or any(id(o) == gone for o in gc.get_objects(generation=2))
-        assert gc.collect() >= 1
-    finally:
-        gc.unfreeze()
-        (gc.enable if was else gc.disable)()

@@ -15,13 +15,8 @@ import pytest
 from graphflow.baselines import PLANNERS, greedy_pins, plan_seconds
 from graphflow.cost import CostModel, Timings
 from graphflow.flow import plan_layouts
-from graphflow.flow.candidates import (
-    Candidate,
-    Candidates,
-    InputAliasing,
-    OutputAliasing,
-    enumerate_candidates,
-)
+from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
+from graphflow.flow.requirements import InputAliasing, OutputAliasing
 from graphflow.flow.solve import TABLE_LIMIT, Problem, Solution
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse

@@ -21,7 +21,6 @@ from graphflow.cost import CostModel
 from graphflow.flow import conflict, plan_layouts, planner
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import minimal
-from graphflow.flow.edge_types import edge_type_key
 from graphflow.flow.elimination import eliminate
 from graphflow.flow.marginals import extras
 from graphflow.flow.pins import MOST_PRICED
@@ -31,6 +30,7 @@ from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import View
 from graphflow.layout import Layout
 from graphflow.models import ModelBuilder
+from graphflow.plan import edge_type_key
 from support.factors import random_factors, total
 from support.nets import SHORT, TARGET, Net, chain, middle, residual
 from support.random_nets import random_graph, some

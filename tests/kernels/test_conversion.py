@@ -115,7 +115,7 @@ PAIRS = given(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=120)
 @PAIRS
 def test_every_pair_of_layouts(seed: int, dtype: str, fill: int | None) -> None:
     check_a_pair(seed, dtype, fill)

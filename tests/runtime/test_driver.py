@@ -202,6 +202,7 @@ crowded: load monotonic
 execute: load monotonic, cmpxchg acq_rel monotonic, load monotonic
 execute_together: load monotonic
 forget_claims: store monotonic
+graphflow_orphan
 graphflow_pool
 graphflow_run: cmpxchg acquire monotonic, store release
 graphflow_spin

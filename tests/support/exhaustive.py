@@ -17,17 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.cost import CostModel
-from graphflow.flow import EdgeType, edge_type_of
-from graphflow.flow.candidates import (
-    Candidate,
-    Candidates,
-    InputAliasing,
-    OperandRequirement,
-    OutputAliasing,
-)
+from graphflow.flow.candidates import Candidate, Candidates
+from graphflow.flow.requirements import InputAliasing, OperandRequirement, OutputAliasing
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import conversion_key, conversion_work, fill_key, memory_key
 from graphflow.layout import Constant, Equal, Undefined, Unused, fact_of, row_major, serves
+from graphflow.plan import EdgeType, edge_type_of
 from graphflow.tir import DTYPES
 
 Made: TypeAlias = "tuple[EdgeType, str, bool]"

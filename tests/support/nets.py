@@ -12,12 +12,7 @@ import pytest
 import graphflow.flow.planner as planner
 from graphflow.base.target import Target
 from graphflow.convert import apply_plan
-from graphflow.flow import LayoutPlan
-from graphflow.flow.candidates import (
-    Candidate,
-    Candidates,
-    enumerate_candidates,
-)
+from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse, interpret_graph
 from graphflow.kernels import definitions as d
@@ -26,6 +21,7 @@ from graphflow.layout import (
     Equal,
 )
 from graphflow.models import ModelBuilder
+from graphflow.plan import LayoutPlan
 from graphflow.tir import PrimFunc
 from support.placing import interpret_physical
 

@@ -85,7 +85,9 @@ def call_of(
     layouts = {**variant.layouts, **(placed or {})}
     placements = {name: Placement(name, layout) for name, layout in layouts.items()}
     padded = layouts[definition.outputs[0].name].is_padded
-    return PhysicalCall("call", definition, placements, variant, pad if padded else None)
+    return PhysicalCall(
+        "call", definition, placements, variant.recipe, variant, pad if padded else None
+    )
 
 
 class Native:

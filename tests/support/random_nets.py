@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphflow.flow import EdgeType
-from graphflow.flow.candidates import (
-    Candidate,
-    Candidates,
-)
+from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.graph import OperatorGraph
 from graphflow.kernels import definitions as d
+from graphflow.plan import EdgeType
 from support.nets import (
     Net,
 )

@@ -21,12 +21,13 @@ from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target, make_object
 from graphflow.convert import apply_plan, poison_padding
-from graphflow.flow import LayoutPlan, plan_layouts
+from graphflow.flow import plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph
 from graphflow.kernels.recipes import Scheduled
 from graphflow.layout import Layout
 from graphflow.lower import assemble, lower
 from graphflow.physical import PhysicalGraph
+from graphflow.plan import LayoutPlan
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,

@@ -12,10 +12,10 @@ from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target, make_object
 from graphflow.convert import apply_plan, poison_padding
-from graphflow.flow import LayoutPlan
 from graphflow.graph import Node, OperatorGraph, Value, interpret_graph
 from graphflow.layout import Layout, blocked
 from graphflow.lower import assemble, lower
+from graphflow.plan import LayoutPlan
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,

@@ -18,12 +18,13 @@ from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan, poison_padding
-from graphflow.flow import LayoutPlan, contents, plan_layouts
+from graphflow.flow import plan_layouts
 from graphflow.graph import (
     Node,
     OperatorGraph,
     Value,
     canonicalize,
+    contents,
     fuse,
     interpret_graph,
     read_through,
@@ -35,6 +36,7 @@ from graphflow.kernels.recipes import Tiled, View, kernel_variants, lifted, memo
 from graphflow.layout import IndexMap, Layout, Undefined, blocked, channels_last, row_major
 from graphflow.lower import assemble, lower
 from graphflow.lower.called_kernels import lower_kernels
+from graphflow.plan import LayoutPlan
 from graphflow.runtime import Program
 from graphflow.schedule import (
     Schedule,

@@ -20,12 +20,12 @@ from graphflow.base.errors import VerifyError
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan, verify_plan
-from graphflow.flow import LayoutPlan
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.kernels.recipes import kernel_variants
 from graphflow.layout import Equal
 from graphflow.pipeline import compiler
+from graphflow.plan import LayoutPlan
 from support.padded import (
     POISONS,
     Arrays,

@@ -320,6 +320,22 @@ def test_a_run_continues_in_a_child_that_a_signal_handler_forked() -> None:
     """)
 
 
+def test_a_run_that_was_about_to_use_a_pool_of_its_parent_gets_another_one() -> None:
+    """As a signal handler does that forks after the pool was asked for, before the native call."""
+    run_script("""
+        forked = []
+        def forking(*arguments):
+            if not forked:
+                forked.append(os.fork())
+            return driver().run(*arguments)
+        program = Program(rotations(13, 301), 2, native=replace(driver(), run=forking))
+        right = (program.run({"x": np.zeros(13, np.float32)})["y"] == 301).all()
+        if forked[0] == 0:
+            os._exit(0 if right else 1)
+        assert right and os.waitpid(forked[0], 0)[1] == 0
+    """)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_control_c_ends_a_single_long_run(threads: int) -> None:
     """The output was not written, so it was one run that ended, and in the middle."""

@@ -19,11 +19,12 @@ import pytest
 from graphflow.base.errors import LayoutConflict, VerifyError
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel
-from graphflow.flow import LayoutPlan, candidates, edge_type_of
+from graphflow.flow import candidates
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.layout import fact_of, families
 from graphflow.pipeline import compiler
+from graphflow.plan import LayoutPlan, edge_type_of
 from support.padded import (
     FAMILIES,
     POISONS,

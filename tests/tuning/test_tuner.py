@@ -25,7 +25,7 @@ from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timing, Timings, TimingTable
-from graphflow.flow import LayoutPlan, cheapest, edge_type_of, plan_layouts, variants_of
+from graphflow.flow import cheapest, plan_layouts, variants_of
 from graphflow.flow.pricing import CopyPrices, VariantPrices
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
@@ -40,6 +40,7 @@ from graphflow.kernels.recipes import (
 )
 from graphflow.layout import Family, fact_of, families, row_major
 from graphflow.models import ModelBuilder
+from graphflow.plan import LayoutPlan, edge_type_of
 from graphflow.processes.workers import Workers
 from graphflow.tir import Literal
 from graphflow.tuning import Tuned, harness, tuner

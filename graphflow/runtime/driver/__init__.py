@@ -9,5 +9,16 @@ in `runs`.
 
 from graphflow.runtime.driver.loading import Driver, driver, new_engine
 from graphflow.runtime.driver.records import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
+from graphflow.runtime.driver.runs import ORPHANED
 
-__all__ = ["JOB", "JOB_FREE", "JOB_PAUSED", "PATCH", "STEP", "Driver", "driver", "new_engine"]
+__all__ = [
+    "JOB",
+    "JOB_FREE",
+    "JOB_PAUSED",
+    "ORPHANED",
+    "PATCH",
+    "STEP",
+    "Driver",
+    "driver",
+    "new_engine",
+]

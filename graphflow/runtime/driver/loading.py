@@ -22,7 +22,7 @@ from graphflow.base.errors import CodegenError
 from graphflow.runtime.driver.function_builder import module_text
 from graphflow.runtime.driver.records import STRUCTS
 from graphflow.runtime.driver.runs import graphflow_run
-from graphflow.runtime.driver.threads import graphflow_pool, graphflow_spin
+from graphflow.runtime.driver.threads import graphflow_orphan, graphflow_pool, graphflow_spin
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 _CALIBRATION_PAUSES = 1000
@@ -37,12 +37,15 @@ class Driver:
 
     start_pool: (threads, barrier spins, idle spins) → the address of a new pool, or None if the
     system refuses its threads or memory.
-    run: (address of the pool or 0, address of the job, first step) → 0 if the job is done, -1 if
-    another caller executes it, else the step before which it has paused.
+    orphan: (address of a pool) → nothing; for a forked child, where the pool has no workers.
+    run: (address of the pool or 0, address of the job, first step) → 0 if the job is done, `BUSY`
+    if another caller executes it, `ORPHANED` if the pool has no workers in this process, else the
+    step before which the job has paused.
     pause_ns: how long one pause instruction takes.
     """
 
     start_pool: Callable[[int, int, int], int | None]
+    orphan: Callable[[int], None]
     run: Callable[[int, int, int], int]
     pause_ns: float
 
@@ -71,6 +74,7 @@ def driver() -> Driver:
     int32, int64, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
     return Driver(
         start_pool=entry("graphflow_pool", pointer, int64, int32, int32),
+        orphan=entry("graphflow_orphan", None, pointer),
         run=entry("graphflow_run", int64, pointer, pointer, int64),
         pause_ns=_pause_ns(entry("graphflow_spin", None, int64)),
     )
@@ -78,7 +82,9 @@ def driver() -> Driver:
 
 def driver_text() -> str:
     """The driver in LLVM IR, before any pass."""
-    return module_text((graphflow_run, graphflow_pool, graphflow_spin), STRUCTS, _TRIPLE)
+    return module_text(
+        (graphflow_run, graphflow_pool, graphflow_orphan, graphflow_spin), STRUCTS, _TRIPLE
+    )
 
 
 def new_engine(text: str = "") -> Any:

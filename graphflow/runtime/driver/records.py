@@ -57,7 +57,7 @@ POOL = StructType(
             StructField("barrier_sleepers", INT32),  # threads asleep in the current one
         ),
         (
-            StructField("threads", INT64),  # with the caller
+            StructField("threads", INT64),  # with the caller; 0 if they are of the parent process
             StructField("barrier_spins", INT32),  # pauses before a thread sleeps in a barrier
             StructField("idle_spins", INT32),  # pauses before a worker sleeps between runs
             StructField("moved_at", INT64),  # when a worker was last moved to another processor, ns

@@ -36,6 +36,9 @@ from graphflow.runtime.driver.waiting import change, meet, publish, wait_for_cha
 BUSY = -1
 """What `graphflow_run` gives if the job is being executed by another caller."""
 
+ORPHANED = -2
+"""What `graphflow_run` gives if the pool's workers are threads of the parent process."""
+
 
 @function(POINTER, worker=AddressOf(WORKER))
 def work(f: NativeBody, worker: NativePlace) -> None:
@@ -110,13 +113,17 @@ def apply_patches(f: NativeBody, job: NativePlace) -> None:
 def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: NativeValue) -> None:
     """Execute a job from step `first` on, with the pool's threads and the caller.
 
-    Gives 0 when the job is done, BUSY if another caller executes it; otherwise the job has paused,
-    and is to be called again with the step that is given.  It pauses between steps when a call has
+    Gives 0 when the job is done, BUSY if another caller executes it, ORPHANED if the pool has no
+    workers in this process; otherwise the job has paused, and is to be called again with the step
+    that is given.  It pauses between steps when a call has
     taken `patience_ns`: Python handles no signals while in native code.  The pool may be null for a
     job without parallel steps.
     """
     word, old_word = f.local(INT32), f.local(INT32)
     state, stop = job.at("state"), job.at("stop")
+    parallel = job.at("parallel").load().differs(0)
+    with f.when(parallel), f.when(pool.at("threads").load().equals(0)):
+        f.give(ORPHANED)
     expected = f.select(first.equals(0), JOB_FREE, JOB_PAUSED, INT32)
     _, claimed = state.compare_exchange(expected, JOB_RUNNING, "acquire", "monotonic")
     with f.when(~claimed):
@@ -130,7 +137,7 @@ def graphflow_run(f: NativeBody, pool: NativePlace, job: NativePlace, first: Nat
     wanted = (old_word.load() | job.at("control_bits").load()) & ~STICKY_FLAGS
     word.store(wanted)
     f.run(load_control_word, word)
-    with f.either(job.at("parallel").load().differs(0)) as otherwise:
+    with f.either(parallel) as otherwise:
         f.run(execute_together, pool, job, wanted)
         otherwise()
         f.run(execute, None, job, 0)

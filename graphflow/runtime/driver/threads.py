@@ -1,7 +1,8 @@
 """The beginning of a pool: its memory and its threads; and the measure of a pause.
 
-`graphflow_pool` and `graphflow_spin` are what Python calls.  What always holds: a pool is never
-freed, and its workers end with the process; they block every signal that is not their own fault.
+`graphflow_pool`, `graphflow_orphan` and `graphflow_spin` are what Python calls.  What always holds:
+a pool is never freed, and its workers end with the process; they block every signal that is not
+their own fault.
 """
 
 from __future__ import annotations
@@ -95,6 +96,12 @@ def graphflow_pool(
     with f.when(~f.call(start_workers, pool, threads)):
         f.give(None)
     f.give(pool)
+
+
+@function(exported=True, pool=AddressOf(POOL))
+def graphflow_orphan(f: NativeBody, pool: NativePlace) -> None:
+    """Have runs refuse a pool whose workers do not exist in this process, a forked child."""
+    pool.at("threads").store(0)
 
 
 @function(exported=True, count=INT64)

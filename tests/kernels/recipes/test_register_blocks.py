@@ -16,7 +16,15 @@ from graphflow.codegen.emit_transpose import column_of
 from graphflow.cost import CostModel
 from graphflow.kernels.conversion import conversion
 from graphflow.kernels.lowering import LoweredKernel
-from graphflow.kernels.recipes import conversion_key, conversion_work, copy_run, crosses
+from graphflow.kernels.recipes import (
+    Recipe,
+    Staged,
+    conversion_key,
+    conversion_recipe,
+    conversion_work,
+    copy_run,
+    crosses,
+)
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
@@ -49,12 +57,13 @@ def kernel_of(
     dtype: str = "float32",
     fill: float | None = None,
     machine: Target = HOST,
-    prepare: bool = False,
+    recipe: Recipe | None = None,
 ) -> LoweredKernel:
     written = None if fill is None else Literal(fill, dtype)
     definition = conversion(source, target, dtype, written)
     placements = {"src": Placement("src", source), "dst": Placement("dst", target)}
-    call = PhysicalCall("convert", definition, placements, None, moves=True, prepare=prepare)
+    made = conversion_recipe(source, target, dtype) if recipe is None else recipe
+    call = PhysicalCall("convert", definition, placements, made, moves=True)
     return lower_call(call, machine, "convert")
 
 
@@ -139,7 +148,7 @@ def test_a_threads_share_of_blocks_is_its_share_of_the_outer_loop() -> None:
 
 def test_what_runs_once_and_what_does_not_cross_keeps_its_variant() -> None:
     layouts = layouts_of((1, 24, 6, 16))
-    assert not in_registers(kernel_of(layouts["NCHW"], layouts["NHWC"], prepare=True))
+    assert not in_registers(kernel_of(layouts["NCHW"], layouts["NHWC"], recipe=Staged()))
     assert not in_registers(kernel_of(layouts["NCHW8c"], layouts["NHWC"]))
     two = layouts_of((1, 2, 6, 16))
     assert not in_registers(kernel_of(two["NHWC"], two["NCHW"]))

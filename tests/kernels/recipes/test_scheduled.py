@@ -15,7 +15,7 @@ from graphflow.base.errors import LayoutConflict, ScheduleError
 from graphflow.base.target import Target
 from graphflow.codegen import host_target
 from graphflow.convert import apply_plan
-from graphflow.flow import LayoutPlan, plan_layouts
+from graphflow.flow import plan_layouts
 from graphflow.graph import Node, OperatorGraph, Value, fuse, interpret_graph, read_through
 from graphflow.kernels.definitions import concat, matmul, max_pool
 from graphflow.kernels.definitions import convolution as convolution_2d
@@ -23,6 +23,7 @@ from graphflow.kernels.recipes import lifted
 from graphflow.layout import IndexMap, Layout, blocked
 from graphflow.lower import lower
 from graphflow.models import ModelBuilder
+from graphflow.plan import LayoutPlan
 from graphflow.schedule import (
     Schedule,
     assume_finite,

@@ -187,8 +187,8 @@ CASES: dict[str, Case] = {
         [d.Segment(0, 0, 1, 0, 1, 6), d.Segment(1, 6, 1, 0, 1, 5)],
     ),
     "conv of interleaved segments": reading(
-        d.convolution((1, 7, 4, 13), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
-        [(1, 9, 4, 13), (1, 4, 4, 13)],
+        d.convolution((1, 7, 12, 13), (6, 7, 3, 3), pads=(1, 1, 1, 1), bias=True),
+        [(1, 9, 12, 13), (1, 4, 12, 13)],
         [d.Segment(0, 0, 2, 3, 1, 3), d.Segment(1, 1, 2, 3, -1, 3), d.Segment(0, 6, 1, 0, 1, 1)],
     ),
     "conv of segments 17 to 18": reading(

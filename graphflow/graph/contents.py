@@ -17,7 +17,8 @@ import numpy as np
 from graphflow.base.assumed import Assumed, Assumption, parse_assumption, require_assumed
 from graphflow.base.dtypes import FLOATING, STORED
 from graphflow.base.errors import InvalidModel
-from graphflow.graph import Array, OperatorGraph
+from graphflow.graph.operator_graph import OperatorGraph
+from graphflow.graph.value import Array
 from graphflow.layout import (
     LOGICAL,
     Constant,

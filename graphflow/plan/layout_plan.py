@@ -15,29 +15,9 @@ from math import inf
 from graphflow.arith import Proof
 from graphflow.base.assumed import Assumed
 from graphflow.base.decisions import microseconds
-from graphflow.kernels.recipes import KernelVariant, RefusedVariant, View
-from graphflow.layout import Constant, Demand, Fact, Layout
-from graphflow.tir import Literal
-
-
-@dataclass(frozen=True)
-class EdgeType:
-    """A layout, and for each of its padding regions a fact (none where there is no padding)."""
-
-    layout: Layout
-    facts: tuple[tuple[str, Fact], ...] = ()
-
-    @property
-    def constant(self) -> Literal | None:
-        """The constant that the padding holds (of the first region that holds one); None if no
-        region does.
-        """
-        return next((fact.literal for _, fact in self.facts if isinstance(fact, Constant)), None)
-
-    def describe(self) -> str:
-        """Layout and facts as text, such as `NCHW8c [pad(1) = 0.0 float32]`."""
-        facts = ", ".join(f"{region} = {fact}" for region, fact in self.facts)
-        return self.layout.describe() + (f" [{facts}]" if facts else "")
+from graphflow.kernels.recipes import KernelVariant, Recipe, RefusedVariant, View
+from graphflow.layout import Demand, Fact, Layout
+from graphflow.plan.edge_types import EdgeType
 
 
 @dataclass(frozen=True)
@@ -104,7 +84,7 @@ class Conversion:
 
     A consumer is a node and its input position, ("", -1) for the caller.  `bytes` are read and
     written together; a fill only writes.  `because` names the production and the requirements that
-    disagree.  `seconds` are `measured`, or else estimated.
+    disagree, `recipe` is how the kernel is made.  `seconds` are `measured`, or else estimated.
     """
 
     value: str
@@ -115,6 +95,7 @@ class Conversion:
     seconds: float
     bytes: int
     because: str
+    recipe: Recipe
     measured: bool = False
 
 

@@ -11,10 +11,16 @@ import pytest
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.codegen import avx2_target
 from graphflow.convert import apply_plan
-from graphflow.flow import contents, plan_layouts, variants_of
-from graphflow.flow.contents import assumptions_about, fact_of_array
+from graphflow.flow import plan_layouts, variants_of
 from graphflow.frontends import import_model
-from graphflow.graph import OperatorGraph, canonicalize, fuse
+from graphflow.graph import (
+    OperatorGraph,
+    assumptions_about,
+    canonicalize,
+    contents,
+    fact_of_array,
+    fuse,
+)
 from graphflow.kernels.recipes import KernelVariant, Tiled, build, lifted
 from graphflow.layout import Fact, Range, Undefined, fact_of, order_key
 from graphflow.schedule import Schedule, assume_finite, assume_reciprocal

@@ -1,14 +1,15 @@
-"""Defer Python's cyclic garbage collector while plans are made.
+"""Defer Python's cyclic garbage collector while models are compiled.
 
-In: a stretch of planning, as a context manager.  The objects of a plan (candidates, terms,
-expressions) live until the plan is made, and hardly any is in a cycle (3,600 of 70,000 for
-shufflenet_v2), so passes of the collector take a tenth of planning's time and find nothing.  What
-always holds: the collector is off only while some thread plans; afterwards it is on if it was on
-before, with the same thresholds and frozen objects.
+In: a stretch of work, as a context manager.  The objects of a compilation (candidates, terms,
+expressions, kernels) live until its stage is done, and hardly any is in a cycle (3,600 of 70,000
+for the plan of shufflenet_v2), so passes of the collector take a tenth of the time and find
+nothing: resnet50 needs the same memory without them.  What always holds: the collector is off only
+while some thread compiles; afterwards it is on if it was on before, with the same thresholds and
+frozen objects.
 
 At the end all live objects are moved to the oldest generation, which the next full pass visits.
-Otherwise the first allocations afterwards would start a pass over everything that planning made,
-and later a second and a third one: 0.26 s of 1.7 s of processor time for shufflenet_v2.
+Otherwise the first allocations afterwards would start a pass over everything that was made, and
+later a second and a third one: 0.26 s of 1.7 s of processor time for shufflenet_v2.
 """
 
 from __future__ import annotations

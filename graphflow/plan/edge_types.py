@@ -1,4 +1,4 @@
-"""Comparing edge types: when two are the same memory, and whether a reader accepts one.
+"""Edge types: a layout with facts about its padding; when two are equal, and what accepts one.
 
 In: layouts, facts and demands.  Out: edge types, keys, and proofs.  Layouts are compared by memory
 key: two index maps that put every element in the same place are equal.
@@ -6,12 +6,33 @@ key: two index maps that put every element in the same place are equal.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from graphflow.arith import Proof, Verdict
-from graphflow.flow.plan import EdgeType
 from graphflow.kernels.recipes import MemoryKey, memory_key
-from graphflow.layout import LOGICAL, Demand, Fact, Layout, Undefined, serves
+from graphflow.layout import LOGICAL, Constant, Demand, Fact, Layout, Undefined, serves
+from graphflow.tir import Literal
+
+
+@dataclass(frozen=True)
+class EdgeType:
+    """A layout, and for each of its padding regions a fact (none where there is no padding)."""
+
+    layout: Layout
+    facts: tuple[tuple[str, Fact], ...] = ()
+
+    @property
+    def constant(self) -> Literal | None:
+        """The constant that the padding holds (of the first region that holds one); None if no
+        region does.
+        """
+        return next((fact.literal for _, fact in self.facts if isinstance(fact, Constant)), None)
+
+    def describe(self) -> str:
+        """Layout and facts as text, such as `NCHW8c [pad(1) = 0.0 float32]`."""
+        facts = ", ".join(f"{region} = {fact}" for region, fact in self.facts)
+        return self.layout.describe() + (f" [{facts}]" if facts else "")
 
 
 @lru_cache(maxsize=100_000)

@@ -1,0 +1,99 @@
+"""What a candidate requires of its operands: layout, padding, and the memory that they are in.
+
+In: a variant and the values bound to it.  Out: `OperandRequirement`s, and the weakest edge type
+that satisfies one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from graphflow.graph import Value
+from graphflow.layout import Demand, Equal, Fact, Layout, Undefined, Unused, fact_of, row_major
+from graphflow.plan import EdgeType, edge_type_of
+
+UNUSED = Unused()
+"""The demand of a reader that accepts any padding."""
+
+
+class InputAliasing(Enum):
+    """Which memory a reader requires an operand to be in.
+
+    - ANYWHERE: any storage.
+    - OWN_STORAGE: a storage that no other tensor shares; the caller requires this of graph outputs.
+    - INSIDE_OUTPUT: a box inside the reader's output (an input of a concat).
+    - INSIDE_OUTPUT_CONTIGUOUS: likewise, as one contiguous piece of it.
+    - HOLDS_OUTPUT: any storage; the reader's output is a box inside the operand (slice, split).
+    - HOLDS_OUTPUT_CONTIGUOUS: likewise, and the operand itself must be one contiguous piece.
+
+    The texts are what messages and reports show.
+    """
+
+    ANYWHERE = "anywhere"
+    OWN_STORAGE = "own"
+    INSIDE_OUTPUT = "window"
+    INSIDE_OUTPUT_CONTIGUOUS = "window, one piece"
+    HOLDS_OUTPUT = "held"
+    HOLDS_OUTPUT_CONTIGUOUS = "held, one piece"
+
+    @property
+    def inside_output(self) -> bool:
+        """Whether the operand has to be inside its reader's output."""
+        return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
+
+    @property
+    def holds_output(self) -> bool:
+        """Whether the reader's output is inside the operand."""
+        return self in (InputAliasing.HOLDS_OUTPUT, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
+
+
+class OutputAliasing(Enum):
+    """Which memory a candidate's output is in.
+
+    - FREE: a storage of its own, or inside the output of a view that reads it.
+    - CONTIGUOUS: likewise, in one contiguous piece: tensors are pieces of it, or it is what a
+      user's kernel writes, padding included.
+    - INSIDE_INPUT: a box inside an input.
+    - INSIDE_INPUT_CONTIGUOUS: inside an input; contiguous, as that input is.
+    """
+
+    FREE = "free"
+    CONTIGUOUS = "piece"
+    INSIDE_INPUT = "inside"
+    INSIDE_INPUT_CONTIGUOUS = "inside, one piece"
+
+
+@dataclass(frozen=True)
+class OperandRequirement:
+    """What a candidate requires of input `position`: that `value` has this layout and meets this
+    demand.
+
+    `facts` are the facts about the operand's padding that the facts in the candidate's own
+    productions were derived from; they have to hold too.
+    """
+
+    position: int
+    value: str
+    layout: Layout
+    demand: Demand
+    facts: tuple[tuple[str, Fact], ...] = ()
+    input_aliasing: InputAliasing = InputAliasing.ANYWHERE
+
+
+def output_requirement(value: Value) -> OperandRequirement:
+    """The requirement of the caller on a graph output: row-major, in a storage of its own."""
+    return OperandRequirement(
+        -1, value.name, row_major(value.shape), UNUSED, input_aliasing=InputAliasing.OWN_STORAGE
+    )
+
+
+def weakest_edge_type(requirement: OperandRequirement) -> EdgeType:
+    """The weakest edge type that satisfies a requirement: its padding holds what is demanded, and
+    the facts that the reader relies on."""
+    if any(fact != Undefined() for _, fact in requirement.facts):
+        return EdgeType(requirement.layout, requirement.facts)
+    if isinstance(requirement.demand, Equal):
+        literal = requirement.demand.literal
+        return edge_type_of(requirement.layout, fact_of(literal.value, literal.dtype))
+    return edge_type_of(requirement.layout)

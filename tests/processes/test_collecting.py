@@ -1,0 +1,48 @@
+"""`collection_deferred`: the collector is off inside, and afterwards as it was before."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from graphflow.processes.collecting import collection_deferred
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_is_left_as_it_was(on: bool) -> None:
+    """Of overlapping plans the last one to end switches it on again, if it was on."""
+    was = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError), collection_deferred():
+            with collection_deferred():
+                assert not gc.isenabled()
+            assert not gc.isenabled(), "the outer plan is not done"
+            raise ZeroDivisionError
+        assert gc.isenabled() == on
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_is_left_of_planning_can_be_collected(frozen: bool) -> None:
+    """Objects become old without a pass; what somebody else froze stays so."""
+    was = gc.isenabled()
+    gc.enable()
+    try:
+        if frozen:
+            gc.freeze()
+        held = gc.get_freeze_count()
+        with collection_deferred():
+            cycle: list[Any] = []
+            cycle.append(cycle)
+            gone = id(cycle)
+            del cycle
+        assert gc.get_freeze_count() == held
+        assert frozen or any(id(o) == gone for o in gc.get_objects(generation=2))
+        assert gc.collect() >= 1
+    finally:
+        gc.unfreeze()
+        (gc.enable if was else gc.disable)()
