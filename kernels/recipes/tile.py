@@ -266,7 +266,7 @@ def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding
     if reduction and any(isinstance(stmt, If) for stmt in walk(s.loop(reduction[0]).body)):
         s = s.apply(lift_conditions, s[reduction[0]])
     if sliding:
-        *reduction, taps = reduction
+        reduction, taps = reduction[:-1], reduction[-1]
         s = s.apply(unroll_loop, s[taps])
     for place in reduction:
         if restrictable(s.loop(place)):

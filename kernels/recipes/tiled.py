@@ -187,6 +187,8 @@ def _taps_shared(
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
         return 1, None
+    if _is_gathered(roles, name, layouts[name], decided.lane, decided.second_channel):
+        return 1, None  # each lane is loaded by itself
     access = roles.reads[name][0]
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     strides = {atom: abs(k) for atom, k in terms}

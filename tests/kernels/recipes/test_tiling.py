@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.base.target import Target
-from graphflow.cost import LanesAlongRow, TileProblem
+from graphflow.cost import LanesAlongRow, SlidingRows, TileProblem, most_rows, tiling_cycles
 from graphflow.kernels.recipes.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -85,3 +85,27 @@ def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> 
     apart = replace(ROWS, steps=20, along=LanesAlongRow(1.0, borders=False))
     near = replace(apart, along=LanesAlongRow(0.0, borders=False))
     assert choose_tiling(apart, EIGHT_LANES)[1] > 1.5 * choose_tiling(near, EIGHT_LANES)[1]
+
+
+def test_a_tile_leaves_registers_for_what_neighbouring_taps_share() -> None:
+    """For each row one element is kept for the next tap, or a vector where rows load their own."""
+    plane = replace(PLANE, rows=28).plane
+    assert [most_rows(plane, nr, EIGHT_LANES) for nr in (1, 2)] == [14, 6]
+    broadcast = plane._replace(taps=3)
+    assert [most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
+    own = broadcast._replace(own_vectors=True)
+    assert [most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
+
+
+def test_rows_of_many_channels_are_loaded_from_the_second_cache_again() -> None:
+    one = replace(
+        PLANE, columns=56, rows=56, planes=96, steps=9, weight_bytes=0, broadcast_stride=0,
+        taps=3, own_vectors=True, sliding=SlidingRows(along=3, runs=1, borders=False),
+    )  # fmt: skip
+    tiling, near = choose_tiling(one, EIGHT_LANES)
+    many = replace(one, steps=9 * 256, sliding=SlidingRows(along=3, runs=256, borders=False))
+    held = replace(many, sliding=SlidingRows(along=3, runs=1, borders=False))
+    far = tiling_cycles(many, tiling, EIGHT_LANES)
+    assert far > 1.5 * tiling_cycles(held, tiling, EIGHT_LANES)
+    masked = replace(one, sliding=SlidingRows(along=3, runs=1, borders=True))
+    assert tiling_cycles(masked, tiling, EIGHT_LANES) > near
