@@ -7,7 +7,7 @@ size: residual blocks (Conv, Relu, Conv, Add, Relu on 64 channels of 14 x 14), a
 `fused` has elementwise operators only, so that groups reach their size limit; `apart` alternates
 pooling with sigmoid.  Each graph is planned in a process of its own, so that no shape is known from
 an earlier one.  Times are processor time, which other load disturbs less than wall time; they
-include the integer program where one is needed.  The last columns are the numbers of operators of
+include linear programs where they are needed.  The last columns are the numbers of operators of
 the model and of groups that are planned.
 """
 

@@ -5,8 +5,9 @@ a `Reduced`: the buckets of eliminated variables, and the factors that are left.
 variable adds up all tables over it and minimizes over its options; the resulting table over its
 neighbours, the message, is a new factor, and the bucket keeps the best option for each choice of
 the neighbours.  The variable with the smallest table is eliminated first, of equal ones the lowest
-number, so the order depends on the graph alone.  Real networks have small tree width, so the tables
-stay small; a variable whose table would exceed the limit is left.
+number, so the order depends on the graph alone.  Most networks have small tree width, so the tables
+stay small.  What small tables do not solve, the core, is eliminated in the best order that is found
+before (`orders`), if its tables are within limits; else it is left.
 
 A detour is an assignment that differs from the best one in at least one variable.  Its least price
 is propagated in a second set of messages, in which exactly one of the parts of a bucket differs.
@@ -15,18 +16,30 @@ See Dechter, "Bucket elimination" (1999).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import reduce
 from heapq import heapify, heappop, heappush
-from itertools import accumulate
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphflow.flow.prices import NEVER, Table, plus
+from graphflow.flow.orders import best_order
+from graphflow.flow.prices import NEVER, Table, added, plus
 
 Scope = tuple[int, ...]
+
+SMALL_TABLE = 1 << 15
+"""The most entries of a table that is made without looking for a better order: four variables of
+thirteen options each.
+"""
+
+CORE_WORK = 1 << 23
+"""The most entries of all tables of a core together.  An entry takes some 30 ns, and three times as
+long if the next best plan and the prices of all candidates are asked for too.
+"""
 
 
 @dataclass(eq=False)
@@ -65,7 +78,7 @@ class Bucket:
     variable: int
     parts: list[Factor]
     scope: Scope
-    best: NDArray[np.intp]
+    best: NDArray[np.unsignedinteger[Any]]
     message: Factor
 
     @property
@@ -108,7 +121,8 @@ class _Elimination:
     def __init__(
         self, own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int]
     ) -> None:
-        self.own, self.limit, self.leaves = own, limit, leaves
+        self.own, self.most, self.leaves = own, limit, leaves
+        self.limit = min(limit, SMALL_TABLE)
         self.sizes = [len(prices) for prices in own]
         self.buckets: list[Bucket] = []
         self.factors: dict[int, Factor] = {}
@@ -120,11 +134,14 @@ class _Elimination:
 
     def _add(self, factor: Factor) -> None:
         self.factors[self.next] = factor
-        large = prod(self.sizes[v] for v in factor.scope) > self.limit
+        blocked = not factor.tabled or self._large(factor, self.limit)
         for variable in factor.scope:
             self.touching[variable][self.next] = factor
-            self.blocked[variable] |= large or not factor.tabled
+            self.blocked[variable] |= blocked
         self.next += 1
+
+    def _large(self, factor: Factor, limit: int) -> bool:
+        return prod(self.sizes[v] for v in factor.scope) > limit
 
     def run(self) -> Reduced:
         current = [self._size(v) for v in range(len(self.own))]
@@ -139,7 +156,40 @@ class _Elimination:
                 current[neighbour] = self._size(neighbour)
                 if current[neighbour] <= self.limit:
                     heappush(heap, (current[neighbour], neighbour))
+        if not self.leaves:
+            self._eliminate_core()
         return Reduced(self.own, self.buckets, list(self.factors.values()))
+
+    def _eliminate_core(self) -> None:
+        """Eliminate each connected part of what is left, if that is within limits."""
+        gone = {bucket.variable for bucket in self.buckets}
+        left = [v for v in range(len(self.own)) if v not in gone]
+        work = CORE_WORK
+        for part in self._connected(left):
+            factors = {n: f for v in part for n, f in self.touching[v].items()}.values()
+            if any(not f.tabled or self._large(f, self.most) for f in factors):
+                continue
+            order = best_order(self.sizes, part, [f.scope for f in factors], self.most, work)
+            if order is not None:
+                work -= order.entries
+                for variable in order.variables:
+                    self._eliminate(variable)
+
+    def _connected(self, variables: Sequence[int]) -> list[list[int]]:
+        """The connected parts of these variables, each ascending, in the order of the lowest."""
+        found: list[list[int]] = []
+        seen: set[int] = set()
+        for start in variables:
+            if start in seen:
+                continue
+            seen.add(start)
+            part = [start]
+            for variable in part:  # grows
+                around = self._around(variable) - seen
+                seen |= around
+                part += sorted(around)
+            found.append(sorted(part))
+        return found
 
     def _size(self, variable: int) -> int:
         """The entries of the table for eliminating `variable`; more than the limit where that may
@@ -165,13 +215,13 @@ class _Elimination:
                 del self.touching[v][number]
         full_scope = tuple(sorted((*scope, variable)))
         total = np.zeros([self.sizes[v] for v in full_scope], np.int64)
-        total = plus(total, spread(self.own[variable], (variable,), full_scope))
+        added(total, spread(self.own[variable], (variable,), full_scope))
         for factor in parts.values():
-            total = plus(total, factor.over(full_scope))
+            added(total, factor.over(full_scope))
         axis = full_scope.index(variable)
         least = total.min(axis)
         message = Factor(scope, lambda: least, bucket=len(self.buckets))
-        best = total.argmin(axis)
+        best = total.argmin(axis).astype(np.min_scalar_type(self.sizes[variable]))
         self.buckets.append(Bucket(variable, list(parts.values()), scope, best, message))
         self._add(message)
         return scope
@@ -180,10 +230,10 @@ class _Elimination:
 def eliminate(
     own: Sequence[Table], factors: Sequence[Factor], limit: int, leaves: Set[int] = frozenset()
 ) -> Reduced:
-    """Eliminate every variable whose table has at most `limit` entries.
+    """Eliminate every variable with a small table, and then the rest if no table exceeds `limit`.
 
-    Variables in `leaves` are eliminated only while they have at most one neighbour.  `own` has the
-    prices of each variable's options.
+    Variables in `leaves` are eliminated only while they have at most one neighbour; if there are
+    some, tables are small.  `own` has the prices of each variable's options.
     """
     return _Elimination(own, factors, limit, leaves).run()
 
@@ -214,44 +264,68 @@ class Detours:
                 at = tuple(chosen[v] for v in bucket.scope)
                 chosen[bucket.variable] = int(bucket.best[at])
                 continue
-            ways = _ways(self, bucket)
-            axis = bucket.full_scope.index(bucket.variable)
-            at = tuple(chosen[v] for v in bucket.scope)
-            prices = [np.moveaxis(way, axis, -1)[at] for _, way in ways]
-            taken = min(range(len(ways)), key=lambda k: (int(prices[k].min()), k))
-            chosen[bucket.variable] = int(prices[taken].argmin())
+            neighbours = {v: chosen[v] for v in bucket.scope}
+            ways = _ways(self, bucket, neighbours)
+            taken = min(range(len(ways)), key=lambda k: (int(ways[k][1].min()), k))
+            chosen[bucket.variable] = int(ways[taken][1].argmin())
             inside = ways[taken][0]
 
 
-def _shape(detours: Detours, bucket: Bucket) -> tuple[int, ...]:
-    return tuple(len(detours.own[v]) for v in bucket.full_scope)
-
-
-def _ways(detours: Detours, bucket: Bucket) -> list[tuple[int | None, Table]]:
-    """For each part of a bucket that can differ: the bucket it is the message of, and prices if it
-    does.
+def _parts(
+    detours: Detours, bucket: Bucket
+) -> Iterator[tuple[int | None, Scope, Table, Table | None]]:
+    """For each part of a bucket, and first the variable itself: the bucket it is the message of,
+    its scope, its prices, and its prices if it differs, None if it cannot.
     """
-    own = ((bucket.variable,), detours.reduced.own[bucket.variable], detours.own[bucket.variable])
-    parts = [(None, own)] + [
-        (f.bucket, (f.scope, f.load(), detours.price(f))) for f in bucket.parts
+    variable = bucket.variable
+    yield None, (variable,), detours.reduced.own[variable], detours.own[variable]
+    for factor in bucket.parts:
+        yield factor.bucket, factor.scope, factor.load(), detours.price(factor)
+
+
+def _ways(
+    detours: Detours, bucket: Bucket, chosen: Mapping[int, int]
+) -> list[tuple[int | None, Table]]:
+    """For each part of a bucket that can differ: the bucket it is the message of, and by option of
+    the variable the price if it does, where the neighbours are `chosen`.
+    """
+    parts = [
+        (origin, _at(table, scope, chosen), None if way is None else _at(way, scope, chosen))
+        for origin, scope, table, way in _parts(detours, bucket)
     ]
-    nothing = np.zeros([1] * len(bucket.full_scope), np.int64)
-    tables = [spread(prices, scope, bucket.full_scope) for _, (scope, prices, _) in parts]
-    before = list(accumulate(tables, plus, initial=nothing))
-    after = list(accumulate(reversed(tables), plus, initial=nothing))[::-1]
-    return [
-        (origin, plus(spread(differing, scope, bucket.full_scope), plus(before[k], after[k + 1])))
-        for k, (origin, (scope, _, differing)) in enumerate(parts)
-        if differing is not None
-    ]
+    found = []
+    for number, (origin, _, way) in enumerate(parts):
+        if way is not None:
+            others = (table for k, (_, table, _) in enumerate(parts) if k != number)
+            found.append((origin, reduce(plus, others, way)))
+    return found
+
+
+def _at(table: Table, scope: Scope, chosen: Mapping[int, int]) -> Table:
+    """`table` by the option of the one variable of `scope` that is not chosen."""
+    return np.asarray(table[tuple(chosen.get(v, slice(None)) for v in scope)], np.int64)
+
+
+def _least(detours: Detours, bucket: Bucket) -> Table:
+    """The least price of a detour in the bucket or behind it, by the options of the neighbours.
+
+    One pass over the parts: the price without a difference so far, and the least price with one.
+    """
+    full_scope = bucket.full_scope
+    same = np.zeros([len(detours.own[v]) for v in full_scope], np.int64)
+    differing = np.full(same.shape, NEVER, np.int64)
+    for _, scope, table, way in _parts(detours, bucket):
+        prices = spread(table, scope, full_scope)
+        added(differing, prices)
+        if way is not None:
+            np.minimum(differing, plus(same, spread(way, scope, full_scope)), out=differing)
+        added(same, prices)
+    return np.asarray(differing.min(full_scope.index(bucket.variable)), np.int64)
 
 
 def detours(reduced: Reduced, own: Sequence[Table]) -> Detours:
     """The detours of what was eliminated, propagated in the order of elimination."""
     found = Detours(reduced, own, [])
     for bucket in reduced.buckets:
-        least = np.full(_shape(found, bucket), NEVER, np.int64)
-        for _, way in _ways(found, bucket):
-            least = np.minimum(least, way)
-        found.messages.append(least.min(bucket.full_scope.index(bucket.variable)))
+        found.messages.append(_least(found, bucket))
     return found

@@ -14,7 +14,7 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
-from graphflow.flow.residual_ilp import OutOfTime
+from graphflow.flow.highs import OutOfTime
 from graphflow.flow.solve import Problem, Solution
 from graphflow.graph import OperatorGraph
 from graphflow.layout import Fact, Layout, families

@@ -30,6 +30,12 @@ def plus(a: Table, b: Table) -> Table:
     return np.asarray(np.minimum(a + b, NEVER), np.int64)
 
 
+def added(total: Table, b: Table) -> None:
+    """Add `b` to `total` in place, capped at `NEVER`; large tables need no second one for it."""
+    np.add(total, b, out=total)
+    np.minimum(total, NEVER, out=total)
+
+
 @dataclass(frozen=True)
 class Prices:
     """The encoding of prices: `scale` units are a second, and ranks take the low `bits` bits."""

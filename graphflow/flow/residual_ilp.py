@@ -5,37 +5,30 @@ were eliminated around them.  Out: an `IlpSolution`.  There is a 0/1 column for 
 node and for each possible copy.  The rows say that each node takes one candidate; that each
 requirement of a taken candidate is satisfied by the production or by a copy; that a value is inside
 at most one other tensor; and that a fill overwrites no padding that another reader relies on.  A
-message adds to the prices of the candidates of its node.  What always holds: columns are in a
-stable order, and HiGHS is deterministic unless its time runs out.
+message adds to the prices of the candidates of its node.  The program is solved by branch and bound
+with its relaxation, and where elimination of the candidates that are left is possible, by that.
+What always holds: columns are in a stable order, and the result is the same unless time runs out.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graphflow.cost import Price
+from graphflow.flow.branch_and_bound import BranchAndBound, Solved
 from graphflow.flow.copies import Copy
 from graphflow.flow.elimination import Detours, Factor
-from graphflow.flow.highs import Rows, constraints, minimize
+from graphflow.flow.highs import Floats, Relaxation
+from graphflow.flow.narrowing import narrowed
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.requirements import InputAliasing, OperandRequirement
 from graphflow.flow.terms import Classes, Term
 from graphflow.kernels.recipes import memory_key
 from graphflow.plan import CopyKind
-
-RELATIVE_GAP = 1e-6
-"""The relative gap at which HiGHS may stop: a plan cheaper by less than this is not searched
-for.
-"""
-
-INTEGRAL = 1e-6
-"""The distance from 0 or 1 up to which a column of the relaxation counts as integral."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +44,6 @@ class IlpSolution:
     price: int
     bound: int
     inside: int | None = None
-
-
-class OutOfTime(Exception):
-    """HiGHS found no assignment in its time, which does not prove that there is none."""
 
 
 @dataclass
@@ -92,44 +81,15 @@ class _Matrix:
         self.lower.append(low)
         self.upper.append(high)
 
-    def solve(self, seconds: float) -> tuple[list[bool] | None, float]:
-        """Which columns are 1, and a lower bound of the objective; (None, 0.0) if nothing is
-        feasible.
+    def relaxation(self) -> Relaxation:
+        """The relaxation; costs are in units of `scale`."""
+        costs = [cost / self.scale for cost in self.costs]
+        return Relaxation(costs, self.values, self.columns, self.starts, self.lower, self.upper)
 
-        Raises OutOfTime where no assignment was found in `seconds`.
-        """
-        scale = max(max(self.costs), 1e-12)
-        shape = len(self.lower), len(self.costs)
-        rows = constraints(self.values, self.columns, self.starts, shape, self.lower, self.upper)
-        costs = np.array(self.costs) / scale
-        # The relaxation is solved first: its optimum is often integral, in a third of the time.
-        ends = time.perf_counter() + seconds
-        relaxed = _minimized(costs, rows, False, seconds)
-        if relaxed is None:
-            return None, 0.0
-        taken, bound = relaxed
-        if np.abs(taken - taken.round()).max() > INTEGRAL:
-            found = _minimized(costs, rows, True, max(ends - time.perf_counter(), 0.0))
-            if found is None:
-                return None, 0.0
-            taken, bound = found
-        return [value > 0.5 for value in taken], bound * scale
-
-
-def _minimized(
-    costs: NDArray[np.float64], rows: Rows, integral: bool, seconds: float
-) -> tuple[NDArray[np.float64], float] | None:
-    """The columns at the optimum and a bound of the objective; None if infeasible.
-
-    Columns are 0 or 1 if `integral`, else between.
-    """
-    found = minimize(costs, rows, integral, seconds, RELATIVE_GAP)
-    # An interrupted relaxation (status 1) gives no bound.
-    if found.x is not None and (integral or found.status == 0):
-        return found.x, float(found.mip_dual_bound if integral else found.fun)
-    if found.status == 2:
-        return None
-    raise OutOfTime
+    @property
+    def scale(self) -> float:
+        """The largest cost of a column, in seconds."""
+        return max(max(self.costs), 1e-12)
 
 
 class ResidualIlp:
@@ -145,14 +105,16 @@ class ResidualIlp:
         terms: Sequence[Term],
         messages: Sequence[Factor],
         prices: Prices,
+        limit: int,
     ) -> None:
         self.variables, self.terms, self.messages = variables, terms, messages
-        self.prices = prices
+        self.prices, self.limit = prices, limit
         self.own: dict[int, Table] = {v: own[v] for v in variables}
         for message in messages:
             (v,) = message.scope
             self.own[v] = plus(self.own[v], message.load())
         self.matrix = _Matrix()
+        self.deciding = 0
         self.options: dict[int, list[int]] = {}
         self.copies: dict[str, list[int]] = {}
         self._write()
@@ -178,13 +140,51 @@ class ResidualIlp:
         price += sum(self.prices.copy(c) for made in copies.values() for c in made)
         return IlpSolution(options, copies, price, min(price, bound))
 
-    def solve(self, seconds: float) -> IlpSolution | None:
+    def solve(
+        self, seconds: float, known: Callable[[], IlpSolution | None] = lambda: None
+    ) -> IlpSolution | None:
         """The cheapest assignment; None if there is none.
 
-        Raises OutOfTime where none was found in `seconds`.
+        Without time for the cheapest it is the best that was found, where `known` gives one to
+        begin with.  Raises OutOfTime if none was found.
         """
-        taken, bound = self.matrix.solve(seconds)
-        return None if taken is None else self._outcome(taken, bound)
+
+        def begin() -> Solved | None:
+            found = known()
+            return None if found is None else (self._cost(found.price) / scale, found)
+
+        scale = self.matrix.scale
+        close = self._closed if self.limit else None
+        relaxation = self.matrix.relaxation()
+        found = BranchAndBound(relaxation, seconds, self.deciding, begin, close).run()
+        if found.solution is None:
+            return None
+        taken = self._assigned(found.solution)
+        if found.bound < found.price:
+            return replace(taken, bound=self.prices.of(max(found.bound, 0.0) * scale, 0))
+        return replace(taken, bound=taken.price)
+
+    def _closed(self, lower: Floats, upper: Floats) -> Solved | None:
+        """The cheapest assignment of options between these bounds of their columns.
+
+        Columns of copies are left free, so that it may be cheaper than any between the bounds.
+        """
+        kept = {}
+        for v, columns in self.options.items():
+            fixed = lower[columns] > 0
+            possible = fixed if fixed.any() else (upper[columns] > 0) & (self.own[v] < NEVER)
+            kept[v] = np.flatnonzero(possible)
+        found = narrowed(self.own, self.terms, kept, self.prices, self.limit)
+        if found is None:
+            return None
+        outcome = self.outcome(*found, 0)
+        return self._cost(outcome.price) / self.matrix.scale, outcome
+
+    def _assigned(self, solution: object) -> IlpSolution:
+        if isinstance(solution, IlpSolution):
+            return solution
+        assert isinstance(solution, np.ndarray), "else it is the columns that are 1"
+        return self._outcome(solution.tolist())
 
     def detour(self, detours: Detours, seconds: float) -> IlpSolution | None:
         """The cheapest assignment that differs in one of these variables, or in a branch behind a
@@ -211,10 +211,11 @@ class ResidualIlp:
                     matrix.constrain([option], [column], low=0)
                     behind[column] = message.bucket, extra
         matrix.constrain([*differing, *behind], low=1)
-        taken, bound = matrix.solve(seconds)
-        if taken is None:
+        found = BranchAndBound(matrix.relaxation(), seconds, self.deciding).run()
+        if not isinstance(found.solution, np.ndarray):
             return None
-        outcome = self._outcome(taken, bound)
+        taken: list[bool] = found.solution.tolist()
+        outcome = self._outcome(taken)
         if any(taken[column] for column in differing):
             return outcome
         bucket, extra = next(behind[column] for column in behind if taken[column])
@@ -223,7 +224,7 @@ class ResidualIlp:
     def _cost(self, price: int) -> float:
         return price / (self.prices.scale * (1 << self.prices.bits))
 
-    def _outcome(self, taken: list[bool], bound: float) -> IlpSolution:
+    def _outcome(self, taken: list[bool]) -> IlpSolution:
         options = {
             v: next(k for k, c in enumerate(columns) if taken[c])
             for v, columns in self.options.items()
@@ -238,7 +239,7 @@ class ResidualIlp:
             )
             for t in self.terms
         }
-        return self.outcome(options, copies, self.prices.of(max(bound, 0.0), 0))
+        return self.outcome(options, copies, 0)
 
     # Rows ----------------------------------------------------------------------------------------
 
@@ -248,6 +249,7 @@ class ResidualIlp:
             costs = np.where(possible, prices, 0)
             columns = [self.matrix.variable(self._cost(int(cost))) for cost in costs]
             self.options[v] = columns
+            self.deciding = len(self.matrix.costs)
             self.matrix.constrain([columns[k] for k in np.flatnonzero(possible)], low=1, high=1)
             if not possible.all():
                 self.matrix.constrain([columns[k] for k in np.flatnonzero(~possible)], high=0)

@@ -1,4 +1,4 @@
-"""Find the cheapest plan: exact elimination first, an integer program for what that leaves.
+"""Find the cheapest plan: exact elimination first, branch and bound for what that leaves.
 
 In: the graph, its `Candidates`, and the cost model.  Out: a `Solution`: one candidate for each
 node, and the copies to make.  What always holds: the same input gives the same plan.  Where
@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
-from functools import partial
-from math import fsum, inf, prod
+from math import fsum, inf
 
 import networkx as nx
 import numpy as np
@@ -22,24 +21,29 @@ from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Candidates, Unsatisfiable
 from graphflow.flow.copies import Copy, copies_for
 from graphflow.flow.elimination import Detours, Factor, Reduced, detours, eliminate
+from graphflow.flow.factors import encode
+from graphflow.flow.highs import OutOfTime
 from graphflow.flow.incumbent import greedy
 from graphflow.flow.marginals import extras
 from graphflow.flow.prices import NEVER, Prices, Table
-from graphflow.flow.residual_ilp import IlpSolution, OutOfTime, ResidualIlp
+from graphflow.flow.residual_ilp import IlpSolution, ResidualIlp
 from graphflow.flow.terms import Pattern, Term, copy_key, terms_of
 from graphflow.graph import OperatorGraph
 
-TIME_LIMIT = 20.0
-"""Seconds that the integer programs of a graph may take together.
+TIME_LIMIT = 5.0
+"""Seconds that the search in all parts that elimination leaves may take together.
 
 Then the best plan found so far is taken and its gap reported.
 """
 
+DETOUR_LIMIT = 1.0
+"""Seconds that the search for the next best plan may take; it is only reported."""
+
 LEAST_TIME = 0.1
 """Seconds that each part of the graph may take even if others used up all."""
 
-TABLE_LIMIT = 1 << 15
-"""The most entries of one table of elimination: four nodes of thirteen candidates each."""
+TABLE_LIMIT = 1 << 22
+"""The most entries of one table of elimination: 32 MiB of prices."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Problem:
         self.own = [self.prices.options([c.seconds for c in found]) for found in self.options]
         self.term_of: dict[Factor, Term] = {}
         self.shared: dict[Pattern, Table] = {}
+        self.limit = table_limit
         self.reduced = self._reduced(table_limit)
         self.residuals = self._residuals()
         if self.residuals and eliminated_only:
@@ -117,7 +122,7 @@ class Problem:
             around = found.price(root)
             if around is not None and around < NEVER:
                 ways.append((int(around) - int(root.load()), root.bucket, None, None))
-        ends = time.perf_counter() + TIME_LIMIT
+        ends = time.perf_counter() + DETOUR_LIMIT
         for number, (residual, best) in enumerate(zip(self.residuals, self.outcomes, strict=True)):
             if any(self.prices.seconds(extra) == 0 for extra, *_ in ways):
                 break  # nothing takes less time than the best plan
@@ -193,19 +198,9 @@ class Problem:
         """Elimination; terms too large for a table are split into states, except at `hard`
         nodes.
         """
-        self.term_of.clear()
-        own = list(self.own)
-        factors: list[Factor] = []
-        for term in self.terms:
-            large = term.scope and prod(len(self.own[node]) for node in term.scope) > limit
-            if large and hard.isdisjoint(term.scope) and term.splittable:
-                factors += term.split(len(own))
-                own.append(term.pattern.state_prices(self.prices))
-            else:
-                load = partial(term.table, self.prices, self.shared)
-                factors.append(Factor(term.scope, load, term.pattern.compared))
-                self.term_of[factors[-1]] = term
-        return eliminate(own, factors, limit, hard)
+        found = encode(self.own, self.terms, self.prices, self.shared, limit, hard)
+        self.term_of = found.term_of
+        return eliminate(found.own, found.factors, limit, hard)
 
     def _residuals(self) -> list[ResidualIlp]:
         """One integer program for each connected part that elimination left."""
@@ -225,6 +220,7 @@ class Problem:
                     [self.term_of[factor] for factor in factors if factor in self.term_of],
                     [factor for factor in factors if factor not in self.term_of],
                     self.prices,
+                    self.limit,
                 )
             )
         return found
@@ -291,12 +287,13 @@ class Problem:
 
 
 def _best(residual: ResidualIlp, ends: float) -> IlpSolution:
-    """The cheapest assignment of a part; where time runs out, a greedy one.
+    """The cheapest assignment of a part; where time runs out, the best that was found.
 
     Raises Unsatisfiable or LayoutConflict.
     """
     try:
-        found = residual.solve(max(ends - time.perf_counter(), LEAST_TIME))
+        left = max(ends - time.perf_counter(), LEAST_TIME)
+        found = residual.solve(left, lambda: greedy(residual))
     except OutOfTime:
         found = greedy(residual)
         if found is None:

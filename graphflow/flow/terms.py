@@ -16,7 +16,7 @@ needs that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations
 from math import comb
@@ -87,6 +87,22 @@ class Pattern:
     output: tuple[OperandRequirement, ...]
     copies: tuple[Copy, ...]
     prices: tuple[tuple[Price, ...], ...]
+
+    def restricted(self, productions: Classes, readers: Sequence[Classes]) -> Pattern:
+        """The pattern of these productions, and of these classes of each reader."""
+        wanted = tuple(
+            tuple(classes[k] for k in used)
+            for classes, used in zip(self.readers, readers, strict=True)
+        )
+        every = [n for classes in wanted for requirements in classes for n in requirements]
+        copies = sorted({c for n in (*every, *self.output) for c in self.serving(n)})
+        return Pattern(
+            tuple(self.productions[p] for p in productions),
+            wanted,
+            self.output,
+            tuple(self.copies[c] for c in copies),
+            tuple(tuple(self.prices[p][c] for c in copies) for p in productions),
+        )
 
     def made(self, production: int) -> tuple[Copy, ...]:
         """The copies with their prices, made from production `production`."""
@@ -323,6 +339,12 @@ class Pattern:
         return tuple(self.copies[c].at(self.prices[production][c]) for c in made)
 
 
+def _used(classes: Classes, kept: Classes | None) -> tuple[Classes, Classes]:
+    """The classes that the `kept` candidates have, and for each of these the number among them."""
+    used, numbers = np.unique(classes if kept is None else classes[kept], return_inverse=True)
+    return used, np.asarray(numbers, np.intp)
+
+
 def _by_memory(edge_types: Iterable[EdgeType]) -> dict[MemoryKey, list[int]]:
     found: dict[MemoryKey, list[int]] = {}
     for number, edge_type in enumerate(edge_types):
@@ -395,6 +417,25 @@ class Term:
     def choosing(self) -> tuple[bool, ...]:
         """For each reader, whether its candidates have more than one class of requirements."""
         return tuple(len(classes) > 1 for classes in self.pattern.readers)
+
+    def restricted(self, kept: Mapping[int, Classes]) -> Term:
+        """The term for the candidates that are `kept` of each node, in their order.
+
+        Nodes that are not in `kept` keep all.  Its pattern has only what these candidates produce
+        and require, and the copies that satisfy some of that.
+        """
+        produced = None if self.producer is None else kept.get(self.producer)
+        productions, producer_classes = _used(self.producer_classes, produced)
+        readers = [
+            _used(classes, kept.get(node))
+            for node, classes in zip(self.readers, self.reader_classes, strict=True)
+        ]
+        wanted = [used for used, _ in readers]
+        pattern = self.pattern.restricted(productions, wanted)
+        classes = tuple(classes for _, classes in readers)
+        return replace(
+            self, pattern=pattern, producer_classes=producer_classes, reader_classes=classes
+        )
 
     def table(self, prices: Prices, shared: dict[Pattern, Table]) -> Table:
         """The price of the copies, by the candidate of each node in `scope`.

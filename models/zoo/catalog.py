@@ -15,6 +15,7 @@ import onnx
 from graphflow.base.errors import InvalidModel
 from graphflow.models.zoo.densenet import densenet40, densenet121
 from graphflow.models.zoo.exported import EXPORTED
+from graphflow.models.zoo.feature_pyramid import feature_pyramid
 from graphflow.models.zoo.mobilenet import mobilenet_v2, mobilenet_v3_small
 from graphflow.models.zoo.resnet import regnet_y_400mf, resnet18
 from graphflow.models.zoo.shufflenet import shufflenet_v2
@@ -65,6 +66,9 @@ def _networks() -> dict[str, ZooEntry]:
             partial(unet, resize=True), "the same with nearest Resize", _image(128)
         ),
         "ssd": ZooEntry(ssd, "detector with heads on three maps and decoded boxes", _image(160)),
+        "feature_pyramid": ZooEntry(
+            feature_pyramid, "detector with a pyramid up and down over ShuffleNetV2", image
+        ),
     }
 
 

@@ -19,16 +19,20 @@ def shufflenet_v2(seed: int, size: int = 224) -> onnx.ModelProto:
     b = ModelBuilder(seed, name="shufflenet_v2")
     x = b.relu(conv_bias(b, b.input("input", (1, 3, size, size)), 24, 3, 2))
     x = max_pool(b, x, 3, 2)
-    extent = size // 4
-    for channels, units in STAGES:
-        extent //= 2
-        x = channel_shuffle(b, _reducing_unit(b, x, channels // 2), 2, extent, extent)
-        for _ in range(units - 1):
-            x = channel_shuffle(b, _unit(b, x), 2, extent, extent)
+    for k, (channels, units) in enumerate(STAGES):
+        x = stage(b, x, channels, units, size // 8 >> k)
     x = b.relu(conv_bias(b, x, 1024, 1))
     x = b.node("ReduceMean", [x], axes=[2, 3], keepdims=0)
     b.output(b.linear(x, 1000))
     return b.model()
+
+
+def stage(b: ModelBuilder, x: str, channels: int, units: int, extent: int) -> str:
+    """A unit that halves the map, to `extent` rows and columns, and those that keep its size."""
+    x = channel_shuffle(b, _reducing_unit(b, x, channels // 2), 2, extent, extent)
+    for _ in range(units - 1):
+        x = channel_shuffle(b, _unit(b, x), 2, extent, extent)
+    return x
 
 
 def _unit(b: ModelBuilder, x: str) -> str:

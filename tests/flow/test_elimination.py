@@ -14,21 +14,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import graphflow.flow.residual_ilp as program
+import graphflow.flow.highs as highs
 from graphflow.base.errors import LayoutConflict
 from graphflow.convert import apply_plan
 from graphflow.cost import CostModel
 from graphflow.flow import planner
 from graphflow.flow.candidates import Candidates, enumerate_candidates
-from graphflow.flow.elimination import detours, eliminate
+from graphflow.flow.elimination import CORE_WORK, SMALL_TABLE, detours, eliminate
 from graphflow.flow.planner import plan_layouts
 from graphflow.flow.prices import NEVER, Prices
 from graphflow.flow.solve import Problem, Solution
+from graphflow.frontends import import_model
 from graphflow.graph import Node, OperatorGraph, Value, canonicalize, fuse
 from graphflow.graph.fuse_kernels import BoundKernel, KernelFuser, fuse_kernels
 from graphflow.graph.groups import GROUP_LIMIT
 from graphflow.kernels import definitions as d
 from graphflow.models import ModelBuilder
+from graphflow.models.zoo import build
 from graphflow.tir import PrimFunc
 from support.factors import random_factors, total
 from support.nets import SHORT, TARGET, Net, check_meaning, describe, graph_of
@@ -163,7 +165,7 @@ def test_without_time_a_plan_is_made_greedily(seed: int, monkeypatch: pytest.Mon
     graph = random_graph(np.random.default_rng(seed))
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
     best = Problem(graph, candidates, CostModel(SHORT, 1)).best
-    monkeypatch.setattr(program, "minimize", out_of_time)
+    monkeypatch.setattr(highs, "minimize", out_of_time)
     for limit in (0, 20):
         problem = Problem(graph, candidates, CostModel(SHORT, 1), table_limit=limit)
         assert problem.best.seconds >= best.seconds * (1 - 1e-9)
@@ -178,7 +180,7 @@ def test_no_plan_in_time_is_not_called_a_conflict(monkeypatch: pytest.MonkeyPatc
     net = Net(x=(1, 4, 3, 4))
     graph = net.done(net.unary("a", "relu", "x"))
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
-    monkeypatch.setattr(program, "minimize", out_of_time)
+    monkeypatch.setattr(highs, "minimize", out_of_time)
     monkeypatch.setattr("graphflow.flow.solve.greedy", lambda rest: None)
     with pytest.raises(LayoutConflict, match=r"no plan was found within .* nor was it shown"):
         Problem(graph, candidates, CostModel(SHORT, 1), table_limit=0)
@@ -213,6 +215,18 @@ def test_work_grows_with_the_number_of_residual_blocks() -> None:
     assert twenty_four - twelve == 2 * (twelve - six)
     patterns = [len({id(term.pattern) for term in p.terms}) for p in problems]
     assert patterns[2] == patterns[0]
+
+
+def test_a_pyramid_up_and_down_is_solved_by_elimination(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its core needs tables larger than a narrow network does, and a good order."""
+    problem = problem_of(fuse(canonicalize(import_model(build("feature_pyramid")))))
+    assert not problem.residuals
+    assert problem.best.gap == 0.0
+    tables = [b.best.size * len(problem.reduced.own[b.variable]) for b in problem.reduced.buckets]
+    assert max(tables) > SMALL_TABLE and sum(tables) < CORE_WORK
+    assert problem.differing(problem.best.candidates.values()) is not None
+    printed = capfd.readouterr()
+    assert printed.out == printed.err == ""
 
 
 def test_equal_blocks_share_one_kernel() -> None:

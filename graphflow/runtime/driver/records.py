@@ -61,6 +61,7 @@ POOL = StructType(
             StructField("barrier_spins", INT32),  # pauses before a thread sleeps in a barrier
             StructField("idle_spins", INT32),  # pauses before a worker sleeps between runs
             StructField("moved_at", INT64),  # when a worker was last moved to another processor, ns
+            StructField("moving", INT32),  # 1 while one is being moved
         ),
         (StructField("mutex", ArrayType(INT8, MUTEX_BYTES)),),  # held during a run: one at a time
         (StructField("workers", ArrayType(WORKER, 0)),),  # `threads` of them

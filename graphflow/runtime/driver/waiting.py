@@ -55,21 +55,15 @@ def publish(f: NativeBody, pool: NativePlace, me: NativeValue) -> None:
 
 
 @function(BOOL, pool=AddressOf(POOL), index=INT64)
-def spread(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
+def move_apart(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
     """Move worker `index` to a processor that it may use and that no thread of the pool was seen
     on; whether it was moved.
 
-    It is not if there is no such processor (the system refuses an empty mask), or if a worker was
-    moved in this tick of the clock.  The worker gets its mask back at once, so that the scheduler
-    remains free and a limit that the user has set remains in force.
+    It is not if there is no such processor: the system refuses an empty mask.  The worker gets its
+    mask back at once, so that the scheduler remains free and a limit that the user has set remains
+    in force.
     """
     allowed, free = f.local(CPU_MASK, alignment=16), f.local(CPU_MASK, alignment=16)
-    moved_at = pool.at("moved_at")
-    moved = moved_at.load("monotonic")
-    now = f.call(nanoseconds)
-    with f.when(moved.equals(now)):
-        f.give(0)
-    moved_at.store(now, "monotonic")
     worker = pool.at("workers", index)
     thread = worker.at("thread_id").load("monotonic")
     with f.when(f.call(sched_getaffinity, thread, MASK_BYTES, allowed).differs(0)):
@@ -84,6 +78,26 @@ def spread(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
     f.run(sched_setaffinity, thread, MASK_BYTES, allowed)
     worker.at("processor").store(ASLEEP, "monotonic")
     f.give(1)
+
+
+@function(BOOL, pool=AddressOf(POOL), index=INT64)
+def spread(f: NativeBody, pool: NativePlace, index: NativeValue) -> None:
+    """`move_apart`, unless a worker was moved in this tick of the clock or is being moved.
+
+    Of two threads that moved one worker, the second could take the mask that the first had set for
+    a moment for the one to give back.
+    """
+    moved_at, moving = pool.at("moved_at"), pool.at("moving")
+    now = f.call(nanoseconds)
+    with f.when(moved_at.load("monotonic").equals(now)):
+        f.give(0)
+    _, alone = moving.compare_exchange(0, 1, "acquire", "monotonic")
+    with f.when(~alone):
+        f.give(0)
+    moved_at.store(now, "monotonic")
+    moved = f.call(move_apart, pool, index)
+    moving.store(0, "release")
+    f.give(moved)
 
 
 def _clear_bit(mask: NativePlace, number: NativeValue) -> None:

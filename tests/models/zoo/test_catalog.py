@@ -139,6 +139,7 @@ def test_batch_norm_stands_apart_where_exporters_leave_it() -> None:
         ("unet", {"ConvTranspose", "Concat"}),
         ("unet_resize", {"Resize", "Concat"}),
         ("ssd", {"Softmax", "Transpose", "Reshape", "Slice", "Exp"}),
+        ("feature_pyramid", {"Resize", "Split", "Concat", "Sigmoid", "Transpose"}),
         ("probe:slice_half:58", {"Slice"}),
     ],
 )
@@ -161,6 +162,19 @@ def test_ssd_gives_probabilities_and_a_box_an_anchor() -> None:
     assert boxes.shape == (1, scores.shape[1], 4)
     np.testing.assert_allclose(scores.sum(axis=-1), 1, rtol=1e-5)
     assert (boxes[..., :2] < boxes[..., 2:]).all()
+
+
+def test_the_feature_pyramid_has_three_heads_on_three_maps() -> None:
+    model = built("feature_pyramid")
+    cells = 28**2 + 14**2 + 7**2
+    known = shapes(model)
+    outputs = {info.name: known[info.name] for info in model.graph.output}
+    assert outputs == {"scores": (1, cells, 20), "boxes": (1, cells, 4), "objects": (1, cells, 1)}
+    resized = [node for node in model.graph.node if node.op_type == "Resize"]
+    assert [len(node.input) for node in resized] == [3, 4], "by scales, and by sizes"
+    scores, _, objects = session(model).run(None, noise("feature_pyramid", 0))
+    for array in (scores, objects):
+        assert ((array > 0) & (array < 1)).all()
 
 
 @pytest.mark.parametrize("pattern", ["conv_conv", "concat", "pw_dw_pw", "squeeze_excite"])
