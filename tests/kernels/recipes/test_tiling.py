@@ -89,11 +89,12 @@ def test_data_that_leaves_the_first_cache_between_channels_costs_its_lines() -> 
 
 def test_a_tile_leaves_registers_for_what_neighbouring_taps_share() -> None:
     """For each row one element is kept for the next tap, or a vector where rows load their own."""
-    plane = replace(PLANE, rows=28).plane
+    problem = replace(PLANE, rows=28)
+    plane = problem.plane
     assert [most_rows(plane, nr, EIGHT_LANES) for nr in (1, 2)] == [14, 6]
-    broadcast = plane._replace(taps=3)
+    broadcast = replace(problem, taps=3).plane
     assert [most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
-    own = broadcast._replace(own_vectors=True)
+    own = replace(problem, taps=3, own_vectors=True).plane
     assert [most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
 
 
