@@ -79,7 +79,7 @@ def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
         *(declared[name] for name in sorted(declared)),
         *(line for function in functions for line in function),
         *_wrapper(func, symbol, list(zip(names, parts, strict=True))),
-        f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{width}" }}',
+        f'attributes #0 = {{ noinline nounwind "stackrealign" "prefer-vector-width"="{width}" }}',
         "attributes #1 = { nounwind }",
     ]
     return "\n".join(lines) + "\n"

@@ -91,6 +91,19 @@ class LanesAlongRow(NamedTuple):
     """Whether some lanes of the first or the last panel take no part in a step."""
 
 
+class SlidingRows(NamedTuple):
+    """A problem whose tiles have rows of an image, and lanes along them, without packed weights.
+
+    The steps are taps across rows, then `along` ones in a row of the data, in each of `runs` parts
+    of the data that lie apart, such as input channels.  `borders` says whether some lanes take no
+    part in some steps.
+    """
+
+    along: int
+    runs: int
+    borders: bool
+
+
 class TilePlane(NamedTuple):
     """The part of a problem that the cycles of one plane depend on: many problems share it.
 
@@ -105,6 +118,9 @@ class TilePlane(NamedTuple):
     item_bytes: int
     registers: int
     along: LanesAlongRow | None = None
+    taps: int = 1
+    own_vectors: bool = False
+    sliding: SlidingRows | None = None
     own_loads: float = 0.0
 
 
@@ -133,6 +149,13 @@ class TileProblem:
     """The element type of the output, which decides how many lanes a vector has."""
     sum_dtype: str = ""
     """The element type of the accumulators; empty where it is the output's."""
+    taps: int = 1
+    """How many steps in a row broadcast elements of the same run of data: a tile of mr rows reads
+    some mr + taps - 1 elements in that many steps."""
+    own_vectors: bool = False
+    """Whether each row of a tile loads vectors of its own, instead of one element to broadcast."""
+    sliding: SlidingRows | None = None
+    """Given where the taps are those across the rows of a tile."""
     own_loads: float = 0.0
     """Given where the lanes run along the windows of a pooling: the vectors that each accumulator
     loads for itself in each step, for no row or column of a tile shares them."""
@@ -152,6 +175,9 @@ class TileProblem:
             item,
             -(-item // lane),
             self.along,
+            self.taps,
+            self.own_vectors,
+            self.sliding,
             self.own_loads,
         )
 
@@ -181,14 +207,17 @@ class Tiling:
     `panels` cover the columns in order; the last panel may reach past them.  `panel_outermost` runs
     the panels (all of one width then) outside all other loops, which keeps the weights of one panel
     in a near cache; otherwise they run inside the outer axes, which reads the input once.
-    `write_padding` lets the last vector write the padding of the output, where it may.  With `run`,
-    the panels are the steps along that many elements, which lie next to each other in memory, and
-    there are no rows.
+    `write_padding` lets the last vector write the padding of the output, where it may.  `sliding`
+    unrolls the loop of the reduction that steps through the data like the rows of a tile, innermost
+    of the reduction, so that a tile loads each row of data once for all taps that meet it.  With
+    `run`, the panels are the steps along that many elements, which lie next to each other in
+    memory, and there are no rows.
     """
 
     panels: tuple[Panels, ...]
     panel_outermost: bool = False
     write_padding: bool = False
+    sliding: bool = False
     run: int = 0
 
 
@@ -196,6 +225,8 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     """The most rows of a tile `nr_vectors` wide whose accumulators the vector registers hold.
 
     One register is left for the element that is broadcast, and `nr_vectors` for the vectors loaded.
+    Where several taps meet the same elements (or vectors, if each row loads its own), LLVM loads
+    each once and keeps all of them: one for each row, and one more for each further tap.
     Accumulators that load vectors of their own take `OWN_REGISTERS` each.
     At least 1.
     """
@@ -204,7 +235,8 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
         return max(1, min(room, plane.rows))
     masks = MASK_REGISTERS if plane.along is not None and plane.along.borders else 0
     wide = nr_vectors * plane.registers
-    room = (target.vector_registers - 1 - wide - masks) // wide
+    each = 0 if plane.taps == 1 else wide if plane.own_vectors else 1
+    room = (target.vector_registers - 1 - wide - masks) // (wide + each)
     return max(1, min(room, plane.rows, MOST_ROWS))
 
 
@@ -290,6 +322,11 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
     if plane.own_loads:
         loads = mr * nr_vectors * share * plane.own_loads * target.cycles_per_vector_load
     weights = plane.item_bytes * nr_vectors * lanes
+    if plane.sliding is not None:
+        masked = UNALIGNED * (1 + MASKED_BORDER * plane.sliding.borders)
+        multiply_adds *= masked
+        loads = masked * _sliding_loads(plane, plane.sliding, nr_vectors, lanes, mr, target)
+        weights = plane.item_bytes
     if plane.along is not None:
         multiply_adds, loads = multiply_adds * UNALIGNED, loads * UNALIGNED
         weights = plane.item_bytes * mr
@@ -300,6 +337,25 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
         step = max(step, streaming_cycles(weights, True, target))
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
     return plane.steps * step + mr * nr_vectors * REGISTER_CYCLES * share + entering
+
+
+def _sliding_loads(
+    plane: TilePlane, sliding: SlidingRows, nr_vectors: int, lanes: int, mr: int, target: Target
+) -> float:
+    """Cycles of the loads of a step: one weight, and each row of data once for all of its taps.
+
+    The vectors of data begin anywhere in a line.  Their lines come from the second-level cache
+    where what a tile reads does not stay in the first one until the next tile reads it.
+    """
+    share = max(lanes * plane.item_bytes / target.vector_bytes, NARROWEST)
+    rows = mr + plane.taps - 1
+    crossing = 1 + target.vector_bytes / target.line_bytes
+    vectors = rows * nr_vectors * share / plane.taps
+    loads = BROADCAST_CYCLES + vectors * target.cycles_per_vector_load * crossing
+    lines = rows * (1 + nr_vectors * lanes * plane.item_bytes // target.line_bytes)
+    if sliding.runs * lines * target.line_bytes <= target.l1_bytes * 3 // 4:
+        return loads
+    return max(loads, lines / (plane.taps * sliding.along) * target.l2_line_cycles)
 
 
 def _border_cycles(problem: TileProblem, tiling: Tiling, passes: int, target: Target) -> float:

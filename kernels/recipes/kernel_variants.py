@@ -31,7 +31,7 @@ from graphflow.kernels.recipes.operand_layouts import (
     UserLayout,
     channel_order,
 )
-from graphflow.kernels.recipes.operands import loses_axes
+from graphflow.kernels.recipes.operands import decisions_of, loses_axes
 from graphflow.kernels.recipes.roles import (
     Roles,
     iterations,
@@ -280,13 +280,31 @@ def _tiled(
             if placed in seen:
                 continue  # nothing is padded, so two families are one
             seen.add(placed)
-            variant = tiled_variant(roles, constants, out, data, target)
-            if variant is not None:
-                variant = along_memory(variant, roles, definition, target)
-                yield from _with_demands(variant, roles)
-                yield from along_rows(variant, roles, constants, target)
-                if data is out:
-                    yield from halo_variants(variant, roles, known)
+            for packed in (frozenset[str](), *_packed_in_run(roles, constants, out, target)):
+                variant = tiled_variant(roles, constants, out, data, target, packed)
+                if variant is not None:
+                    variant = along_memory(variant, roles, definition, target)
+                    yield from _with_demands(variant, roles)
+                    yield from along_rows(variant, roles, constants, target)
+                    if data is out:
+                        yield from halo_variants(variant, roles, known)
+
+
+def _packed_in_run(
+    roles: Roles, constants: frozenset[str], out: Family, target: Target
+) -> Iterator[frozenset[str]]:
+    """The weights given at run time that a variant may read in a packed layout, if there are any.
+
+    These are factors of a sum of products that neither the rows of a tile nor other axes outside
+    the lanes depend on, so each element of them is read many times.
+    """
+    given = roles.factors - constants
+    decided = decisions_of(roles, constants | given, out, target) if given else None
+    if decided is None:
+        return
+    found = frozenset(b.name for b in decided.packed if len(b.shape) > 1) & given
+    if found:
+        yield found
 
 
 def _as_offered(

@@ -76,7 +76,8 @@ def _tiled(recipe: Tiled) -> str:
     tiling = (
         f"Tiling(panels=({panels}{comma}), panel_outermost={recipe.tiling.panel_outermost}, "
         f"write_padding={recipe.tiling.write_padding}"
-        + (f", run={recipe.tiling.run})" if recipe.tiling.run else ")")
+        f"{', sliding=True' * recipe.tiling.sliding}"
+        f"{f', run={recipe.tiling.run}' if recipe.tiling.run else ''})"
     )
     return (
         f"Tiled(tiling={tiling}, finite={recipe.finite}, "

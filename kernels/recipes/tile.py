@@ -210,7 +210,7 @@ def _tile(
     if present:
         s, nests, updates = _parted(s, nest, nests)
         for update in updates:
-            s = _update_nest(s, update, s.inside(update[0], present))
+            s = _update_nest(s, update, s.inside(update[0], present), tiling.sliding)
     for number, loops in enumerate(nests):
         s = _vectorized(s, loops, masked=present != () and number == len(nests) - 1, tiling=tiling)
     return s
@@ -259,12 +259,15 @@ def _parted(s: Schedule, nest: Nest, nests: list[Nest]) -> tuple[Schedule, list[
     return s, [nest, *updates, *tail, *nests[1:]], updates
 
 
-def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...]) -> Schedule:
+def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding: bool) -> Schedule:
     s = _over_halo(s, nest, reduction)
     s = _overcomputed(s, nest)
     s = s.apply(reorder_loops, s.names((*reduction, *nest)))
     if reduction and any(isinstance(stmt, If) for stmt in walk(s.loop(reduction[0]).body)):
         s = s.apply(lift_conditions, s[reduction[0]])
+    if sliding:
+        reduction, taps = reduction[:-1], reduction[-1]
+        s = s.apply(unroll_loop, s[taps])
     for place in reduction:
         if restrictable(s.loop(place)):
             # Padding that is assumed to hold a neutral element is taken in without a condition.
@@ -378,7 +381,11 @@ def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Sch
     }
     places = s.present((*around, *reduction))
     found = [(place, s.loop(place)) for place in places]
-    unrolled = {place: x.var for place, x in found if x.var in mentioned and x.extent is not None}
+    unrolled = {
+        place: x.var
+        for place, x in found
+        if x.var in mentioned and x.extent is not None and x.kind is not LoopKind.UNROLLED
+    }
     if emitted_statements(s.func.body, frozenset(unrolled.values())) > UNROLL_BUDGET:
         return s
     for place in unrolled:

@@ -19,6 +19,7 @@ from graphflow.cost import (
     MOST_STRIDE,
     SHUFFLED,
     UNPACKED,
+    SlidingRows,
     TileProblem,
     Work,
     fits_sets,
@@ -27,6 +28,7 @@ from graphflow.cost import (
     plain_first,
     rows_worth_weights,
 )
+from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
 from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
 from graphflow.kernels.recipes.packing import packed_layout
@@ -44,9 +46,14 @@ def tiled_variant(
     out: Family | SameAxisOrder | UserLayout,
     data: Family | UserLayout | OfferedLayouts,
     target: Target,
+    packed: frozenset[str] = frozenset(),
 ) -> KernelVariant | None:
-    """The variant that writes `out` and reads `data`; None where the operands have no layouts."""
-    operands = place_operands(roles, constants, out, data, target)
+    """The variant that writes `out` and reads `data`; None where the operands have no layouts.
+
+    Weights in `constants` are packed for the variant alone.  Those in `packed`, which are given at
+    run time, are read in a packed layout too, and a conversion has to make it in each run.
+    """
+    operands = place_operands(roles, constants | packed, out, data, target)
     if operands is None:
         return None
     decided, layouts = operands.decided, dict(operands.layouts)
@@ -55,7 +62,7 @@ def tiled_variant(
     apart = _broadcast_stride(roles, decided, layouts)
     if not fits_sets(apart, MOST_ROWS, target):
         problem = replace(problem, broadcast_stride=apart)
-    problem = replace(problem, own_loads=_own_loads(roles, decided, layouts, target))
+    problem = _with_loads(problem, roles, decided, layouts, target)
     tiling, cycles = choose_tiling(problem, target)
     rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
@@ -63,8 +70,10 @@ def tiled_variant(
         layouts[buffer.name] = packed_layout(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
+    tiling = replace(tiling, sliding=problem.sliding is not None)
     if not problem.own_loads:
-        cycles *= _lane_penalty(roles, layouts, decided)
+        shares = not problem.own_vectors or tiling.sliding
+        cycles *= _lane_penalty(roles, layouts, decided, shares)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -76,14 +85,16 @@ def tiled_variant(
     return KernelVariant(
         name=_name(layouts, operands.free, output),
         layouts=layouts,
-        private=frozenset(b.name for b in decided.packed),
+        private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
         padding=padding,
         recipe=Tiled(tiling, group=group, group_rows=rows),
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
-        vectorized=len(roles.output.shape) <= 2 or lane == 1,
+        vectorized=len(roles.output.shape) <= 2
+        or lane == 1
+        or bool(roles.factors and (shares or sliding is not None)),
     )
 
 
@@ -163,6 +174,22 @@ def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[s
     return step * DTYPES[access.buffer.dtype].itemsize
 
 
+def _with_loads(
+    problem: TileProblem,
+    roles: Roles,
+    decided: OutputDecisions,
+    layouts: Mapping[str, Layout],
+    target: Target,
+) -> TileProblem:
+    """The problem with which loads the accumulators of a tile share."""
+    own_loads = _own_loads(roles, decided, layouts, target)
+    if own_loads:
+        return replace(problem, own_loads=own_loads)
+    taps, sliding = _taps_shared(roles, decided, layouts)
+    own_vectors = not _rows_share_vectors(roles, decided)
+    return replace(problem, taps=taps, own_vectors=own_vectors, sliding=sliding)
+
+
 def _own_loads(
     roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout], target: Target
 ) -> float:
@@ -192,6 +219,43 @@ def _coefficient(flat: IndexExpr, var: Var) -> int:
     return terms[0][1] if len(terms) == 1 and terms[0][0] is var else 0
 
 
+def _taps_shared(
+    roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]
+) -> tuple[int, SlidingRows | None]:
+    """How many steps of a reduction meet the same data in neighbouring rows of a tile.
+
+    And the other steps, where it is not the innermost loop that makes these.
+
+    In an image with channels innermost these are the taps along a row, where the tile has several
+    positions of that row; so they are where the lanes are channels.  Where the lanes run along the
+    row and the tile has several rows, they are the taps across rows.  (1, None) if none are.
+    """
+    outside = _axes_outside(decided)
+    name = next((name for name in _reduced(roles) if name in layouts), None)
+    if not outside or name is None:
+        return 1, None
+    if _is_gathered(roles, name, layouts[name], decided.lane, decided.second_channel):
+        return 1, None  # each lane is loaded by itself
+    access = roles.reads[name][0]
+    terms, _ = terms_of(flat_offset(layouts[name], access.indices))
+    strides = {atom: abs(k) for atom, k in terms}
+    row = strides.get(roles.axes[outside[-1]], 0)
+    loops = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
+    step, extent = min(loops, default=(0, 1))
+    if row and step and step * extent > row:
+        return extent, None
+    across = [n for stride, n in loops if stride == row]
+    if across and row and not _rows_share_vectors(roles, decided):
+        along = prod(n for stride, n in loops if stride < row)
+        runs = prod(n for stride, n in loops if stride > row)
+        borders = any(
+            reach != (0, 0) and roles.axes[decided.lane] in variables(index)
+            for index, reach in zip(access.indices, overhang(roles, name), strict=True)
+        )
+        return across[0], SlidingRows(along, runs, borders)
+    return 1, None
+
+
 @lru_cache(maxsize=4096)
 def _reduced(roles: Roles) -> tuple[str, ...]:
     """The inputs that are read along the loops of a reduction."""
@@ -203,35 +267,40 @@ def _reduced(roles: Roles) -> tuple[str, ...]:
     )
 
 
-def _lane_penalty(roles: Roles, layouts: Mapping[str, Layout], decided: OutputDecisions) -> float:
-    """The factor on a step of a reduction for what its lanes load.
+@lru_cache(maxsize=10_000)
+def _rows_share_vectors(roles: Roles, decided: OutputDecisions) -> bool:
+    """Whether the rows of a tile share the vectors that its lanes load in a step of a reduction.
 
-    1 where that is contiguous, and one load serves all rows of the tile.
+    That is where no operand depends on both, as in a matrix product: each vector serves as many
+    multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run along
+    a row of the image and whose tiles hold several of these rows.
+    """
+    outside = _axes_outside(decided)
+    if not outside:
+        return True
+    both = {roles.axes[outside[-1]], roles.axes[decided.lane]}
+    return not any(
+        both <= {v for e in access.indices for v in variables(e)}
+        for reads in roles.reads.values()
+        for access in reads
+        if roles.nest_of(access)
+    )
+
+
+def _lane_penalty(
+    roles: Roles, layouts: Mapping[str, Layout], decided: OutputDecisions, shares: bool
+) -> float:
+    """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous.
+
+    `shares` says whether the rows of a tile share the vectors loaded.
     """
     lane, second = decided.lane, decided.second_channel
     if roles.reduction and any(
         _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
     ):
         return GATHERED
-    apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2
-    return UNPACKED if apart and not _loads_serve_rows(roles, decided) else 1.0
-
-
-@lru_cache(maxsize=10_000)
-def _loads_serve_rows(roles: Roles, decided: OutputDecisions) -> bool:
-    """Whether a vector of each operand that the lanes load is the same in all rows of a tile.
-
-    So it is for a matrix product whose lanes run along the columns.  Not for a convolution whose
-    lanes run along a row of the image: its rows have their own pixels, and its taps shift them.
-    """
-    var = roles.axes[decided.lane]
-    outside = _axes_outside(decided)
-    row = roles.axes[outside[-1]] if outside else None
-    terms = [a for reads in roles.reads.values() for a in reads if roles.nest_of(a)]
-    loaded = [[e for e in a.indices if var in variables(e)] for a in terms]
-    across = any(row in variables(e) for a, found in zip(terms, loaded, strict=True) if found
-                 for e in a.indices)  # fmt: skip
-    return not across and all(e is var for found in loaded for e in found)
+    apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares
+    return UNPACKED if apart else 1.0
 
 
 @lru_cache(maxsize=10_000)

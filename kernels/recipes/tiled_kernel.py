@@ -155,7 +155,8 @@ def tiled(
         s, axes = _grouped(s, axes, recipe.group, recipe.group_rows)
     s, axes = _phases_apart(s, axes)
     s = _taps_met(s, axes)
-    s, reduction = _reduction_order(s, axes, axes[-1] if held is None else held)
+    channel = axes[-1] if held is None else held
+    s, reduction = _reduction_order(s, axes, channel, recipe.tiling.sliding)
     return register_tile(s, axes, recipe.tiling, reduction, held is not None)
 
 
@@ -293,18 +294,43 @@ def _conditions_on_reductions(s: Schedule, axes: Axes) -> dict[Handle, tuple[set
     return found
 
 
-def _reduction_order(s: Schedule, axes: Axes, channel: Handle) -> tuple[Schedule, Axes]:
+def _reduction_order(
+    s: Schedule, axes: Axes, channel: Handle, sliding: bool
+) -> tuple[Schedule, Axes]:
     """The reduction loops, by falling stride in the data operand, outermost first.
 
     Then the data is read in the order of memory.  `channel` is the output axis of the weights: the
-    operand that follows the other axes is the data.
+    operand that follows the other axes is the data.  If `sliding`, the loop that steps through the
+    data like the rows of a tile is the innermost one instead; ScheduleError where there is none.
     """
     s = _split_blocked(s, axes)
     positions = {s.loop(axis).var for axis in s.present(axes) if axis is not channel}
     loops = _reduction_loops(s, axes)
     # Sorting is stable: loops of equal strides stay in the order of the kernel.
     loops.sort(key=lambda loop: -_stride(s.func, loop.var, positions))
+    if sliding:
+        taps = _taps_across(s, axes, loops)
+        loops.sort(key=lambda loop: loop is taps)
     return s, s.handles(loops)
+
+
+def _taps_across(s: Schedule, axes: Axes, loops: list[For]) -> For:
+    """The loop of a reduction that steps through the data like the rows of a tile do.
+
+    The data is the operand that both the rows and the lanes of a tile step through.  ScheduleError
+    where there is no such loop.
+    """
+    row, lane = (s.loop(axis).var for axis in s.present(axes)[-2:])
+    for access in accesses(s.func.body):
+        if access.kind is not AccessKind.READ:
+            continue
+        flat = access.buffer.flat_index(access.indices)
+        steps = dict(terms_of(flat)[0])
+        if {row, lane} <= variables(flat):
+            for loop in loops:
+                if loop.var in steps and steps[loop.var] == steps.get(row):
+                    return loop
+    raise ScheduleError(f"no loop of the reduction steps through the data like {row}")
 
 
 def _reduction_loops(s: Schedule, axes: Axes) -> list[For]:

@@ -27,6 +27,7 @@ from graphflow.arith import (
     Interval,
     Var,
     bounds,
+    const,
     constant_value,
     simplify,
     substitute,
@@ -152,13 +153,22 @@ def conversion_recipe(source: Layout, target: Layout, dtype: str) -> Recipe:
 
 
 def conversion_work(source: Layout, target: Layout, dtype: str) -> ConversionWork:
-    """The work of converting a tensor of `dtype` from the layout `source` to `target`."""
+    """The work of converting a tensor of `dtype` from the layout `source` to `target`.
+
+    A halo is filled in the same nest, whose loops are no copy then: no block of it is transposed.
+    """
     run = copy_run(source, target)
-    across = run.across if crosses(source, target, dtype) else 0
+    across = run.across if crosses(source, target, dtype) and not _begins_later(target) else 0
     elements = prod(target.logical_shape)
     return ConversionWork(
         elements, dtype, run.count, run.step == 1, across, moved_bytes(target, dtype)
     )
+
+
+def _begins_later(layout: Layout) -> bool:
+    """Whether padding lies before the first element of a tensor, as in a halo."""
+    origin = [const(0)] * len(layout.logical_shape)
+    return constant_value(flat_offset(layout, tuple(origin))) != 0
 
 
 def moved_bytes(target: Layout, dtype: str) -> int:

@@ -181,6 +181,16 @@ def test_register_tile_stays_in_registers(target: Target) -> None:
         assert not re.findall(rf"mov\S+\s+[^\n]*(\(%rsp|%{register}\d+, [^\n]*\(%r[sb]p)", code)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_vectors_that_are_spilled_lie_within_cache_lines(target: Target) -> None:
+    """Without an aligned stack some runs have each spill cross two lines, and others none."""
+    lanes = target.lanes("float32")
+    text = emit_assembly(register_tile(lanes, target.vector_registers, 64, 2 * lanes), "k", target)
+    register = "zmm" if target.vector_bytes == 64 else "ymm"
+    spilled = re.findall(rf"(vmov[au]ps)\s+%{register}\d+, -?\d*\(%rsp\)", text)
+    assert spilled and set(spilled) == {"vmovaps"}
+
+
 def test_emitter_knows_no_operator() -> None:
     sources = sorted(Path(codegen.__file__).parent.glob("*.py"))
     assert len(sources) >= 7

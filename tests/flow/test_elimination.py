@@ -248,7 +248,7 @@ def test_a_value_that_all_layers_read_becomes_a_variable() -> None:
     net = Net(x=(1, 8, 4, 4))
     shared = last = net.unary("shared", "tanh", "x")
     for k in range(12):
-        last = net.sum(f"s{k}", net.conv(f"c{k}", last, 8, 3), shared)
+        last = net.sum(f"s{k}", net.conv(f"c{k}", last, 8), shared)
     graph = net.done(last)
     candidates = enumerate_candidates(graph, CostModel(SHORT, 1), {})
     problem = Problem(graph, candidates, CostModel(SHORT, 1))

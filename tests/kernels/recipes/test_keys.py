@@ -58,8 +58,8 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
         other = replace(panels, **{field: 5})
         recipes.append(replace(ONE, tiling=replace(ONE.tiling, panels=(other,))))
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, write_padding=True)))
+    recipes.append(replace(ONE, tiling=replace(ONE.tiling, sliding=True)))
     recipes.append(replace(ONE, tiling=replace(ONE.tiling, run=64)))
-    assert Tiling.__dataclass_fields__.keys() == {
-        *("panels", "panel_outermost", "write_padding", "run"),
-    }
+    fields = {"panels", "panel_outermost", "write_padding", "sliding", "run"}
+    assert Tiling.__dataclass_fields__.keys() == fields
     assert len({key(recipe) for recipe in (ONE, *recipes)}) == len(recipes) + 1

@@ -35,6 +35,7 @@ from graphflow.layout import (
     IndexMap,
     Layout,
     fact_of,
+    families,
     output_facts,
     row_major,
 )
@@ -728,3 +729,92 @@ def test_claims_are_kept_for_data_that_is_not_finite() -> None:
             got = unplace(layouts[output], box)
             np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
             np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+
+
+DEPTHWISE = d.convolution((1, 6, 12, 16), (6, 1, 3, 3), pads=(1, 1, 1, 1), groups=6)
+"""Rows of whole vectors, with few channels."""
+
+
+def row_major_variant(
+    definition: PrimFunc, constants: frozenset[str] = frozenset()
+) -> KernelVariant:
+    """The first tiled variant all of whose operands are row-major."""
+    return next(
+        v
+        for v in kernel_variants(definition, constants, SHORT)
+        if isinstance(v.recipe, Tiled)
+        and all(x == row_major(x.logical_shape) for n, x in v.layouts.items() if n not in constants)
+    )
+
+
+def agrees(definition: PrimFunc, variant: KernelVariant) -> None:
+    """The kernel of a variant computes what its definition does, on random numbers."""
+    arrays = numbers(definition, 7)
+    output = definition.outputs[0].name
+    kernel = lower_call(call_of(definition, variant), SHORT, "k")
+    box = run(kernel, variant.layouts, arrays, lambda n: np.nan, SENTINEL)
+    close(unplace(variant.layouts[output], box), interpret(definition, arrays)[output])
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [DEPTHWISE, d.convolution((1, 2, 9, 7), (40, 2, 3, 3), pads=(1, 1, 1, 1))],
+    ids=["depthwise", "weights larger than the data"],
+)
+def test_rows_of_an_image_slide_over_the_taps_across_them(definition: PrimFunc) -> None:
+    variant = row_major_variant(definition)
+    assert isinstance(variant.recipe, Tiled) and variant.recipe.tiling.sliding
+    agrees(definition, variant)
+
+
+def test_rows_do_not_slide_where_lanes_gather_or_no_tap_steps_like_them() -> None:
+    strided = d.convolution(
+        (1, 6, 12, 16), (6, 1, 3, 3), strides=(2, 2), pads=(1, 1, 1, 1), groups=6
+    )
+    pointwise = d.convolution((1, 6, 12, 16), (6, 6, 1, 1))
+    for definition in (strided, pointwise):
+        variant = row_major_variant(definition)
+        assert isinstance(variant.recipe, Tiled) and not variant.recipe.tiling.sliding
+        agrees(definition, variant)
+
+
+def test_a_batched_product_in_rows_costs_what_one_in_channels_does() -> None:
+    """Its rows share the vectors that a step loads, unlike those of an image."""
+    definition = d.matmul((3, 16, 8), (3, 8, 16))
+    variant = row_major_variant(definition)
+    others = [v for v in kernel_variants(definition, frozenset(), SHORT) if v.vectorized]
+    assert variant.vectorized
+    assert variant.work.cycles <= 1.1 * min(v.work.cycles for v in others)
+
+
+@pytest.mark.parametrize(
+    ("definition", "weights"),
+    [
+        (d.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1)), "w"),
+        (d.matmul((7, 9), (9, 18)), "b"),
+    ],
+    ids=["convolution", "product"],
+)
+def test_weights_given_at_run_time_may_be_read_packed(definition: PrimFunc, weights: str) -> None:
+    variants = kernel_variants(definition, frozenset(), SHORT)
+    packed = [
+        variant
+        for variant in variants
+        if isinstance(variant.recipe, Tiled)
+        and variant.layouts[weights] != row_major(variant.layouts[weights].logical_shape)
+        and variant.layouts[weights].physical_shape[-1] == variant.recipe.tiling.panels[0].width
+    ]
+    assert packed and all(not v.private for v in packed)
+    for variant in packed[:3]:
+        agrees(definition, variant)
+
+
+def test_weights_of_each_image_are_not_packed_at_run_time() -> None:
+    """Each element would be moved once for a few uses, and a bias is contiguous as it is."""
+    batched = d.matmul((3, 16, 8), (3, 8, 16))
+    families_of_b = {family.instantiate((3, 8, 16)) for family in families(3, 4)}
+    for variant in kernel_variants(batched, frozenset(), SHORT):
+        assert variant.layouts["b"] in families_of_b
+    biased = d.convolution((1, 6, 5, 5), (10, 6, 3, 3), pads=(1, 1, 1, 1), bias=True)
+    for variant in kernel_variants(biased, frozenset(), SHORT):
+        assert variant.layouts["b"] == row_major((10,))

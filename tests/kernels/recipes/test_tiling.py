@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.base.target import Target
-from graphflow.cost import LanesAlongRow, TileProblem
+from graphflow.cost import LanesAlongRow, SlidingRows, TileProblem, most_rows, tiling_cycles
 from graphflow.kernels.recipes.tiling import choose_tiling
 
 EIGHT_LANES = Target(
@@ -112,3 +112,28 @@ def test_long_rows_of_windows_are_cut_into_pieces_that_cover_them() -> None:
 def test_rows_of_windows_cost_what_their_accumulators_load() -> None:
     more = replace(WINDOWS, own_loads=2.0)
     assert choose_tiling(more, EIGHT_LANES)[1] > choose_tiling(WINDOWS, EIGHT_LANES)[1]
+
+
+def test_a_tile_leaves_registers_for_what_neighbouring_taps_share() -> None:
+    """For each row one element is kept for the next tap, or a vector where rows load their own."""
+    problem = replace(PLANE, rows=28)
+    plane = problem.plane
+    assert [most_rows(plane, nr, EIGHT_LANES) for nr in (1, 2)] == [14, 6]
+    broadcast = replace(problem, taps=3).plane
+    assert [most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
+    own = replace(problem, taps=3, own_vectors=True).plane
+    assert [most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
+
+
+def test_rows_of_many_channels_are_loaded_from_the_second_cache_again() -> None:
+    one = replace(
+        PLANE, columns=56, rows=56, planes=96, steps=9, weight_bytes=0, broadcast_stride=0,
+        taps=3, own_vectors=True, sliding=SlidingRows(along=3, runs=1, borders=False),
+    )  # fmt: skip
+    tiling, near = choose_tiling(one, EIGHT_LANES)
+    many = replace(one, steps=9 * 256, sliding=SlidingRows(along=3, runs=256, borders=False))
+    held = replace(many, sliding=SlidingRows(along=3, runs=1, borders=False))
+    far = tiling_cycles(many, tiling, EIGHT_LANES)
+    assert far > 1.5 * tiling_cycles(held, tiling, EIGHT_LANES)
+    masked = replace(one, sliding=SlidingRows(along=3, runs=1, borders=True))
+    assert tiling_cycles(masked, tiling, EIGHT_LANES) > near
