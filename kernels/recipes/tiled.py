@@ -71,8 +71,8 @@ def tiled_variant(
             roles, buffer, lane, width, operands.layouts, group, decided.channels
         )
     tiling = replace(tiling, sliding=problem.sliding is not None)
+    shares = not problem.own_vectors or tiling.sliding
     if not problem.own_loads:
-        shares = not problem.own_vectors or tiling.sliding
         cycles *= _lane_penalty(roles, layouts, decided, shares)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
@@ -92,9 +92,7 @@ def tiled_variant(
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
-        vectorized=len(roles.output.shape) <= 2
-        or lane == 1
-        or bool(roles.factors and (shares or sliding is not None)),
+        vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and shares),
     )
 
 
