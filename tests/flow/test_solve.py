@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
+from itertools import count, product
 from typing import TypeAlias
 
 import networkx as nx
@@ -117,8 +117,8 @@ def features(solution: Solution) -> Iterator[str]:
 
 def test_the_random_plans_use_every_rule() -> None:
     found: set[str] = set()
-    for seed in range(60):
-        graph, candidates = drawn(seed, *SIZES[1])
+    for seed, size in product(range(60), SIZES[1:3]):
+        graph, candidates = drawn(seed, *size)
         found |= set(features(Problem(graph, candidates, CostModel(SHORT, 1)).best))
     assert found >= {place.value for place in InputAliasing} - {InputAliasing.OWN_STORAGE.value}
     assert found >= {"convert", "fill", "shared copy", "copy into a window", "demand Equal"}
