@@ -25,8 +25,6 @@ _MASKED: dict[int, tuple[int, IrValue, tuple[IrValue, ...]]] = {
 }
 """By lanes of a register: its bits, the mask of all lanes, and the rounding argument if any."""
 
-REGISTER_LANES = min(_MASKED)
-"""Lanes of the smallest register."""
 _MOST = max(_MASKED)
 
 TABLE_ENTRIES = 16

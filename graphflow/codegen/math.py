@@ -22,7 +22,6 @@ from graphflow.codegen.avx512 import (
     RANGE_LARGER,
     RANGE_NEARER_ZERO,
     RANGE_SMALLER,
-    REGISTER_LANES,
     TABLE_ENTRIES,
     looked_up,
     scaled,
@@ -168,7 +167,7 @@ class Math(FloatArithmetic):
                     # One comparison does for NaN and for both zeros.
                     return b.select(b.compare("fcmp ugt", other, operand), other, operand)
         a, c = b.matched(x, y)
-        if self.has_avx512 and a.element == "float" and a.lanes >= REGISTER_LANES:
+        if self.has_avx512 and a.element == "float":
             return self._range(name, a, c)
         return b.intrinsic("maximum" if name == "max" else "minimum", a, c)
 
