@@ -106,6 +106,11 @@ EXP2_SERIES = tuple(
 )
 """2ʳ in r, for |r| <= ½, in double precision."""
 
+_CHOICES = {"max": RANGE_LARGER, "min": RANGE_SMALLER}
+
+NARROWEST_HALVED = 4
+"""Lanes of the smallest register, whose halves are exchanged in place."""
+
 ERROR_ULPS = {"exp": 1.0, "log": 1.5, "sigmoid": 2.0, "tanh": 2.0, "erf": 1.5}
 """Bounds of the errors of float32 functions, in units in the last place of the exact result."""
 
@@ -177,9 +182,34 @@ class Math(FloatArithmetic):
         Three instructions, where LLVM's own lowering takes six.
         """
         b = self.builder
-        larger = vrange(b, RANGE_LARGER if name == "max" else RANGE_SMALLER, x, y)
         unordered = b.compare("fcmp uno", x, y)
-        return b.select(unordered, b.binary("fadd", x, y), larger)
+        return b.select(unordered, b.binary("fadd", x, y), vrange(b, _CHOICES[name], x, y))
+
+    def extreme_lane(self, name: str, vector: IrValue) -> IrValue:
+        """`max` or `min` of the lanes of a vector, at least four of them and a power of two.
+
+        Half by half, for LLVM's own lowering decides about NaN and signs of zero in scalar
+        registers: 50 instructions that wait for each other.  With vrangeps, which passes over NaN,
+        these are looked for once, beside the halving.
+        """
+        b = self.builder
+        by_range = self.has_avx512 and vector.element == "float"
+
+        def chosen(x: IrValue, y: IrValue) -> IrValue:
+            return vrange(b, _CHOICES[name], x, y) if by_range else self.extremum(name, x, y)
+
+        folded = vector
+        while folded.lanes > NARROWEST_HALVED:
+            half = folded.lanes // 2
+            folded = chosen(b.part(folded, 0, half), b.part(folded, half, half))
+        for places in ([2, 3, 0, 1], [1, 0, 3, 2]):
+            folded = chosen(folded, b.shuffled(folded, folded, places))
+        found = b.extract(folded, 0)
+        if not by_range:
+            return found
+        unordered = b.compare("fcmp uno", vector, vector)
+        some = b.call(f"llvm.vector.reduce.or.v{vector.lanes}i1", "i1", b.readable(unordered))
+        return b.select(some, self.constant(float("nan"), found), found)
 
     # ---- float32
 

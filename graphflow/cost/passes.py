@@ -15,7 +15,7 @@ SIMPLE = 0.4
 
 PER_VECTOR = MappingProxyType(
     {
-        "exp": 6.0,
+        "exp": 5.0,
         "log": 8.0,
         "tanh": 10.0,
         "erf": 10.0,
