@@ -131,7 +131,8 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        Outputs are new arrays in the model's order, also if they are trimmed; those of
+        Outputs are new arrays in the model's order, also if they are trimmed, and share memory with
+        nothing that is still referred to; those of
         `spec.objects_out` are what onnxruntime gives.  Raises InvalidModel, before anything runs,
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
         after the run, if a guard does not hold.
