@@ -1,9 +1,9 @@
 """Elementary functions (exp, log, tanh, erf, pow, …) for scalars and vectors.
 
 In: a builder and float values.  Out: a value of the same type.  A float32 function is a polynomial
-after a reduction of the argument, and a small table where AVX-512 has one in a register (exp);
-`ERROR_ULPS` has the bound of its error in units in the last
-place.  Infinities, NaN, denormals and signed zeros give what IEEE arithmetic gives; exp(0) = 1,
+after a reduction of the argument, and a table where AVX-512 has one in a register (exp);
+`ERROR_ULPS` has the bound of its error in units in the last place.  Infinities, NaN, denormals and
+signed zeros give what IEEE arithmetic gives; exp(0) = 1,
 sigmoid(0) = 0.5, tanh(±0) = erf(±0) = ±0 are exact, and no result leaves the range of its
 function.  No function has two sides of which lanes choose one: each lane takes the same
 instructions.  Sine, cosine and tangent are in `trigonometry`.  Inverse trigonometric and
@@ -119,7 +119,10 @@ LIBRARY = ("exp", "log", "tanh", "erf", *TRIGONOMETRIC)
 
 
 class Math(FloatArithmetic):
-    """Elementary functions written with one builder; `has_avx512` allows its scaling, ranges and tables."""
+    """Elementary functions written with one builder.
+
+    `has_avx512` allows its scaling, ranges and tables.
+    """
 
     def __init__(self, builder: IrBuilder, has_avx512: bool) -> None:
         super().__init__(builder)
