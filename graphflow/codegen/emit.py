@@ -24,7 +24,7 @@ from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.math import Math
+from graphflow.codegen.math import NARROWEST_HALVED, Math
 from graphflow.tir import (
     DTYPES,
     FLOATS,
@@ -55,9 +55,6 @@ from graphflow.tir import (
 MOST_STAGES = 32
 """Stages in one LLVM function: LLVM's simplification of induction variables takes time quadratic in
 the number of successive loops, ten seconds for five hundred of them."""
-
-NARROWEST_HALVED = 4
-"""Lanes of the narrowest vector that is an operand of instructions on vectors of floats."""
 
 MAX_VECTORS = 4
 """Machine vectors that one vectorized loop may span."""
@@ -228,24 +225,11 @@ class PartEmitter:
         self.memory.store(stmt.buffer, stmt.indices, new, mask)
 
     def _folded(self, op: ReduceOp, dtype: str, raw: IrValue) -> IrValue:
-        """All lanes of a vector combined; in any order, as the iterations commute by declaration.
-
-        The extremum of floats is combined half by half in vectors, for LLVM's own lowering decides
-        about NaN and signs of zero in scalar registers: 50 instructions that wait for each other.
-        """
+        """All lanes of a vector combined, in any order: the iterations commute by declaration."""
         b = self.builder
         floating = dtype in FLOATS
-        if floating and op in (ReduceOp.MAX, ReduceOp.MIN):
-            while raw.lanes > NARROWEST_HALVED:
-                half = raw.lanes // 2
-                low, high = b.part(raw, 0, half), b.part(raw, half, half)
-                raw = self.expressions.combine(op.value, dtype, low, high)
-            if raw.lanes == NARROWEST_HALVED:
-                for places in ([2, 3, 0, 1], [1, 0, 3, 2]):
-                    raw = self.expressions.combine(
-                        op.value, dtype, raw, b.shuffled(raw, raw, places)
-                    )
-                return b.extract(raw, 0)
+        if floating and op in (ReduceOp.MAX, ReduceOp.MIN) and raw.lanes >= NARROWEST_HALVED:
+            return self.expressions.math.extreme_lane(op.value, raw)
         name = f"llvm.vector.reduce.{_horizontal(op, dtype)}.{mangled(raw.element, raw.lanes)}"
         ordered = floating and op in (ReduceOp.ADD, ReduceOp.MUL)
         first = (literal(-0.0 if op is ReduceOp.ADD else 1.0, dtype),) if ordered else ()

@@ -20,7 +20,6 @@ from graphflow.foreign import RunnableSection, Section, open_section
 from graphflow.program import ALIGNMENT, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime.aligned_memory import (
     address_of,
-    aligned_empty,
     is_usable,
     release,
     store,
@@ -124,7 +123,6 @@ class Program:
             ) from error
         self._phases = tuple(phases_of(spec, self._tables, sessions))
         self._inputs = [(tensor, np.dtype(tensor.dtype)) for tensor in spec.inputs]
-        self._outputs = [(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self._names = frozenset(spec.input_names)
         # Only tensors that the caller need not convert or fetch from elsewhere.
         self._plain = not (spec.guards or spec.trimmed or spec.objects_in or spec.objects_out)
@@ -133,16 +131,21 @@ class Program:
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run once: inputs by name, of any strides and byte order, never cast.
 
-        Outputs are new arrays in the model's order, also if they are trimmed; those of
+        Outputs are new arrays in the model's order, also if they are trimmed, and share memory with
+        nothing that is still referred to; those of
         `spec.objects_out` are what onnxruntime gives.  Raises InvalidModel, before anything runs,
         if the inputs are not exactly those of `spec.inputs` and `spec.objects_in`, and RunError,
         after the run, if a guard does not hold.
         """
         arrays = self._accept(inputs)
-        objects = self._objects(inputs)
+        objects = {} if self._plain else self._objects(inputs)
         arena = self._arena()
         for index, array in enumerate(arrays):
-            arena.addresses[index] = _usable_address(array, arena.staging[index])
+            arena.addresses[index] = (
+                address_of(array)
+                if is_usable(array)
+                else _copied_address(array, arena.staging[index])
+            )
         outputs = self._new_outputs(arena)
         self.execute(arena, objects)
         # Not in a `finally`: an arena whose run an exception ended may not be free.
@@ -267,9 +270,9 @@ class Program:
 
     def _new_outputs(self, arena: Arena) -> list[NDArray[Any]]:
         outputs = []
-        for index, (shape, dtype) in enumerate(self._outputs, len(self._inputs)):
-            array, arena.addresses[index] = aligned_empty(shape, dtype)
-            outputs.append(array)
+        for index, memory in enumerate(arena.outputs, len(self._inputs)):
+            outputs.append(memory.array())
+            arena.addresses[index] = memory.address
         return outputs
 
     def _accept(self, inputs: Mapping[str, ArrayLike]) -> list[NDArray[Any]]:
@@ -277,15 +280,17 @@ class Program:
             self._refuse_names(inputs)
         arrays = []
         for tensor, dtype in self._inputs:
-            array = _as_array(tensor, inputs[tensor.name])
+            array = inputs[tensor.name]
+            if type(array) is not np.ndarray:
+                array = _as_array(tensor, array)
             if array.shape != tensor.shape or (
-                array.dtype != dtype and array.dtype.newbyteorder("=") != dtype
+                array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype
             ):
                 raise InvalidModel(
                     f"input {tensor.name!r} is {array.dtype}{list(array.shape)}, the program "
                     f"expects {tensor.dtype}{list(tensor.shape)}; {self._expected()}"
                 )
-            if tensor.name in self._values:
+            if self._values and tensor.name in self._values:
                 require_value(tensor.name, self._values[tensor.name], array)
             arrays.append(array)
         return arrays
@@ -390,9 +395,7 @@ def _as_array(tensor: TensorSpec, value: ArrayLike) -> NDArray[Any]:
         raise InvalidModel(f"input {tensor.name!r} is no array: {error}") from error
 
 
-def _usable_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
-    """The address of the array if kernels can read it in place, else of a copy in `staging`."""
-    if is_usable(array):
-        return address_of(array)
+def _copied_address(array: NDArray[Any], staging: NDArray[Any]) -> int:
+    """The address of a copy in `staging`."""
     np.copyto(staging, array)
     return address_of(staging)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep
-from graphflow.runtime.aligned_memory import address_of, zeroed_block
+from graphflow.runtime.aligned_memory import Recycled, address_of, zeroed_block
 from graphflow.runtime.driver import JOB, JOB_FREE, JOB_PAUSED, PATCH, STEP
 
 PATIENCE_NS = 100_000_000
@@ -98,10 +98,10 @@ class Arena:
 
     `staging` has one aligned row-major array for each graph input.  `addresses` is to be filled
     with the addresses of the inputs, then of the outputs, before a run.  `jobs` are the addresses
-    of native jobs, one for each table.
+    of native jobs, one for each table; `outputs` give the arrays of the graph outputs.
     """
 
-    __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "staging")
+    __slots__ = ("_base", "_inputs", "_jobs", "_keep", "addresses", "jobs", "outputs", "staging")
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class Arena:
         memory = zeroed_block(spec.arena_bytes)
         self._base, self._inputs = address_of(memory), len(spec.inputs)
         self.staging = _staging(spec)
+        self.outputs = [Recycled(t.shape, np.dtype(t.dtype)) for t in spec.outputs]
         self.addresses = (ctypes.c_int64 * (len(spec.inputs) + len(spec.outputs)))()
         made = [self._job(table, flush_denormals, patience_ns) for table in tables]
         self._jobs = [job for job, _ in made]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import subprocess
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from graphflow.base.errors import CodegenError, GraphflowError, InvalidModel, VerifyError
 from graphflow.program import ALIGNMENT, BufferRef, ProgramSpec, ProgramStep, TensorSpec
 from graphflow.runtime import Program, default_threads
-from graphflow.runtime.aligned_memory import address_of, aligned_empty, zeroed_block
+from graphflow.runtime.aligned_memory import Recycled, address_of, zeroed_block
 from graphflow.runtime.cpus import cgroup_quota
 from support.paths import TESTS
 from support.programs import (
@@ -316,7 +317,7 @@ def test_inputs_of_any_strides_alignment_and_byte_order() -> None:
     off[...] = x
     frozen = x.copy()
     frozen.flags.writeable = False
-    aligned, _ = aligned_empty((4, 6), np.dtype(np.float32))
+    aligned = Recycled((4, 6), np.dtype(np.float32)).array()
     aligned[...] = x
     variants = [x, wide[::2, ::3], np.asfortranarray(x), x[::-1][::-1], off, frozen, aligned]
     variants += [x.astype(">f4"), np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1]]
@@ -365,6 +366,49 @@ def test_outputs_are_fresh_and_aligned() -> None:
     assert not np.shares_memory(first, second)
     assert address_of(first) % ALIGNMENT == address_of(second) % ALIGNMENT == 0
     assert first.flags.writeable and first.flags.c_contiguous
+
+
+def test_memory_of_an_output_is_used_again_when_nothing_refers_to_it() -> None:
+    memory = Recycled((4, 6), np.dtype(np.float32))
+    place = address_of(memory.array())
+    assert memory.address == place and place % ALIGNMENT == 0
+    assert address_of(memory.array()) == place
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda y: y,
+        lambda y: y[1:, ::2],
+        lambda y: y.view(np.int32).T,
+        lambda y: y.base,
+        memoryview,
+        lambda y: np.frombuffer(y, np.uint8),
+        lambda y: np.lib.stride_tricks.as_strided(y, (2,), (4,)),
+        lambda y: np.from_dlpack(y),
+        lambda y: ctypes.c_char.from_buffer(y),
+        lambda y: np.asarray(memoryview(y)[2:]),
+    ],
+)
+def test_memory_that_anything_refers_to_is_left_alone(kept: Callable[[Any], object]) -> None:
+    """Views and buffers keep the memory alive without the array that they were made of."""
+    program = Program(increments(24), 1)
+    x = np.zeros(24, np.float32)
+    y = program.run({"x": x})["y"]
+    place, one = address_of(y), kept(y.reshape(4, 6))
+    del y
+    assert address_of(program.run({"x": x + 5})["y"]) != place
+    del one
+    others = [program.run({"x": x + k})["y"] for k in range(4)]
+    assert [float(other[7]) for other in others] == [1, 2, 3, 4]
+
+
+def test_an_output_may_be_the_next_input() -> None:
+    program = Program(increments(24), 1)
+    y = np.zeros(24, np.float32)
+    for k in range(4):
+        y = program.run({"x": y})["y"]
+        assert (y == k + 1).all()
 
 
 def test_wrong_inputs_are_refused_with_what_is_expected() -> None:

@@ -497,7 +497,7 @@ def test_a_program_that_does_not_fit_in_memory_is_refused(
             GraphflowError, match=r"memory ran out for a program|cannot map the saved model"
         ):
             make()
-    monkeypatch.setattr("graphflow.runtime.executor.aligned_empty", hungry)
+    monkeypatch.setattr("graphflow.runtime.aligned_memory.Recycled.array", hungry)
     with pytest.raises(GraphflowError, match="memory ran out in a run"):
         compiled.run({"x": noise(2, 64)})
 

@@ -1,0 +1,88 @@
+"""Instructions of AVX-512: values that do not fill a register, or take several."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphflow.arith import Var, const
+from graphflow.codegen import host_target
+from graphflow.codegen.avx512 import TABLE_ENTRIES, looked_up
+from graphflow.codegen.emit_builder import IrBuilder, IrValue
+from graphflow.tir import (
+    Binary,
+    Block,
+    Buffer,
+    For,
+    Load,
+    LoopKind,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Store,
+    Unary,
+)
+from support.native import Native
+
+COUNT = 960
+
+
+def in_lanes(lanes: int) -> PrimFunc:
+    """`y = max(exp(x), x)` in vectors of `lanes` elements."""
+    x, y = Buffer("x", (COUNT,)), Buffer("y", (COUNT,))
+    o, v = Var("o"), Var("v")
+    at = (o * lanes + v,)
+    value = Binary("max", Unary("exp", Load(x, at)), Load(x, at))
+    inner = For(v, const(0), const(lanes), LoopKind.VECTORIZED, (Store(y, at, value),))
+    outer = For(o, const(0), const(COUNT // lanes), LoopKind.SERIAL, (inner,))
+    return PrimFunc("k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (Block("b", (outer,)),))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8, 10, 32, 64])
+def test_results_do_not_depend_on_the_number_of_lanes(lanes: int) -> None:
+    """So that the last elements of a row, in a shorter vector, are as exact as those before."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(scale=40, size=COUNT).astype(np.float32)
+    x[::17], x[1::19], x[2::23], x[3::29] = np.nan, np.inf, -np.inf, -0.0
+    wanted, got = (Native(in_lanes(k), host_target())({"x": x})["y"] for k in (16, lanes))
+    np.testing.assert_array_equal(
+        got.view(np.uint32)[~np.isnan(got)], wanted.view(np.uint32)[~np.isnan(wanted)]
+    )
+    assert (np.isnan(got) == np.isnan(x)).all()
+
+
+def test_a_table_fills_a_register() -> None:
+    with pytest.raises(ValueError, match=f"{TABLE_ENTRIES} entries, not 8"):
+        looked_up(IrBuilder(host_target()), (1.0,) * 8, IrValue("%x", "i32", 16))
+
+
+def largest(lanes: int, op: ReduceOp) -> PrimFunc:
+    """The extremum of `lanes` elements in one vector, and of what `y` holds."""
+    x, y = Buffer("x", (lanes,)), Buffer("y", ())
+    v = Var("v")
+    fold = For(v, const(0), const(lanes), LoopKind.VECTORIZED, (Reduce(op, y, (), Load(x, (v,))),))
+    first = Store(y, (), Load(x, (const(0),)))
+    return PrimFunc(
+        "k", (Param(x, Role.INPUT), Param(y, Role.OUTPUT)), (Block("b", (first, fold)),)
+    )
+
+
+@pytest.mark.parametrize("lanes", [4, 7, 16, 58])
+@pytest.mark.parametrize("op", [ReduceOp.MAX, ReduceOp.MIN])
+def test_an_extremum_of_lanes_orders_zeros_and_keeps_nan(lanes: int, op: ReduceOp) -> None:
+    native = Native(largest(lanes, op), host_target())
+    sign = 1 if op is ReduceOp.MAX else -1
+    for place in range(lanes):
+        x = np.full(lanes, -0.0 * sign, np.float32)
+        x[place] = 0.0 * sign
+        y = native({"x": x})["y"]
+        assert y == 0 and np.signbit(y) == (sign < 0)
+        x[:] = -np.inf * sign
+        x[(place + 1) % lanes] = np.inf * sign
+        assert native({"x": x})["y"] == np.inf * sign
+        x[place] = np.nan
+        assert np.isnan(native({"x": x})["y"])
+        x[:] = -np.inf * sign
+        assert native({"x": x})["y"] == -np.inf * sign
