@@ -220,6 +220,8 @@ def _guards_apart(s: Schedule) -> Schedule:
             if start is None or low >= high or (low, high) == (start, start + stmt.extent):
                 continue
             outermost = _is_outermost(s.func, s.loop(place))
+            if outermost and isinstance(inner, For) and _is_guarded(inner):
+                continue  # the inner loop is cut, and this one keeps its place and its condition
             if outermost and isinstance(inner, For) and not _is_innermost(inner):
                 s = s.apply(reorder_loops, (inner.var.name, s[place]))
             s = _cut_at(s, place, (low, high), ("_most", "_rest"))
@@ -230,6 +232,12 @@ def _guards_apart(s: Schedule) -> Schedule:
         if restrictable(stmt):
             s = s.attempt(restrict_loop, s[place])
     return s.apply(simplify_kernel)
+
+
+def _is_guarded(stmt: For) -> bool:
+    """Whether a condition mentions a loop that is not innermost."""
+    conditions = _conditions(stmt)
+    return not _is_innermost(stmt) and any(_mention(p, stmt, False) for p in conditions)
 
 
 def _conditions(stmt: For) -> list[Predicate]:
