@@ -6,6 +6,7 @@ In: counts of operations, elements and bytes, and the target.  Out: cycles.
 from __future__ import annotations
 
 from graphflow.base.target import Target
+from graphflow.cost.work import ConversionWork
 
 SCALAR_CYCLES = 4.0
 """Cycles of one scalar operation, its loads and stores included."""
@@ -22,6 +23,14 @@ GATHERED = 8.0
 MOST_STRIDE = 4
 """The largest distance of lanes for which vectors of all elements between them are loaded and
 shuffled: for a larger one that takes as many instructions as loading the lanes one by one."""
+
+COPYING, GATHERING, SCALAR = 0.3, 0.75, 2.4
+"""Cycles in which a conversion moves an element: in vectors that are contiguous on both sides; in
+vectors gathered from the source; and by itself, at the end of a run that is no whole vector."""
+
+TRANSPOSING, IN_PART = 0.35, 0.7
+"""The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
+block, whose loads or stores are partial vectors."""
 
 UNPACKED = 2.6
 """The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
@@ -40,6 +49,28 @@ def move_cycles(elements: int, adjacent: bool, dtype: str, target: Target) -> fl
     """Cycles to copy elements; in vectors, where they are `adjacent` in source and target."""
     one = MOVE_CYCLES / target.computed_lanes(dtype) if adjacent else MOVE_CYCLES
     return elements * one
+
+
+def gathering_cycles(elements: int) -> float:
+    """Cycles to gather elements into vectors one by one, with what comes on top of storing them."""
+    return elements * GATHERING
+
+
+def conversion_cycles(work: ConversionWork, target: Target) -> float:
+    """Cycles of one core for a conversion, or for a kernel that moves elements as one does."""
+    lanes = target.lanes(work.dtype)
+    whole = _in_whole_vectors(work.count, lanes)
+    if work.across:
+        whole *= _in_whole_vectors(work.across, lanes)
+        one = TRANSPOSING * whole + IN_PART * (1 - whole)
+    else:
+        one = (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
+    return work.elements * one
+
+
+def _in_whole_vectors(count: int, lanes: int) -> float:
+    """The share of a run of `count` elements that is in whole vectors."""
+    return count // lanes * lanes / count
 
 
 def in_pieces(target: Target) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import ceil
 
 from graphflow.base.target import Target
+from graphflow.cost.cycles import conversion_cycles
 from graphflow.cost.work import ConversionWork, Work
 
 START_UP = 0.3e-6
@@ -17,14 +18,6 @@ START_UP = 0.3e-6
 
 UNHIDDEN = 0.02
 """The share of the shorter of computing and moving data that the longer one does not hide."""
-
-COPYING, GATHERING, SCALAR = 0.3, 0.75, 2.4
-"""Cycles in which a conversion moves an element: in vectors that are contiguous on both sides; in
-vectors gathered from the source; and by itself, at the end of a run that is no whole vector."""
-
-TRANSPOSING, IN_PART = 0.35, 0.7
-"""The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
-block, whose loads or stores are partial vectors."""
 
 
 def kernel_seconds(work: Work, target: Target, threads: int) -> float:
@@ -39,7 +32,7 @@ def kernel_seconds(work: Work, target: Target, threads: int) -> float:
 
 def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> float:
     """Seconds to convert a tensor to another layout on `threads` cores."""
-    cycles = work.elements * _cycles(work, target)
+    cycles = conversion_cycles(work, target)
     memory = _memory_seconds(work.moved_bytes, target, threads)
     return max(cycles / _clock(target) / threads, memory) + START_UP
 
@@ -47,21 +40,6 @@ def conversion_seconds(work: ConversionWork, target: Target, threads: int) -> fl
 def fill_seconds(written: int, target: Target, threads: int) -> float:
     """Seconds to write `written` bytes of padding on `threads` cores."""
     return _memory_seconds(written, target, threads) + START_UP
-
-
-def _cycles(work: ConversionWork, target: Target) -> float:
-    """The mean cycles in which a conversion moves an element."""
-    lanes = target.lanes(work.dtype)
-    whole = _in_whole_vectors(work.count, lanes)
-    if work.across:
-        whole *= _in_whole_vectors(work.across, lanes)
-        return TRANSPOSING * whole + IN_PART * (1 - whole)
-    return (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
-
-
-def _in_whole_vectors(count: int, lanes: int) -> float:
-    """The share of a run of `count` elements that is in whole vectors."""
-    return count // lanes * lanes / count
 
 
 def _clock(target: Target) -> float:

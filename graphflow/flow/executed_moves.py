@@ -1,12 +1,15 @@
 """Explain why a node that only moves elements is executed instead of being a view.
 
-In: the candidates and the solution.  Out: a `Conversion` of kind MOVE for each such node.
+In: the candidates, the solution, and what other candidates would cost.  Out: a `Conversion` of kind
+MOVE for each such node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 
+from graphflow.base.decisions import microseconds
 from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import directly
 from graphflow.flow.requirements import OperandRequirement
@@ -22,8 +25,13 @@ def executed_moves(
     candidates: Candidates,
     solution: Solution,
     edge_types: Mapping[str, EdgeType],
+    extras: Mapping[str, Sequence[float]],
 ) -> Iterator[Conversion]:
-    """A record of kind MOVE for each executed node whose kernel stores only what it loads."""
+    """A record of kind MOVE for each executed node whose kernel stores only what it loads.
+
+    `extras` has for each candidate of a node, in their order, the seconds that the best plan with
+    it takes more; no entry for a node where that is not known.
+    """
     for name, taken in solution.candidates.items():
         node = graph.node(name)
         if isinstance(taken.variant.recipe, View) or not moves_of(node.func):
@@ -40,10 +48,23 @@ def executed_moves(
             kind=CopyKind.MOVE,
             seconds=taken.seconds,
             bytes=work.read + work.written,
-            because=_because(graph, node, taken, views, solution, edge_types),
+            because=_because(graph, node, taken, views, solution, edge_types)
+            + _price(candidates.of_node[name], extras.get(name, ())),
             recipe=taken.variant.recipe,
             measured=taken.measured,
         )
+
+
+def _price(options: Sequence[Candidate], extras: Sequence[float]) -> str:
+    """What the best plan with a view of the node takes more; empty where that is not known."""
+    views = [
+        extra
+        for option, extra in zip(options, extras, strict=False)
+        if isinstance(option.variant.recipe, View) and isfinite(extra)
+    ]
+    if not views:
+        return ""
+    return f"; the best plan in which it is a view takes {microseconds(min(views))} more"
 
 
 def _because(

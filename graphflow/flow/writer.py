@@ -106,7 +106,9 @@ class _Writer:
 
     def moves(self) -> tuple[Conversion, ...]:
         """The executed nodes that only move elements."""
-        return tuple(executed_moves(self.graph, self.candidates, self.best, self.edge_types))
+        return tuple(
+            executed_moves(self.graph, self.candidates, self.best, self.edge_types, self.extras)
+        )
 
     @cached_property
     def choices(self) -> dict[str, Choice]:

@@ -24,6 +24,7 @@ from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
 from graphflow.kernels.recipes.halo import halo_variants
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
+from graphflow.kernels.recipes.moves_across import across_memory
 from graphflow.kernels.recipes.operand_layouts import (
     OfferedLayouts,
     Offers,
@@ -284,6 +285,7 @@ def _tiled(
                 variant = tiled_variant(roles, constants, out, data, target, packed)
                 if variant is not None:
                     variant = along_memory(variant, roles, definition, target)
+                    variant = across_memory(variant, definition, target)
                     yield from _with_demands(variant, roles)
                     yield from along_rows(variant, roles, constants, target)
                     if data is out:
@@ -327,6 +329,7 @@ def _as_offered(
             variant = tiled_variant(roles, constants, out, OfferedLayouts(given), target)
             if variant is not None:
                 variant = along_memory(variant, roles, definition, target)
+                variant = across_memory(variant, definition, target)
                 yield from _with_demands(variant, roles)
                 yield from along_rows(variant, roles, constants, target)
 

@@ -49,7 +49,7 @@ def build(definition: PrimFunc, placements: Placements, recipe: Recipe, target: 
         case SharedLoops():
             return met_at_shared_loops(definition, placements, recipe, target)
         case Crossing():
-            return crossing(definition, target)
+            return crossing(definition, placements, target)
         case Scheduled():
             return finished(recipe, placements, target)
         case Foreign():

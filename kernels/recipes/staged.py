@@ -71,23 +71,30 @@ def staged(
 
     `placements` are name, layout and padding.  ScheduleError where a layout cannot be applied.
     """
+    return in_lanes_and_threads(_placed(definition, placements), target)
+
+
+def crossing(
+    definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...], target: Target
+) -> Schedule:
+    """The schedule of a copy that goes through square blocks in registers where it transposes.
+
+    `placements` is empty for a `definition` that is over physical indices already.  No padding is
+    read or written.  ScheduleError where a layout cannot be applied.
+    """
+    bare = tuple((name, layout, None) for name, layout, _ in placements)
+    s = _fills_apart(_conditions_apart(_placed(definition, bare)))
+    s, blocks = in_blocks(s, _lanes(s, target))
+    return _threaded(_innermost_in_lanes(s, target, blocks), target)
+
+
+def _placed(definition: PrimFunc, placements: tuple[tuple[str, Layout, PadValue], ...]) -> Schedule:
+    """The schedule that puts the parameters into their layouts, in loops that follow the output."""
     s = Schedule.of(definition)
     moved = [p for p in placements if p[1] != row_major(p[1].logical_shape)]
     for name, layout, pad in moved:
         s = s.apply(transform_layout, name, layout, pad)
-    if moved:
-        s = _nests_joined(_in_memory_order(s.apply(simplify_kernel)))
-    return in_lanes_and_threads(s, target)
-
-
-def crossing(definition: PrimFunc, target: Target) -> Schedule:
-    """The schedule of a copy that goes through square blocks in registers where it transposes.
-
-    `definition` is over physical indices already, so there are no layouts to apply.
-    """
-    s = _fills_apart(_conditions_apart(Schedule.of(definition)))
-    s, blocks = in_blocks(s, _lanes(s, target))
-    return _threaded(_innermost_in_lanes(s, target, blocks), target)
+    return _nests_joined(_in_memory_order(s.apply(simplify_kernel))) if moved else s
 
 
 def in_lanes_and_threads(s: Schedule, target: Target) -> Schedule:
@@ -213,6 +220,8 @@ def _guards_apart(s: Schedule) -> Schedule:
             if start is None or low >= high or (low, high) == (start, start + stmt.extent):
                 continue
             outermost = _is_outermost(s.func, s.loop(place))
+            if outermost and isinstance(inner, For) and _is_guarded(inner):
+                continue  # the inner loop is cut, and this one keeps its place and its condition
             if outermost and isinstance(inner, For) and not _is_innermost(inner):
                 s = s.apply(reorder_loops, (inner.var.name, s[place]))
             s = _cut_at(s, place, (low, high), ("_most", "_rest"))
@@ -223,6 +232,12 @@ def _guards_apart(s: Schedule) -> Schedule:
         if restrictable(stmt):
             s = s.attempt(restrict_loop, s[place])
     return s.apply(simplify_kernel)
+
+
+def _is_guarded(stmt: For) -> bool:
+    """Whether a condition mentions a loop that is not innermost."""
+    conditions = _conditions(stmt)
+    return not _is_innermost(stmt) and any(_mention(p, stmt, False) for p in conditions)
 
 
 def _conditions(stmt: For) -> list[Predicate]:

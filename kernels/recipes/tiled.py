@@ -23,6 +23,7 @@ from graphflow.cost import (
     TileProblem,
     Work,
     fits_sets,
+    gathering_cycles,
     near_weights,
     operation_cycles,
     plain_first,
@@ -74,6 +75,12 @@ def tiled_variant(
     shares = not problem.own_vectors or tiling.sliding
     if not problem.own_loads:
         cycles *= _lane_penalty(roles, layouts, decided, shares)
+    if not roles.reduction:
+        # Each vector of such an operand is put together from single elements.
+        gathered = sum(
+            _is_gathered(roles, n, layouts[n], lane, decided.second_channel) for n in roles.reads
+        )
+        cycles += gathered * gathering_cycles(prod(roles.output.shape))
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block

@@ -84,7 +84,9 @@ class SharedLoops:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A copy that transposes: as `Staged`, but in square blocks that go through registers."""
+    """A copy that transposes: as `Staged`, but in square blocks that go through registers.
+
+    It is made of conversions between layouts, and of kernels that only move elements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,7 +323,7 @@ def _renamed(
     if domain.where != TRUE or iterations(domain.axes) != output.size:
         return
     for given in layouts:
-        read = None if given.is_padded else _read_as(given, store, load)
+        read = None if given.is_padded else read_as(given, store, load)
         if read is None:
             continue
         if isinstance(read, Refusal):
@@ -357,7 +357,7 @@ def _view(layouts: dict[str, Layout], name: str, view: View) -> KernelVariant:
     return KernelVariant(name, layouts, frozenset(), {}, Padding.NONE, view, NO_WORK, True)
 
 
-def _read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
+def read_as(part: Layout, store: Store, load: Load) -> Layout | Refusal | None:
     """The layout of the stored buffer in the memory of the loaded one, whose layout is `part`.
 
     None where the store's indices are not distinct loop variables, one for each axis; a refusal

@@ -11,18 +11,21 @@ import pytest
 
 import graphflow.flow.planner as planner
 from graphflow.base.errors import LayoutConflict
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
-from graphflow.kernels.recipes import View, memory_key
+from graphflow.kernels import definitions as d
+from graphflow.kernels.recipes import Crossing, View, memory_key
 from graphflow.layout import (
     blocked,
     channels_last,
     channels_last_padded,
     row_major,
 )
-from graphflow.plan import LayoutPlan
+from graphflow.plan import CopyKind, LayoutPlan
 from graphflow.schedule import Schedule
 from support.nets import (
     SHORT,
@@ -285,3 +288,42 @@ def test_every_plan_computes_the_graph(seed: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(planner, "enumerate_candidates", enumerated)
     plan = plan_layouts(graph, SHORT, 1)
     check_meaning(graph, plan)
+
+
+# Transposed operands ------------------------------------------------------------------------------
+
+
+def attention(tokens: int, heads: int, width: int) -> OperatorGraph:
+    """Scores of queries and keys, both as projections leave them: heads inside tokens."""
+    shape = (1, tokens, heads, width)
+    net = Net(q=shape, k=shape)
+    queries = net.add("queries", d.transpose(shape, (0, 2, 1, 3)), "q")
+    keys = net.add("keys", d.transpose(shape, (0, 2, 3, 1)), "k")
+    product = d.matmul((1, heads, tokens, width), (1, heads, width, tokens))
+    return net.done(net.add("scores", product, queries, keys))
+
+
+@pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=lambda t: t.name)
+@pytest.mark.parametrize("tokens", [64, 197])
+def test_transposed_keys_are_a_view_and_converted_once(tokens: int, target: Target) -> None:
+    graph = attention(tokens, 4, 32)
+    plan = plan_layouts(graph, target, 1)
+    assert "n_keys" in views(graph, plan)
+    (made,) = [c for c in plan.conversions if c.value in ("keys", "k")]
+    assert isinstance(made.recipe, Crossing) and made.because
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)])
+def test_a_transpose_that_is_executed_has_a_reason(perm: tuple[int, ...]) -> None:
+    shape = (1, 24, 9, 10)
+    net = Net(x=shape)
+    graph = net.done(net.add("y", d.transpose(shape, perm), "x"))
+    plan = plan_layouts(graph, avx2_target(), 1)
+    (made,) = (*plan.conversions, *plan.moves)
+    if made.kind is CopyKind.MOVE:
+        assert "; the best plan in which it is a view takes " in made.because
+    reason = {
+        CopyKind.MOVE: f"a view of {row_major(shape).describe()} would give",
+        CopyKind.CONVERT: "the graph output wants",
+    }
+    assert reason[made.kind] in made.because

@@ -9,6 +9,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from graphflow.arith import terms_of
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.emit_builder import IrBuilder, IrValue
@@ -28,7 +29,7 @@ from graphflow.kernels.recipes import (
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
-from graphflow.tir import DTYPES, Allocate, Literal, walk
+from graphflow.tir import DTYPES, Allocate, Literal, LoopKind, accesses, loops_of, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 
 CHANNELS = (3, 4, 8, 12, 20, 24, 58)
@@ -94,6 +95,17 @@ def test_each_pair_of_families(channels: int) -> None:
     for k, (a, b) in enumerate(permutations(layouts_of((1, channels, 1, 1)), 2)):
         layouts = layouts_of((1, channels, *IMAGES[k % len(IMAGES)]))
         check(layouts[a], layouts[b], "float32", FILLS[k // len(IMAGES) % len(FILLS)])
+
+
+def test_a_filled_halo_is_written_in_the_order_of_its_memory() -> None:
+    """Rows of the target use up lines of the source: columns outside rows would load each again."""
+    shape = (1, 32, 9, 11)
+    halo = channels_last(shape).halo((0, 1, 1, 0), (0, 1, 1, 0))
+    kernel = check(row_major(shape), halo, fill=2.0)
+    (outer,) = (loop for loop in loops_of(kernel.func.body) if loop.kind is LoopKind.PARALLEL)
+    stores = [a for a in accesses(kernel.func.body) if a.writes]
+    steps = {dict(terms_of(a.buffer.flat_index(a.indices))[0]).get(outer.var) for a in stores}
+    assert outer.extent == 11 * 13 and steps == {32}
 
 
 @pytest.mark.slow

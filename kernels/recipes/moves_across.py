@@ -1,0 +1,42 @@
+"""Movement kernels that transpose, made in square blocks that go through vector registers.
+
+In: a tiled variant of a definition that only moves elements.  Out: the same variant as a
+`Crossing`, where the source is contiguous along another axis than the output.
+
+A register tile gathers each of its vectors from as many lines of the source.  A block reads these
+lines in vectors and transposes them in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphflow.base.target import Target
+from graphflow.cost import conversion_cycles
+from graphflow.kernels.recipes.variant import Crossing, KernelVariant, Padding, Tiled
+from graphflow.kernels.recipes.views import conversion_work, crosses, read_as
+from graphflow.layout import Layout
+from graphflow.tir import PrimFunc, moves_of
+
+
+def across_memory(variant: KernelVariant, definition: PrimFunc, target: Target) -> KernelVariant:
+    """The variant in square blocks, where it transposes and that is estimated to be faster.
+
+    As it is where the definition computes anything or has several moves, where the output is
+    padded, and where nothing is transposed.
+    """
+    moves = moves_of(definition)
+    if not moves or len(moves) > 1 or not isinstance(variant.recipe, Tiled):
+        return variant
+    store, load, _ = moves[0]
+    output = variant.layouts[store.buffer.name]
+    if output.is_padded:
+        return variant
+    read = read_as(variant.layouts[load.buffer.name], store, load)
+    if not isinstance(read, Layout) or not crosses(read, output, store.buffer.dtype):
+        return variant
+    cycles = conversion_cycles(conversion_work(read, output, store.buffer.dtype), target)
+    if cycles >= variant.work.cycles:
+        return variant
+    work = replace(variant.work, cycles=cycles)
+    return replace(variant, recipe=Crossing(), padding=Padding.NONE, work=work)
