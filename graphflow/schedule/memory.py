@@ -321,8 +321,7 @@ def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> 
         for reader in readers:
             copy, fresh = reader.domain.renamed("'")
             same = [
-                equal(a, substitute(b, fresh))
-                for a, b in zip(indices, reader.indices, strict=True)
+                equal(a, substitute(b, fresh)) for a, b in zip(indices, reader.indices, strict=True)
             ]
             if not prove_empty(joined(points, copy).given(conjunction(same))).proven:
                 return None
