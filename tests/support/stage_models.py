@@ -125,7 +125,8 @@ def _reduction(draft: Draft, x: Tensor, op: str, keep: bool) -> Tensor:
 
 def _normalized_by_hand(draft: Draft, x: Tensor) -> Sequence[Tensor]:
     """(x − mean) / sqrt(variance + ε), as it is exported without an operator of its own."""
-    reduced = draft.among([(x.rank - 1,), (1,), (0, x.rank - 1)])
+    last = x.rank - 1
+    reduced = draft.among([(last,), (min(1, last),), tuple(sorted({0, last}))])
     axes = draft.net.integers(*reduced)
     shape = tuple(1 if k in reduced else n for k, n in enumerate(x.shape))
     tiny = draft.constant(np.array(1e-3))
