@@ -2,18 +2,19 @@
 
 In: a kernel and a loop that reduces into one element.  Out: the kernel with as many accumulators as
 asked for, each of which takes some of the terms, and a loop that adds them up.  What always holds:
-the iterations of a reduction commute by declaration, and an accumulator starts neutral.
+the iterations of a reduction commute by declaration, an accumulator starts neutral, and the element
+that they are added up into is one that the reduction touches.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.arith import Var, const, floor_mod, variables
+from graphflow.arith import Domain, Image, Proof, Var, const, floor_mod, image_within, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import AT_ONCE, claimed_loads
 from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.obligations import structural
+from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     find_buffer,
     find_loop,
@@ -50,7 +51,9 @@ def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name
     `loop` is the outermost loop of the reduction; the loop `along`, itself or one in it, decides
     which of the `count` accumulators takes a term.  In `loop` there must be exactly one access to
     `buffer`: a reduction whose element no loop in it changes.  The loop may not be parallel, nor
-    any around or in it vectorized.
+    any around or in it vectorized.  The accumulators are added up without the index conditions
+    inside `loop`, so wherever the loop begins, some iteration must meet them: else the element is
+    perhaps outside the buffer, or another thread's.
 
     Makes the accumulators `name` in the role `buffer`, and the loops that clear and combine them
     in the roles `clear` and `combine`.
@@ -64,6 +67,7 @@ def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name
     if first_in_lanes(func, loop, (*(axis.var for axis in domain.axes), stmt.var)) is not None:
         raise ScheduleError(f"{loop} is in lanes already, in which nothing is allocated")
     (update,) = (s for s in walk(stmt.body) if isinstance(s, Reduce) and s.buffer == old)
+    touches = _touches(stmt, domain, old)
     partial = Buffer(name, (count,), old.dtype, "register")
     taken = {name, *place_names(func)}
     fresh = fresh_names(taken, (f"{name}_clear", f"{name}_combine"))
@@ -87,7 +91,7 @@ def rfactor(func: PrimFunc, loop: str, along: str, buffer: str, count: int, name
     new = rewrite_at(func, loop, lambda _s, _d: body)
     made = {"buffer": (name,), "clear": (clear,), "combine": (combine,)}
     claim = f"every term of {buffer} goes to one of {count} accumulators that start neutral"
-    return Rewrite(new, (structural(claim),), made=made)
+    return Rewrite(new, (structural(claim), touches), made=made)
 
 
 def _may_factor(func: PrimFunc, stmt: For, along: str, buffer: Buffer, count: int) -> None:
@@ -100,6 +104,8 @@ def _may_factor(func: PrimFunc, stmt: For, along: str, buffer: Buffer, count: in
     at_once = [s.var for s in loops.values() if s.kind in AT_ONCE]
     if at_once:
         raise ScheduleError(f"the iterations of {at_once[0]} run at once; factor before that")
+    if any(isinstance(s, Allocate) and s.buffer == buffer for s in walk(stmt.body)):
+        raise ScheduleError(f"{buffer.name} is allocated inside {stmt.var}")
     touched = [a for a in accesses((stmt,)) if a.buffer == buffer]
     claimed = any(a.buffer == buffer for a in claimed_loads((stmt,)))
     if len(touched) != 1 or touched[0].op is None or claimed:
@@ -112,6 +118,20 @@ def _may_factor(func: PrimFunc, stmt: For, along: str, buffer: Buffer, count: in
     around = [s for s in walk(stmt.body) if isinstance(s, For) and update[0] in walk(s.body)]
     if stmt.var.name != along and along not in {s.var.name for s in around}:
         raise ScheduleError(f"{along} is not around the reduction into {buffer.name}")
+
+
+def _touches(stmt: For, domain: Domain, buffer: Buffer) -> Proof:
+    """A proof that the loop touches its element of `buffer` wherever it begins.
+
+    Conditions on data are no matter: they may hold, so the element may be touched in any case.
+    """
+    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+    (access,) = (a for a in accesses(stmt.body, inner) if a.buffer == buffer)
+    at = (*(axis.var for axis in domain.axes), *access.indices)
+    return require(
+        image_within(Image(domain, at), (Image(access.domain, at),)),
+        f"{stmt.var} reduces into its element of {buffer.name} wherever it begins",
+    )
 
 
 def _row(name: str, count: int, stmt: Stmt) -> For:

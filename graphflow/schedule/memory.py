@@ -310,19 +310,20 @@ def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> 
     """A proof that nothing outside `stmt` reads what it writes to an allocated buffer, or None."""
     if buffer in {p.buffer for p in func.params}:
         return None
-    inside = [a for a in accesses((stmt,), domain) if a.buffer == buffer and a.writes]
+    inside = accesses((stmt,), domain)
+    # Equal indices at other points are other elements, so each domain counts.
+    writes = dict.fromkeys((a.indices, a.domain) for a in inside if a.buffer == buffer and a.writes)
     remaining = rewrite_at(func, stmt.var.name, lambda _s, _d: ())
     touched = (*accesses(remaining.body), *claimed_loads(remaining.body))
     readers = [a for a in touched if a.buffer == buffer and a.kind is not AccessKind.WRITE]
     claim = f"nothing outside {stmt.var} reads what it writes to {buffer.name}"
-    for write in {a.indices: a for a in inside}.values():
+    for indices, points in writes:
         for reader in readers:
             copy, fresh = reader.domain.renamed("'")
             same = [
-                equal(a, substitute(b, fresh))
-                for a, b in zip(write.indices, reader.indices, strict=True)
+                equal(a, substitute(b, fresh)) for a, b in zip(indices, reader.indices, strict=True)
             ]
-            if not prove_empty(joined(write.domain, copy).given(conjunction(same))).proven:
+            if not prove_empty(joined(points, copy).given(conjunction(same))).proven:
                 return None
     return structural(claim)
 

@@ -93,8 +93,9 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
         )
     kept = tuple(axis for axis, extent in enumerate(shape) if extent != 1)
     body = (Allocate(new), *_redirected(stmt.body, old, new, offsets, kept))
-    sunk = rewrite_at(func, loop, lambda _s, _d: (replace(stmt, body=body),))
-    sunk = replace(sunk, body=without_allocation(sunk.body, old))
+    # First the old allocation goes: the new buffer may be equal to the old one.
+    rest = replace(func, body=without_allocation(func.body, old))
+    sunk = rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
     proofs += still_independent(sunk, loop)
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
 

@@ -350,6 +350,35 @@ def test_inputs_whose_elements_are_aligned_are_read_in_place(
     assert len(copies) == copied
 
 
+@pytest.mark.filterwarnings("error")
+def test_reading_in_place_leaves_no_trace_on_an_array() -> None:
+    """No warning of a write, no buffer that stays exported, no reference that is kept."""
+    program = Program(increments(3), 1)
+    shared, _ = np.broadcast_arrays(np.ones(3, np.float32), np.ones((1, 3), np.float32))
+    x = shared.reshape(3)
+    assert (program.run({"x": x})["y"] == 2).all()
+    own = np.ones(3, np.float32)
+    before = sys.getrefcount(own)
+    assert (program.run({"x": own})["y"] == 2).all()
+    assert sys.getrefcount(own) == before
+    own.resize(5)
+    with pytest.raises(InvalidModel):
+        program.run({"x": own})
+
+
+def test_subclasses_of_arrays_and_inputs_that_overlap() -> None:
+    program = Program(increments(6), 1)
+    memory = np.arange(12, dtype=np.float32)
+    for x in (
+        memory[:6],
+        memory[3:9],
+        np.ma.masked_less(memory[:6], 3),
+        memory[:6].view(np.recarray),
+    ):
+        np.testing.assert_array_equal(program.run({"x": x})["y"], np.asarray(x) + 1)
+    np.testing.assert_array_equal(memory, np.arange(12))
+
+
 def test_addresses_of_arrays_without_a_writable_buffer() -> None:
     read_only = np.arange(12, dtype=np.float32)
     read_only.flags.writeable = False

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule import Schedule, divide_loop, rfactor, simplify_kernel, vectorize_loop
+from graphflow.schedule import (
+    Schedule,
+    divide_loop,
+    parallelize_loop,
+    rfactor,
+    simplify_kernel,
+    vectorize_loop,
+)
 from graphflow.tir import interpret
 from support.schedule_checks import kernel, same
 
@@ -74,6 +81,58 @@ def test_what_is_no_single_reduction_into_one_element_is_refused(name: str) -> N
     first = "for z in serial(0, 16):\n    y[z] = i32(0)\n"
     with pytest.raises(ScheduleError, match=reason):
         rfactor(kernel(first + body), "r", "r", "y", 4, "p")
+
+
+GUARDED = """
+for i in serial(0, {rows}):
+    for r in serial(0, {terms}):
+        if {condition}:
+            y[{element}] += x[r]
+"""
+
+NOT_TOUCHED = {
+    "elements outside the buffer": (20, 4, "i < 16", "i"),
+    "iterations without a term": (16, 4, "i != 3", "i"),
+    "no iterations": (16, "i", "r >= 0", "i"),
+    "the element of another iteration": (16, 4, "i == 3", "0"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_TOUCHED)
+def test_an_element_that_the_loop_may_leave_alone_is_refused(name: str) -> None:
+    """Adding up has no condition around it, and would touch the element in any case."""
+    rows, terms, condition, element = NOT_TOUCHED[name]
+    body = GUARDED.format(rows=rows, terms=terms, condition=condition, element=element)
+    with pytest.raises(ScheduleError, match="reduces into its element of y wherever it begins"):
+        rfactor(kernel(body), "r", "r", "y", 4, "p")
+
+
+def test_conditions_that_some_iteration_meets_are_harmless() -> None:
+    """Also around the loop, and on data: the element may be touched in any case."""
+    for condition in ("r >= i - 12", "r % 2 == 1", "data(x[r] > i32(2))"):
+        func = kernel(GUARDED.format(rows=16, terms=4, condition=condition, element="i"))
+        same(func, rfactor(func, "r", "r", "y", 3, "p"))
+    around = "for i in serial(0, 20):\n    if i < 16:\n        for r in serial(0, 4):\n"
+    func = kernel(around + "            y[i] += x[r]")
+    same(func, rfactor(func, "r", "r", "y", 3, "p"))
+
+
+def test_threads_add_up_into_elements_of_their_own() -> None:
+    """One thread alone meets the condition; all would write the element."""
+    body = GUARDED.format(rows=16, terms=4, condition="i == 3", element="0")
+    func = parallelize_loop(kernel(body), "i").func
+    with pytest.raises(ScheduleError, match="wherever it begins"):
+        rfactor(func, "r", "r", "y", 4, "p")
+
+
+def test_an_element_that_lives_inside_the_loop_is_refused() -> None:
+    body = """
+for r in serial(0, 14):
+    t = alloc(i32[2])
+    t[0] += x[r]
+"""
+    with pytest.raises(ScheduleError, match="t is allocated inside r"):
+        rfactor(kernel(body), "r", "r", "t", 4, "p")
 
 
 def test_lanes_and_strange_loops_are_refused() -> None:

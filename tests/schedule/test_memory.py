@@ -52,6 +52,26 @@ for i in serial(0, 4):
     golden("stage_private", same(func, stage_mem(func, "i", "t", "r", ("j",))))
 
 
+@pytest.mark.parametrize("reads", [range(4), range(2, 4)])
+def test_stage_mem_stores_back_what_any_of_several_stores_leaves_for_others(reads: range) -> None:
+    """Stores of equal indices reach different elements; that the last one reaches none is nothing
+    about the first."""
+    func = kernel(
+        f"""
+t = alloc(i32[4])
+for i in serial(0, 4):
+    t[i] = x[i]
+    if i < 2:
+        for k in serial(0, 3):
+            if k > i + 3:
+                t[i] += x[k]
+for j in serial({reads.start}, {reads.stop}):
+    y[j] = t[j]
+"""
+    )
+    assert "t[i] = r[()]" in same(func, stage_mem(func, "i", "t", "r", ()))
+
+
 def test_stage_mem_loads_first_what_is_not_stored_first(golden: Golden) -> None:
     func = kernel(
         """

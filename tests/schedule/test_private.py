@@ -6,6 +6,7 @@ import pytest
 
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import parallelize_loop, sink_alloc, vectorize_loop
+from graphflow.tir import verify
 from support.schedule_checks import kernel, same
 
 ROWS = """
@@ -35,6 +36,24 @@ def test_one_element_has_no_axis() -> None:
     func = kernel("t = alloc(i32[16])\nfor i in serial(0, 16):\n    t[i] = x[i]\n    y[i] = t[i]")
     text = same(func, sink_alloc(func, "t", "i", "register"))
     assert "t = alloc(i32[()], register)" in text
+
+
+def test_a_buffer_that_is_as_small_already_moves_in() -> None:
+    """The new buffer equals the old one then."""
+    func = kernel(
+        """
+for i in serial(0, 4):
+    t = alloc(i32[4], scratch)
+    for j in serial(0, 4):
+        for k in serial(0, 4):
+            t[k] = x[4*i + k]
+        y[4*i + j] = t[3 - j]
+"""
+    )
+    done = sink_alloc(func, "t", "j")
+    verify(done.func, "scheduled")
+    text = same(func, done)
+    assert text.index("for j") < text.index("t = alloc(i32[4], scratch)")
 
 
 def test_the_box_is_what_an_iteration_uses() -> None:

@@ -12,7 +12,7 @@ with each poison; the outputs are compared with onnxruntime and, bit by bit, wit
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -109,17 +109,24 @@ def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
     return shown
 
 
-def is_special(seed: int) -> bool:
+def is_special(seed: int, share: float = SPECIAL_SHARE) -> bool:
     """Whether the inputs of a seed are sprinkled with special numbers."""
-    return bool(np.random.default_rng((seed, 1)).random() < SPECIAL_SHARE)
+    return bool(np.random.default_rng((seed, 1)).random() < share)
 
 
-def make_case(seed: int) -> Case:
-    """The case of a seed: the first model and inputs drawn that can be compared."""
-    special = is_special(seed)
+def make_case(
+    seed: int,
+    model_of: Callable[[int], onnx.ModelProto] = random_model,
+    share: float = SPECIAL_SHARE,
+) -> Case:
+    """The case of a seed: the first model and inputs drawn that can be compared.
+
+    `share` of the seeds have special numbers in their inputs.
+    """
+    special = is_special(seed, share)
     refused: list[str] = []
     for attempt in range(ATTEMPTS):
-        model = random_model(seed + (attempt << 32))
+        model = model_of(seed + (attempt << 32))
         peer = Peer(model)
         for draw in range(len(SPECIALS) if special else ATTEMPTS):
             inputs = normal_inputs(model, seed + draw)

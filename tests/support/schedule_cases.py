@@ -35,13 +35,13 @@ from graphflow.schedule import (
 from graphflow.tir import DTYPES, FLOATS, Literal, Load, PrimFunc, Undef, parse, to_text, verify
 from graphflow.tir.operators import undefined_value
 from graphflow.tir.to_python import compile_to_python
-from support import schedule_families
+from support import schedule_families, schedule_rows
 from support.placing import Native, positions
 from support.schedule_kernels import Dice, Kernel, random_kernel
 from support.schedule_trial import Crashed, Trial
 from support.schedule_ways import random_schedule
 
-assert schedule_families
+assert schedule_families and schedule_rows
 
 Array = np.ndarray[Any, Any]
 Chain = tuple[tuple[Layout, Any], ...]

@@ -87,8 +87,11 @@ def input_arrays(
         dtype = DTYPES[buffer.dtype]
         chosen = generator.random(buffer.shape) < (0.3 if special else 0.0)
         if dtype.kind == "V":
-            # Any bits; of integers of few bits the others are not looked at.
+            # Any bits; of integers of few bits the others are not looked at.  ml_dtypes takes the
+            # sign of a float of four bits from the highest bit of its byte, which is no number.
             codes = generator.integers(0, 256**dtype.itemsize, buffer.shape)
+            if buffer.dtype == "float4_e2m1fn":
+                codes %= 16
             arrays[buffer.name] = codes.astype(f"u{dtype.itemsize}").view(dtype)
             continue
         if dtype.kind == "f":

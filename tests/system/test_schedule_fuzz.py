@@ -17,7 +17,7 @@ import pytest
 
 from graphflow.arith import Domain, Proof, Var, Verdict, negation, sets
 from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
-from graphflow.schedule import dependence, memory, overcompute, padding
+from graphflow.schedule import dependence, memory, overcompute, padding, private
 from graphflow.tir import Literal, ReduceOp
 from support.mutated import Patches, mutated
 from support.schedule_cases import ANY, Focus, Outcome, complaint, report, run_case
@@ -123,6 +123,29 @@ def test_the_graphs_reach_what_they_should() -> None:
     assert enough_meet(outcomes), graph_report(outcomes)
 
 
+ROWS = Focus("rows", "private_rows")
+ROW_SEEDS = range(120)
+
+
+@cache
+def row_outcomes() -> tuple[Outcome, ...]:
+    return tuple(run_case(seed, ROWS) for seed in ROW_SEEDS)
+
+
+def test_random_schedules_of_stages_that_meet_at_rows() -> None:
+    wrong = {s: o for s, o in zip(ROW_SEEDS, row_outcomes(), strict=True) if o.wrong}
+    assert not wrong, "\n\n".join(f"seed {seed}: {o.wrong}" for seed, o in wrong.items())
+
+
+def test_private_buffers_and_accumulators_are_taken_and_refused() -> None:
+    """In a fair share of the kernels each; what stands against them is drawn as often."""
+    for name in ("sink_alloc", "rfactor"):
+        tried = sum(o.tried[name] for o in row_outcomes())
+        taken = sum(o.taken[name] for o in row_outcomes())
+        assert len(ROW_SEEDS) <= tried
+        assert 0.2 * tried < taken < 0.9 * tried, report(row_outcomes())
+
+
 @pytest.mark.slow
 def test_many_random_schedules(kernel_seeds: range) -> None:
     """Every seed is run, so that one that fails hides no other; the first that does is shrunk."""
@@ -224,6 +247,11 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         [(overcompute, "reduction_demand", swapped_neutral)],
         Focus("reduction", "more_terms"),
         82,
+    ),
+    "private buffers are stored by some iteration": (
+        [(private, "image_within", lambda *_: proven(Domain()))],
+        ROWS,
+        0,
     ),
     "no sum starts at -0.0": (
         [(overcompute, "never_minus_zero", lambda _: True)],
