@@ -145,8 +145,10 @@ def _small_rest(
     for step in sorted({gcd(c, k) for _, k in terms}, reverse=True):
         rest = linear([(atom, k) for atom, k in terms if k % step], constant)
         low, high = bounds(rest, ranges)
-        if step > 1 and low is not None and high is not None and low >= 0 and high < step:
-            return step, linear([(atom, k // step) for atom, k in terms if k % step == 0]), rest
+        if step > 1 and low is not None and high is not None and low // step == high // step:
+            shift = low // step
+            whole = linear([(atom, k // step) for atom, k in terms if k % step == 0], shift)
+            return step, whole, rest - shift * step
     return None
 
 

@@ -275,7 +275,8 @@ def _joined(whole: IndexExpr, rest: FloorMod) -> IndexExpr | None:
     """`c·whole + rest` for `rest = x % c` as one expression: x where `whole` is `x // c`, and
     `x % (c·m)` where it is `x // c % m`.
 
-    The x of the rest has lost whole multiples of c, as in `(64·i + j) // 56` and `(8·i + j) % 56`.
+    The x of the rest has lost whole multiples of c, as in `(64·i + j) // 56` and `(8·i + j) % 56`,
+    or in `(6·i + j // 197) % 32` and `j % 197`.
     """
     quotient = whole.numerator if isinstance(whole, FloorMod) else whole
     x: IndexExpr = rest.numerator
@@ -283,9 +284,23 @@ def _joined(whole: IndexExpr, rest: FloorMod) -> IndexExpr | None:
         x = quotient.numerator
         if floor_mod(x, rest.divisor) is not rest:
             return None
-    elif floor_div(x, rest.divisor) is not quotient:
-        return None
+    else:
+        lost = _difference(quotient, floor_div(x, rest.divisor))
+        if lost is None:
+            return None
+        x = weighted(((x, 1), (lost, rest.divisor)))
     return floor_mod(x, rest.divisor * whole.divisor) if isinstance(whole, FloorMod) else x
+
+
+def _difference(expr: IndexExpr, part: IndexExpr) -> IndexExpr | None:
+    """`expr - part` where `expr` contains the terms of `part`; else None."""
+    if expr is part:
+        return const(0)
+    terms, constant = terms_of(expr)
+    taken, extra = terms_of(part)
+    if not isinstance(expr, Sum) or not set(taken) <= set(terms):
+        return None
+    return linear([term for term in terms if term not in taken], constant - extra)
 
 
 def weighted(parts: Iterable[Term]) -> IndexExpr:

@@ -134,7 +134,7 @@ def _variants(
             _sort_out(stage_variants(definition, target), variants, refused)
         else:
             variants += _tiled(definition, roles, constants, target, known)
-            if roles.reduces_alone:
+            if roles.reduces_alone or _reads_once(roles, constants, target):
                 _sort_out(_along_the_reduction(definition, target), variants, refused)
     distinct: dict[tuple[object, ...], KernelVariant] = {}
     for variant in variants:
@@ -147,6 +147,23 @@ def _variants(
         )
         distinct.setdefault(claims, variant)
     return tuple(distinct.values()), tuple(dict.fromkeys(refused))
+
+
+def _reads_once(roles: Roles, constants: frozenset[str], target: Target) -> bool:
+    """Whether a reduction reads each element of some operand once, as a matrix times a vector does.
+
+    A tile shares none of its loads then.  False where no reduced loop fills a vector, and for
+    constants, which are packed so that lanes across the reduction are contiguous.
+    """
+    lanes = target.computed_lanes(roles.output.dtype)
+    if max((extent for _, extent in roles.reduction), default=1) < lanes:
+        return False
+    axes = [axis for axis, extent in enumerate(roles.output.shape) if extent > 1]
+    return any(
+        all(roles.depends_on(name, axis) for axis in axes)
+        for name, reads in roles.reads.items()
+        if name not in constants and any(map(roles.nest_of, reads))
+    )
 
 
 def _along_the_reduction(

@@ -155,6 +155,28 @@ def test_a_rest_that_lost_whole_multiples_recombines() -> None:
     assert isinstance((lanes // 56) % 57 * 56 + (J + I) % 56, Sum)
 
 
+def test_a_quotient_with_more_terms_recombines() -> None:
+    """Rows of 197 in blocks of 6, of which 32 make a plane: the block is outside the quotient."""
+    row = 6 * J + I // 197
+    assert (row % 32) * 197 + I % 197 is (1182 * J + I) % 6304
+    flat = ((1182 * J + I) // 6304) * 6304 + (row % 32) * 197 + I % 197
+    assert flat is 1182 * J + I
+    later = ((6 * J + (I + 183) // 197 + 5) % 32) * 197 + (I + 183) % 197
+    assert later is (1182 * J + I + 1168) % 6304
+    assert isinstance(((J + 2 * (I // 197)) % 32) * 197 + I % 197, Sum)
+    assert isinstance(((J - I // 197) % 32) * 197 + I % 197, Sum)
+
+
+@given(st.integers(2, 9), st.integers(2, 9), st.integers(-9, 9), st.integers(-9, 9), st.data())
+def test_recombined_quotients_keep_their_value(
+    c: int, m: int, more: int, shift: int, data: st.DataObject
+) -> None:
+    i, j = (data.draw(st.integers(-200, 200)) for _ in range(2))
+    joined = ((more * J + (I + shift) // c) % m) * c + (I + shift) % c
+    expected = ((more * j + (i + shift) // c) % m) * c + (i + shift) % c
+    assert evaluate(joined, {I: i, J: j}) == expected
+
+
 def test_recombination_needs_the_same_number_and_divisor() -> None:
     assert isinstance((I // 4) * 4 + J % 4, Sum)
     assert isinstance((I // 4) * 8 + I % 8, Sum)
@@ -201,6 +223,8 @@ def test_simplify_uses_ranges_and_keeps_what_they_do_not_decide() -> None:
     ranges = {I: (0, 3), J: (0, 7)}
     assert simplify((8 * I + J) // 8, ranges) is I
     assert simplify((8 * I + J) % 8, ranges) is J
+    assert simplify((16 * I + J + 21) // 32, ranges) is (I + 1) // 2
+    assert simplify((16 * I + J + 21) % 32, ranges) is ((I + 1) % 2) * 16 + J + 5
     assert simplify(minimum(I, 5), ranges) is I
     assert simplify((4 * I + J) // 8, ranges) is (4 * I + J) // 8
 
