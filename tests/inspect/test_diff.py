@@ -58,7 +58,7 @@ def test_what_a_pin_changes() -> None:
     assert {c.name for c in found if c.kind == "pinned"} == {"relu_1", "relu_2"}
     summary = {c.name: (c.before, c.after) for c in found if c.kind == "summary"}
     counts = before["summary"], after["summary"]
-    assert "vectorized_share" in summary
+    assert "conversions" in summary
     assert all((key in summary) == (counts[0][key] != counts[1][key]) for key in counts[0])
     assert summary["seconds"] == (f"{before['seconds']:.6g}", f"{after['seconds']:.6g}")
 

@@ -45,8 +45,8 @@ NO_NAN = (np.inf, 1e38, -0.0)
 """Where onnxruntime's treatment of NaN depends on its position; so no ∞ − ∞ either."""
 
 ADDED_UP = (np.inf, np.nan, 1e36, -np.inf, -0.0)
-"""For sums of finite numbers of both signs: the order of a sum is free, and whether a sum in between
-overflows depends on it."""
+"""For sums of finite numbers of both signs, whose order is free: whether a sum in between overflows
+depends on it."""
 
 CHANNELS = 18
 

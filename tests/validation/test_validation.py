@@ -490,7 +490,7 @@ def test_large_kernels_go_without_special_inputs(monkeypatch: pytest.MonkeyPatch
 def test_logarithms_are_taken_of_positive_numbers() -> None:
     func = unary("log", SHAPE)
     check = checked(lowered(func))
-    assert check.difference is None and check.rounded > 0
+    assert check.difference is None and check.compared > 0 and not check.unjudged
     found = Checker(lowered(func), compile_object(lowered(func).func, "k0", host_target()))
     arrays, expected = found.ordinary()
     assert np.all(arrays["x"] > 0) and found.positive
@@ -578,7 +578,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, part: str, change: Callable[[str], 
 
 
 def test_the_kernel_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    symbols = spoiled(monkeypatch, "softmax_exp", swap("exp(", "tanh("))
+    symbols = spoiled(monkeypatch, "exp(", swap("exp(", "tanh("))
     with pytest.raises(VerifyError) as caught:
         gf.compile(network(), options=here(validate=True))
     message = str(caught.value)
@@ -619,7 +619,7 @@ def test_the_command_line_validates(
     assert sum(line.startswith("validated ") for line in lines) == 1
     assert gf.load(saved).report()["validation"]["kernels"] > 0
     saved.unlink()
-    spoiled(monkeypatch, "softmax_exp", swap("exp(", "tanh("))
+    spoiled(monkeypatch, "exp(", swap("exp(", "tanh("))
     assert main(command) == 1 and not saved.exists()
     assert "differ from their definitions" in capsys.readouterr().err
 

@@ -119,8 +119,11 @@ def test_a_tile_leaves_registers_for_what_neighbouring_taps_share() -> None:
     problem = replace(PLANE, rows=28)
     plane = problem.plane
     assert [most_rows(plane, nr, EIGHT_LANES) for nr in (1, 2)] == [14, 6]
+    many = replace(EIGHT_LANES, vector_registers=32)
     broadcast = replace(problem, taps=3).plane
-    assert [most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
+    assert [most_rows(plane, nr, many) for nr in (1, 2)] == [28, 14]
+    assert [most_rows(broadcast, nr, many) for nr in (1, 2)] == [15, 9]
+    assert most_rows(broadcast, 1, EIGHT_LANES) == most_rows(plane, 1, EIGHT_LANES)
     own = replace(problem, taps=3, own_vectors=True).plane
     assert [most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
 
