@@ -20,7 +20,7 @@ PROBES = [
     if channels % divisor == 0
 ]
 TIES = {"zoo:probe:concat:9": 1}
-"""Where a plan with one conversion and a plan without any have the same price, to a ten-thousandth."""
+"""Where plans with one conversion and without any have the same price, to a ten-thousandth."""
 
 VECTOR_SHARE = 0.9
 """Of the multiply-adds; all of these numbers of channels are at least half a vector."""
