@@ -68,15 +68,14 @@ from graphflow.tir import (
     Load,
     LoopKind,
     PrimFunc,
-    Reduce,
     Stmt,
     Store,
     Undef,
     accesses,
     map_body,
-    map_expressions,
     mentioned,
     nest,
+    redirect_accesses,
     substitute_body,
 )
 
@@ -213,24 +212,17 @@ def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
     if new == old and layout == row_major(old.shape):
         return body
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer == old:
-            return Load(new, layout.physical_index(expr.indices))
-        return expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
-            return replace(stmt, buffer=new, indices=layout.physical_index(stmt.indices))
-        if isinstance(stmt, Allocate) and stmt.buffer == old:
-            return Allocate(new)
-        return stmt
+    def allocated(stmt: Stmt) -> Stmt:
+        return Allocate(new) if isinstance(stmt, Allocate) and stmt.buffer == old else stmt
 
     found: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, Block) and old not in mentioned(stmt):
             found.append(stmt)
         else:
-            found += map_body(map_expressions((stmt,), on_expr), on_stmt)
+            found += map_body(
+                redirect_accesses((stmt,), old, new, layout.physical_index), allocated
+            )
     return tuple(found)
 
 

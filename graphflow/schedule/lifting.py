@@ -60,7 +60,7 @@ from graphflow.tir import (
     expr_text,
     is_predicate,
     map_body,
-    map_expressions,
+    redirect_accesses,
     sites,
 )
 
@@ -431,17 +431,10 @@ def _exchanged(body: Body, cache: Buffer, new: Buffer, layout: Layout, target: L
             return indices
         return target.physical_index(layout.logical_index(indices))
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer == cache:
-            return Load(new, at(expr.indices))
-        return expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store | Reduce) and stmt.buffer == cache:
-            return replace(stmt, buffer=new, indices=at(stmt.indices))
+    def noted(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == cache.name:
             notes = {**dict(stmt.annotations), BlockNote.PADDING_OF: new.name}
             return replace(stmt, annotations=tuple(notes.items()))
         return stmt
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    return map_body(redirect_accesses(body, cache, new, at), noted)

@@ -56,21 +56,19 @@ from graphflow.tir import (
     BlockNote,
     Body,
     Buffer,
-    Expr,
     For,
     If,
     Load,
     LoopKind,
     PrimFunc,
-    Reduce,
     Scope,
     Stmt,
     Store,
     accesses,
     loads_in,
     map_body,
-    map_expressions,
     nest,
+    redirect_accesses,
     rename_buffers,
     sites,
     substitute_body,
@@ -146,7 +144,7 @@ def stage_mem(
         made["load"] = tuple(nests["load"].values())
         store = Store(new, index, Load(old, footprint.indices))
         body = (*body, *_copy_nest(footprint, made["load"], store))
-    body = (*body, *_redirected(stmt.body, old, new, index))
+    body = (*body, *redirect_accesses(stmt.body, old, new, lambda _: index))
     unread = _dead_outside(func, stmt, domain, old) if stored_first else None
     if unread is not None:
         proofs.append(unread)
@@ -294,18 +292,6 @@ def _copy_nest(footprint: _Footprint, loops: tuple[str, ...], store: Store) -> B
     return body
 
 
-def _redirected(body: Body, old: Buffer, new: Buffer, index: tuple[IndexExpr, ...]) -> Body:
-    def on_expr(expr: Expr) -> Expr:
-        return Load(new, index) if isinstance(expr, Load) and expr.buffer == old else expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
-            return replace(stmt, buffer=new, indices=index)
-        return stmt
-
-    return map_body(map_expressions(body, on_expr), on_stmt)
-
-
 def _dead_outside(func: PrimFunc, stmt: For, domain: Domain, buffer: Buffer) -> Proof | None:
     """A proof that nothing outside `stmt` reads what it writes to an allocated buffer, or None."""
     if buffer in {p.buffer for p in func.params}:
@@ -409,7 +395,7 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     allowed = _touched_before(func, old, footprint, tuple(touched))
     bound = Buffer(name, (), old.dtype, "register")
     head = (Allocate(bound), Store(bound, (), Load(old, indices)))
-    body = (*head, *_redirected(stmt.body, old, bound, ()))
+    body = (*head, *redirect_accesses(stmt.body, old, bound, lambda _: ()))
     new = rewrite_at(func, place, lambda _s, _d: (replace(stmt, body=body),))
     claim = structural(f"{place} reads one element of {buffer} and writes none")
     return Rewrite(new, (claim, inside, allowed), made={"buffer": (name,)})

@@ -40,16 +40,10 @@ from graphflow.tir import (
     BlockNote,
     Body,
     Buffer,
-    Expr,
-    Load,
     PrimFunc,
-    Reduce,
     Scope,
-    Stmt,
-    Store,
     accesses,
-    map_body,
-    map_expressions,
+    redirect_accesses,
     walk,
 )
 
@@ -178,14 +172,4 @@ def _redirected(
         moved = _moved(indices, offsets)
         return tuple(moved[axis] for axis in kept)
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer == old:
-            return Load(new, place(expr.indices))
-        return expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
-            return replace(stmt, buffer=new, indices=place(stmt.indices))
-        return stmt
-
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    return redirect_accesses(body, old, new, place)

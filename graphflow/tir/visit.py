@@ -237,6 +237,28 @@ def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
     return map_body(map_expressions(body, on_expr), on_stmt)
 
 
+def redirect_accesses(
+    body: Body,
+    old: Buffer,
+    new: Buffer,
+    place: Callable[[tuple[IndexExpr, ...]], tuple[IndexExpr, ...]],
+) -> Body:
+    """`body` with each access to `old` made an access to `new`, at the indices that `place` gives
+    for its own.  Allocations stay as they are."""
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer == old:
+            return Load(new, place(expr.indices))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
+            return replace(stmt, buffer=new, indices=place(stmt.indices))
+        return stmt
+
+    return map_body(map_expressions(body, on_expr), on_stmt)
+
+
 def walk(body: Body) -> Iterator[Stmt]:
     """Every statement, parents before children, in program order."""
     left = list(reversed(body))
