@@ -90,7 +90,13 @@ def test_bytes_depend_on_the_seed_alone(name: str) -> None:
     assert build(name, seed=1).SerializeToString(deterministic=True) != first
 
 
-@pytest.mark.parametrize("name", FULL_SIZE)
+LARGE = {"convnext_tiny"}
+"""Takes seconds to build."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in FULL_SIZE]
+)
 def test_networks_of_full_size_have_the_published_number_of_weights(name: str) -> None:
     initializers = build(name).graph.initializer
     count = sum(prod(tensor.dims) for tensor in initializers if tensor.data_type == FLOAT)
