@@ -43,6 +43,7 @@ from graphflow.tir import (
     Store,
     Unary,
     accesses,
+    moves_of,
     sites,
     walk,
     walk_expr,
@@ -63,7 +64,12 @@ MOST_VECTORS = 4
 def stage_variants(
     definition: PrimFunc, target: Target
 ) -> Iterator[KernelVariant | RefusedVariant]:
-    """The variants of a definition of several stages, or of a reduction; nothing for others."""
+    """The variants of a definition of several stages, or of a reduction; nothing for others.
+
+    Stages that only move elements have no intermediate at which they could meet.
+    """
+    if moves_of(definition):
+        return
     stages = sum(not isinstance(stmt, Allocate) for stmt in definition.body)
     reduces = any(isinstance(stmt, Reduce) for stmt in walk(definition.body))
     if (stages < 2 and not reduces) or any(p.buffer.size == 0 for p in definition.params):
