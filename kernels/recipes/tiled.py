@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from graphflow.arith import FloorMod, IndexExpr, Var, evaluate, terms_of, variables
+from graphflow.arith import FloorDiv, FloorMod, IndexExpr, Var, evaluate, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import (
     GATHERED,
@@ -278,17 +278,29 @@ def _rows_share_vectors(roles: Roles, decided: OutputDecisions) -> bool:
 
     That is where no operand depends on both, as in a matrix product: each vector serves as many
     multiply-adds as the tile has rows.  False for the image of a convolution whose lanes run along
-    a row of the image and whose tiles hold several of these rows.
+    a row of the image and whose tiles hold several of these rows.  The image of a convolution in
+    groups depends on the group of a lane, which is the same for all lanes of a tile.
     """
     outside = _axes_outside(decided)
     if not outside:
         return True
-    both = {roles.axes[outside[-1]], roles.axes[decided.lane]}
+    row, lane = roles.axes[outside[-1]], roles.axes[decided.lane]
+    last = decided.group - 1 if decided.group else roles.output.shape[decided.lane] - 1
     return not any(
-        both <= {v for e in access.indices for v in variables(e)}
+        any(row in variables(e) for e in access.indices)
+        and any(lane in variables(e) and not _is_same(e, lane, last) for e in access.indices)
         for reads in roles.reads.values()
         for access in reads
         if roles.nest_of(access)
+    )
+
+
+def _is_same(index: IndexExpr, lane: Var, last: int) -> bool:
+    """Whether an index is the same for the lanes 0 to `last`, as `lane // (last + 1)` is."""
+    return all(
+        isinstance(atom, FloorDiv) and atom.numerator is lane and atom.divisor > last
+        for atom, _ in terms_of(index)[0]
+        if lane in variables(atom)
     )
 
 

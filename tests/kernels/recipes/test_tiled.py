@@ -62,3 +62,15 @@ def test_channels_share_the_pixels_that_the_lanes_load() -> None:
     """In one dimension the rows of the tile are channels: a vector of pixels serves them all."""
     work = plain(convolution((1, 32, 64), (32, 32, 3))).work
     assert work.cycles < ONE_LOAD_EACH * work.flops / 2
+
+
+def test_lanes_of_one_group_share_the_pixel_that_is_broadcast() -> None:
+    """The image depends on the group of a lane, not on the lane: rows do not slide over it."""
+    definition = convolution((1, 64, 12, 12), (64, 32, 3, 3), pads=(1, 1, 1, 1), groups=2)
+    grouped = next(
+        v for v in kernel_variants(definition, frozenset({"w"}), TARGET) if v.name == "NHWC"
+    )
+    assert isinstance(grouped.recipe, Tiled)
+    assert grouped.recipe.group == 32 and not grouped.recipe.tiling.sliding
+    multiply_adds = grouped.work.flops / 2 / TARGET.lanes("float32")
+    assert grouped.work.cycles < 1.25 * multiply_adds / TARGET.fmas_per_cycle
