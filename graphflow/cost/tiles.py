@@ -130,6 +130,7 @@ class TilePlane(NamedTuple):
     own_vectors: bool = False
     sliding: SlidingRows | None = None
     own_loads: float = 0.0
+    tap_step: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,9 @@ class TileProblem:
     own_loads: float = 0.0
     """Given where the lanes run along the windows of a pooling: the vectors that each accumulator
     loads for itself in each step, for no row or column of a tile shares them."""
+    tap_step: int = 1
+    """How many taps later a row of a tile meets what the row after it meets now: the stride of the
+    window."""
 
     @property
     def plane(self) -> TilePlane:
@@ -187,6 +191,7 @@ class TileProblem:
             self.own_vectors,
             self.sliding,
             self.own_loads,
+            self.tap_step,
         )
 
 
@@ -234,7 +239,9 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
 
     One register is left for the element that is broadcast, and `nr_vectors` for the vectors loaded.
     Where several taps meet the same elements (or vectors, if each row loads its own), LLVM loads
-    each once and keeps all of them: one for each row, and one more for each further tap.
+    each once and keeps all of them: one for each row, and one more for each further tap.  With few
+    registers that is so where every row meets what its neighbours meet; where it is only every
+    second element, loading it again costs less than fewer rows (7 % of a first convolution).
     Accumulators that load vectors of their own take `OWN_REGISTERS` each.
     At least 1.
     """
@@ -244,8 +251,8 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     masks = MASK_REGISTERS if plane.along is not None and plane.along.borders else 0
     wide = nr_vectors * plane.registers
     each = 0 if plane.taps == 1 else wide if plane.own_vectors else 1
-    if target.vector_registers <= FEW_REGISTERS and not plane.own_vectors:
-        each = 0  # loading an element again costs less than the rows: 7 % of a first convolution
+    if target.vector_registers <= FEW_REGISTERS and plane.tap_step > 1 and not plane.own_vectors:
+        each = 0
     room = (target.vector_registers - 1 - wide - masks) // (wide + each)
     return max(1, min(room, plane.rows, MOST_ROWS))
 

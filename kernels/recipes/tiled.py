@@ -190,9 +190,9 @@ def _with_loads(
     own_loads = _own_loads(roles, decided, layouts, target)
     if own_loads:
         return replace(problem, own_loads=own_loads)
-    taps, sliding = _taps_shared(roles, decided, layouts)
+    taps, step, sliding = _taps_shared(roles, decided, layouts)
     own_vectors = not _rows_share_vectors(roles, decided)
-    return replace(problem, taps=taps, own_vectors=own_vectors, sliding=sliding)
+    return replace(problem, taps=taps, tap_step=step, own_vectors=own_vectors, sliding=sliding)
 
 
 def _own_loads(
@@ -226,29 +226,30 @@ def _coefficient(flat: IndexExpr, var: Var) -> int:
 
 def _taps_shared(
     roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]
-) -> tuple[int, SlidingRows | None]:
+) -> tuple[int, int, SlidingRows | None]:
     """How many steps of a reduction meet the same data in neighbouring rows of a tile.
 
-    And the other steps, where it is not the innermost loop that makes these.
+    And how many steps later a row meets what the next one meets now, and the other steps, where it
+    is not the innermost loop that makes these.
 
     In an image with channels innermost these are the taps along a row, where the tile has several
     positions of that row; so they are where the lanes are channels.  Where the lanes run along the
-    row and the tile has several rows, they are the taps across rows.  (1, None) if none are.
+    row and the tile has several rows, they are the taps across rows.  (1, 1, None) if none are.
     """
     outside = _axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
-        return 1, None
+        return 1, 1, None
     if _is_gathered(roles, name, layouts[name], decided.lane, decided.second_channel):
-        return 1, None  # each lane is loaded by itself
+        return 1, 1, None  # each lane is loaded by itself
     access = roles.reads[name][0]
     terms, _ = terms_of(flat_offset(layouts[name], access.indices))
     strides = {atom: abs(k) for atom, k in terms}
     row = strides.get(roles.axes[outside[-1]], 0)
     loops = [(strides.get(v, 0), n) for v, n in roles.nest_of(access) if n > 1]
     step, extent = min(loops, default=(0, 1))
-    if row and step and step * extent > row:
-        return extent, None
+    if row and step and row % step == 0 and step * extent > row:
+        return extent, row // step, None
     across = [n for stride, n in loops if stride == row]
     if across and row and not _rows_share_vectors(roles, decided):
         along = prod(n for stride, n in loops if stride < row)
@@ -257,8 +258,8 @@ def _taps_shared(
             reach != (0, 0) and roles.axes[decided.lane] in variables(index)
             for index, reach in zip(access.indices, overhang(roles, name), strict=True)
         )
-        return across[0], SlidingRows(along, runs, borders)
-    return 1, None
+        return across[0], 1, SlidingRows(along, runs, borders)
+    return 1, 1, None
 
 
 @lru_cache(maxsize=4096)

@@ -123,9 +123,18 @@ def test_a_tile_leaves_registers_for_what_neighbouring_taps_share() -> None:
     broadcast = replace(problem, taps=3).plane
     assert [most_rows(plane, nr, many) for nr in (1, 2)] == [28, 14]
     assert [most_rows(broadcast, nr, many) for nr in (1, 2)] == [15, 9]
-    assert most_rows(broadcast, 1, EIGHT_LANES) == most_rows(plane, 1, EIGHT_LANES)
+    assert [most_rows(broadcast, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 4]
     own = replace(problem, taps=3, own_vectors=True).plane
     assert [most_rows(own, nr, EIGHT_LANES) for nr in (1, 2)] == [7, 3]
+
+
+def test_a_tile_with_few_registers_loads_again_what_only_some_rows_meet() -> None:
+    """In a window of stride two, a row meets every second element that its neighbour meets."""
+    plane = replace(PLANE, rows=28).plane
+    strided = replace(PLANE, rows=28, taps=7, tap_step=2).plane
+    assert most_rows(strided, 2, EIGHT_LANES) == most_rows(plane, 2, EIGHT_LANES)
+    many = replace(EIGHT_LANES, vector_registers=32)
+    assert most_rows(strided, 2, many) < most_rows(plane, 2, many)
 
 
 def test_rows_of_many_channels_are_loaded_from_the_second_cache_again() -> None:
