@@ -16,10 +16,10 @@ from graphflow.cost.near import first_of_cheapest
 from graphflow.cost.tiles import (
     FEW_ROWS,
     PIECE_CYCLES,
-    REGISTER_CYCLES,
     TILE_OVERHEAD,
     Panels,
     Tiling,
+    register_cycles,
 )
 
 STEP_VECTORS = 4
@@ -70,9 +70,9 @@ def _cycles(run: int, total: int, dtype: str, target: Target) -> float:
     last = 0.0
     if narrow:
         stores = (narrow.bit_count() if in_pieces(target) else 1) - 1
-        last = REGISTER_CYCLES + PIECE_CYCLES * stores
+        last = register_cycles(target) + PIECE_CYCLES * stores
     steps = -(-vectors // STEP_VECTORS)
-    cycles = TILE_OVERHEAD + steps * STEP_OVERHEAD + vectors * REGISTER_CYCLES + last
+    cycles = TILE_OVERHEAD + steps * STEP_OVERHEAD + vectors * register_cycles(target) + last
     return total // run * cycles
 
 

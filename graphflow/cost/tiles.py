@@ -39,8 +39,9 @@ TILE_OVERHEAD = 16.0
 NEST_OVERHEAD = 3.0
 """Cycles to leave one reduction nest of a tile and enter the next."""
 
-REGISTER_CYCLES = 2.0
-"""Cycles to fill one register of a tile before its reduction and to store it afterwards."""
+REGISTER_LOADS = 2.0
+"""Loads that take as long as filling one register of a tile before its reduction and storing it
+afterwards."""
 
 NARROWEST = 0.5
 """The least share of a whole vector's cycles that a narrower vector takes."""
@@ -257,6 +258,12 @@ def most_rows(plane: TilePlane, nr_vectors: int, target: Target) -> int:
     return max(1, min(room, plane.rows, MOST_ROWS))
 
 
+def register_cycles(target: Target) -> float:
+    """Cycles to fill one vector register and to store it: they go through the load and store ports,
+    which move a vector of 32 bytes in half the time of one of 64."""
+    return REGISTER_LOADS * target.cycles_per_vector_load
+
+
 def fits_sets(stride: int, count: int, target: Target) -> bool:
     """Whether `count` cache lines that are `stride` bytes apart stay in the first-level cache.
 
@@ -355,7 +362,7 @@ def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target:
     if plane.steps * weights > target.l1_bytes * 3 // 2:
         step = max(step, streaming_cycles(weights, True, target))
     entering = TILE_OVERHEAD + (plane.nests - 1) * NEST_OVERHEAD
-    return plane.steps * step + mr * nr_vectors * REGISTER_CYCLES * share + entering
+    return plane.steps * step + mr * nr_vectors * share * register_cycles(target) + entering
 
 
 def _sliding_loads(
