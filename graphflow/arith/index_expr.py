@@ -276,20 +276,22 @@ def _joined(whole: IndexExpr, rest: FloorMod) -> IndexExpr | None:
     `x % (c·m)` where it is `x // c % m`.
 
     The x of the rest has lost whole multiples of c, as in `(64·i + j) // 56` and `(8·i + j) % 56`,
-    or in `(6·i + j // 197) % 32` and `j % 197`.
+    in `(6·i + j // 197) % 32` and `j % 197`, or in `(21·p + (64·i + j) // 58) % 28` and
+    `(6·i + j) % 58`.
     """
+    c = rest.divisor
     quotient = whole.numerator if isinstance(whole, FloorMod) else whole
-    x: IndexExpr = rest.numerator
-    if isinstance(quotient, FloorDiv) and quotient.divisor == rest.divisor:
-        x = quotient.numerator
-        if floor_mod(x, rest.divisor) is not rest:
-            return None
-    else:
-        lost = _difference(quotient, floor_div(x, rest.divisor))
-        if lost is None:
-            return None
-        x = weighted(((x, 1), (lost, rest.divisor)))
-    return floor_mod(x, rest.divisor * whole.divisor) if isinstance(whole, FloorMod) else x
+    x = rest.numerator
+    lost = _difference(quotient, floor_div(x, c))
+    for atom, k in terms_of(quotient)[0]:
+        if k == 1 and isinstance(atom, FloorDiv) and atom.divisor == c and lost is None:
+            if floor_mod(atom.numerator, c) is rest:
+                x = atom.numerator
+                lost = _difference(quotient, atom)
+    if lost is None:
+        return None
+    x = weighted(((x, 1), (lost, c)))
+    return floor_mod(x, c * whole.divisor) if isinstance(whole, FloorMod) else x
 
 
 def _difference(expr: IndexExpr, part: IndexExpr) -> IndexExpr | None:

@@ -167,6 +167,16 @@ def test_a_quotient_with_more_terms_recombines() -> None:
     assert isinstance(((J - I // 197) % 32) * 197 + I % 197, Sum)
 
 
+def test_a_quotient_with_more_terms_recombines_with_a_rest_that_lost_multiples() -> None:
+    """Runs of 2842 through rows of 58 in planes of 28: the run is outside the quotient, and of the
+    64 elements of a step the rest keeps 6."""
+    step, run = 64 * I + J, Var("run")
+    flat = 2842 * run + step
+    assert (flat // 1624) * 1624 + (flat // 58) % 28 * 58 + flat % 58 is flat
+    assert isinstance((21 * run + 2 * (step // 58)) % 28 * 58 + step % 58, Sum)
+    assert isinstance((21 * run + (step + 1) // 58) % 28 * 58 + step % 58, Sum)
+
+
 @given(st.integers(2, 9), st.integers(2, 9), st.integers(-9, 9), st.integers(-9, 9), st.data())
 def test_recombined_quotients_keep_their_value(
     c: int, m: int, more: int, shift: int, data: st.DataObject
