@@ -284,10 +284,12 @@ def _joined(whole: IndexExpr, rest: FloorMod) -> IndexExpr | None:
     x = rest.numerator
     lost = _difference(quotient, floor_div(x, c))
     for atom, k in terms_of(quotient)[0]:
-        if k == 1 and isinstance(atom, FloorDiv) and atom.divisor == c and lost is None:
-            if floor_mod(atom.numerator, c) is rest:
-                x = atom.numerator
-                lost = _difference(quotient, atom)
+        if lost is not None:
+            break
+        if isinstance(atom, FloorDiv) and (k, atom.divisor) == (1, c):
+            if floor_mod(atom.numerator, c) is not rest:
+                continue
+            x, lost = atom.numerator, _difference(quotient, atom)
     if lost is None:
         return None
     x = weighted(((x, 1), (lost, c)))
