@@ -112,16 +112,20 @@ def test_units_move_less_than_once_each_and_agree(channels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shuffles"),
+    ("name", "shuffles", "conversions"),
     [
-        ("shufflenet_v2", 1),
-        ("densenet40_k12", 0),
-        pytest.param("densenet121_k12", 0, marks=pytest.mark.slow),
+        ("shufflenet_v2", 1, 0),
+        ("densenet40_k12", 0, 0),
+        pytest.param("densenet121_k12", 0, 5, marks=pytest.mark.slow),
     ],
 )
-def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(name: str, shuffles: int) -> None:
-    """No concatenation and no split moves elements; conversions are next to nothing."""
+def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
+    name: str, shuffles: int, conversions: int
+) -> None:
+    """No concatenation and no split moves elements, nor is any tensor converted in networks of one
+    growth rate; where one is, that is next to nothing."""
     graph, plan = plan_groups(fused(build(name)), avx2_target(), 2)
+    assert len(plan.conversions) <= conversions
     assert sum(made.seconds for made in plan.conversions) < 0.005 * plan.seconds
     moving = {node for move in plan.moves for node, _ in move.consumers}
     assert {graph.node(node).op for node in moving} <= {"ChannelShuffle"}
