@@ -242,13 +242,13 @@ def _decided(
     budget is used up.
     """
     try:
-        with _Budget() as context:
+        with IslBudget() as context:
             found = counterexamples(context)
             if found.is_empty():
                 return Proof(Verdict.PROVEN, text, "integer sets")
             reason = shown(found)
     except isl.Error as error:
-        if not _out_of_budget(error):
+        if not out_of_budget(error):
             raise
         reason = f"not decided within {OPERATION_BUDGET} operations"
         return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
@@ -293,8 +293,8 @@ class Image:
     def range(self, context: Any) -> Any:
         """The set in isl's terms."""
         inputs = ", ".join(isl_name(axis.var) for axis in self.domain.axes)
-        outputs = ", ".join(_expr(index) for index in self.indices)
-        text = f"{{ [{inputs}] -> [{outputs}] : {_constraints(self.domain)} }}"
+        outputs = ", ".join(isl_index(index) for index in self.indices)
+        text = f"{{ [{inputs}] -> [{outputs}] : {isl_constraints(self.domain)} }}"
         return isl.Map.read_from_str(context, text).range()
 
 
@@ -326,8 +326,12 @@ def image_within(inner: Image, others: Sequence[Image]) -> Proof:
     return _decided(text, missing, lambda points: f"not at {points.sample_point()}")
 
 
-class _Budget:
-    """The isl context of this thread, with its operation counter reset and limited."""
+class IslBudget:
+    """The isl context of this thread, with its operation counter reset and limited.
+
+    isl raises `isl.Error` at the limit; `out_of_budget` tells that error from others.  Budgets do
+    not nest: an inner one would reset the counter of the outer one and lift its limit.
+    """
 
     def __enter__(self) -> Any:
         context = getattr(_threads, "context", None)
@@ -342,7 +346,7 @@ class _Budget:
         _threads.context.reset_operations()
 
 
-def _out_of_budget(error: Exception) -> bool:
+def out_of_budget(error: Exception) -> bool:
     """Whether isl stopped at its operation limit.
 
     If it stops while it parses a set, its message is "syntax error".
@@ -352,7 +356,7 @@ def _out_of_budget(error: Exception) -> bool:
 
 def _read(context: Any, domain: Domain) -> Any:
     inputs = ", ".join(isl_name(axis.var) for axis in domain.axes)
-    return isl.Set.read_from_str(context, f"{{ [{inputs}] : {_constraints(domain)} }}")
+    return isl.Set.read_from_str(context, f"{{ [{inputs}] : {isl_constraints(domain)} }}")
 
 
 def _describe(points: Any, domain: Domain) -> str:
@@ -366,7 +370,8 @@ def _point_text(point: Mapping[Var, int]) -> str:
     return ", ".join(f"{var}={value}" for var, value in point.items()) or "()"
 
 
-def _constraints(domain: Domain) -> str:
+def isl_constraints(domain: Domain) -> str:
+    """The bounds and conditions of a domain in isl's grammar."""
     parts: list[Predicate] = [within(a.var, a.start, a.stop) for a in domain.axes]
     return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
 
@@ -383,21 +388,22 @@ def _escaped(match: re.Match[str]) -> str:
     return "__" if match[0] == "_" else f"_x{ord(match[0]):x}_"
 
 
-def _expr(expr: IndexExpr) -> str:
+def isl_index(expr: IndexExpr) -> str:
+    """An index expression in isl's grammar."""
     match expr:
         case Const():
             return str(expr.value)
         case Var():
             return isl_name(expr)
         case Sum():
-            terms = [f"{k}*({_expr(atom)})" for atom, k in expr.terms]
+            terms = [f"{k}*({isl_index(atom)})" for atom, k in expr.terms]
             return " + ".join((*terms, str(expr.constant)))
         case FloorDiv():
-            return f"floor(({_expr(expr.numerator)})/{expr.divisor})"
+            return f"floor(({isl_index(expr.numerator)})/{expr.divisor})"
         case FloorMod():
-            return f"(({_expr(expr.numerator)}) mod {expr.divisor})"
+            return f"(({isl_index(expr.numerator)}) mod {expr.divisor})"
         case Extremum():
-            return f"{expr.kind}({_expr(expr.operands[0])}, {_expr(expr.operands[1])})"
+            return f"{expr.kind}({isl_index(expr.operands[0])}, {isl_index(expr.operands[1])})"
     raise TypeError(f"not an index expression: {expr!r}")
 
 
@@ -406,11 +412,11 @@ def _predicate(predicate: Predicate) -> str:
         case Truth():
             return "true" if predicate.value else "false"
         case AtLeastZero():
-            return f"{_expr(predicate.expr)} >= 0"
+            return f"{isl_index(predicate.expr)} >= 0"
         case IsZero():
-            return f"{_expr(predicate.expr)} = 0"
+            return f"{isl_index(predicate.expr)} = 0"
         case Not():
-            return f"not ({_expr(predicate.member.expr)} = 0)"
+            return f"not ({isl_index(predicate.member.expr)} = 0)"
         case And():
             return _joined(predicate.members, "and")
         case Or():
