@@ -1,11 +1,14 @@
 """One effect analysis of a kernel: what its statements read, write and leave for others to read."""
 
+from graphflow.effects.access_conflicts import commuting, independent_iterations
+from graphflow.effects.questions import never_touched, overwritten_unread
 from graphflow.effects.relations import Relations, relations_of
 from graphflow.effects.statements import (
     KernelStatements,
     Path,
     Statement,
     StatementAccess,
+    claimed_loads,
     statements_of,
 )
 
@@ -15,6 +18,11 @@ __all__ = [
     "Relations",
     "Statement",
     "StatementAccess",
+    "claimed_loads",
+    "commuting",
+    "independent_iterations",
+    "never_touched",
+    "overwritten_unread",
     "relations_of",
     "statements_of",
 ]

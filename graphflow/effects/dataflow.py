@@ -12,60 +12,50 @@ indices are exact.  The dataflow is isl's (Feautrier 1991; Verdoolaege, barvinok
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from enum import StrEnum
+from typing import Any
 
 import islpy as isl
 
-from graphflow.effects.relations import END, Relations, union_map
+from graphflow.effects.relations import Relations, union_map
 from graphflow.effects.statements import StatementAccess
-from graphflow.tir import Buffer, Store
-
-BEFORE = "P"
-"""The tuples `P<n>[…]` are the instances of store n, as readers of what it overwrites."""
+from graphflow.tir import AccessKind, Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who sees a value: a read, a store that overwrites it, or whoever comes after the kernel."""
+class ReaderKind(StrEnum):
+    """Who sees a value; the letter begins the name of its tuples."""
 
-    kind: str
-    """`A`, `P` or `End`."""
-    access: StatementAccess | None
-    """The read, or the overwriting store; None after the kernel."""
+    READ = "R"
+    """`R<n>[…]`: access n, a read or a reduction."""
+    OVERWRITE = "P"
+    """`P<n>[…]`: store n, which sees what it overwrites."""
+    AFTER = "End"
+    """`End[…]`: whoever reads an output after the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowEdge:
-    """The pairs of a write's instance and a reader's instance that sees its value."""
+    """The pairs of an instance of a write and an instance of a reader that sees its value."""
 
     source: StatementAccess
-    reader: Reader
+    kind: ReaderKind
+    reader: StatementAccess | None
+    """The read, or the store that overwrites; None after the kernel."""
     pairs: Any
     """An isl map."""
-
-
-EdgeMaps: TypeAlias = "tuple[FlowEdge, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class BufferFlow:
     """The dataflow of one buffer."""
 
-    may: EdgeMaps
-    must: EdgeMaps
+    may: tuple[FlowEdge, ...]
+    must: tuple[FlowEdge, ...]
     may_initial: Any
-    """A union map from readers to the elements that may hold what they did before the kernel."""
+    """A union map from readers to elements that may hold what they did before the kernel."""
     must_initial: Any
-
-    def sources(self, kind: str, access: StatementAccess | None) -> Iterator[FlowEdge]:
-        """The writes whose values a reader must see."""
-        return (e for e in self.must if e.reader.kind == kind and e.reader.access is access)
-
-    def possible_sources(self, kind: str, access: StatementAccess | None) -> Iterator[FlowEdge]:
-        """The writes whose values a reader may see, those that it must see included."""
-        return (e for e in self.may if e.reader.kind == kind and e.reader.access is access)
 
 
 def flow_of(relations: Relations, context: Any, buffer: Buffer) -> BufferFlow:
@@ -75,20 +65,16 @@ def flow_of(relations: Relations, context: Any, buffer: Buffer) -> BufferFlow:
 
 def _computed(relations: Relations, context: Any, buffer: Buffer) -> BufferFlow:
     found = relations.limited(buffer)
-    sinks, certain, possible, times = [], [], [], []
+    sinks, times = [], []
+    certain, possible = [], []
     for access in found:
         elements = relations.elements(context, access)
-        time = relations.times(context, access)
-        times.append(time)
-        if not access.access.writes or access.access.op is not None:
-            sinks.append(_as_reader(elements, access))
-            times.append(_as_reader(_before(relations, context, access), access))
-        if isinstance(access.statement.stmt, Store) and access.access.writes:
-            sinks.append(elements.set_tuple_name(isl.dim_type.in_, f"{BEFORE}{access.number}"))
-            before = _before(relations, context, access)
-            times.append(before.set_tuple_name(isl.dim_type.in_, f"{BEFORE}{access.number}"))
         if access.access.writes:
+            times.append(relations.times(context, access))
             (certain if access.access.certain else possible).append(elements)
+        kind = reader_kind(access)
+        sinks.append(_renamed(elements, kind, access))
+        times.append(_renamed(relations.times(context, access, reading=True), kind, access))
     if buffer in relations.model.func.outputs:
         elements, time = relations.end(context, buffer)
         sinks.append(elements)
@@ -107,22 +93,18 @@ def _computed(relations: Relations, context: Any, buffer: Buffer) -> BufferFlow:
     )
 
 
-READING = "R"
-"""The tuples `R<n>[…]` are the instances of access n as readers: a reduction reads and writes."""
+def reader_kind(access: StatementAccess) -> ReaderKind:
+    """How an access sees values: a store sees what it overwrites, any other one reads."""
+    return ReaderKind.OVERWRITE if access.access.kind is AccessKind.WRITE else ReaderKind.READ
 
 
-def _as_reader(relation: Any, access: StatementAccess) -> Any:
-    return relation.set_tuple_name(isl.dim_type.in_, f"{READING}{access.number}")
+def _renamed(relation: Any, kind: ReaderKind, access: StatementAccess) -> Any:
+    return relation.set_tuple_name(isl.dim_type.in_, f"{kind.value}{access.number}")
 
 
-def _before(relations: Relations, context: Any, access: StatementAccess) -> Any:
-    """The time stamps at which the statement of an access reads."""
-    return relations.times(context, access, reading=True)
-
-
-def _edges(dependence: Any, accesses: dict[int, StatementAccess]) -> EdgeMaps:
+def _edges(dependence: Any, accesses: Mapping[int, StatementAccess]) -> tuple[FlowEdge, ...]:
     """The maps of a union map, ordered by the numbers of their accesses."""
-    found: list[tuple[tuple[int, int], FlowEdge]] = []
+    found: list[tuple[int, str, FlowEdge]] = []
     maps = dependence.get_map_list()
     for position in range(maps.n_map()):
         pairs = maps.get_at(position)
@@ -130,10 +112,8 @@ def _edges(dependence: Any, accesses: dict[int, StatementAccess]) -> EdgeMaps:
             continue
         source = int(pairs.get_tuple_name(isl.dim_type.in_)[1:])
         name = pairs.get_tuple_name(isl.dim_type.out)
-        if name == END:
-            key, reader = (source, len(accesses) + source), Reader(END, None)
-        else:
-            key = (source, int(name[1:]))
-            reader = Reader(name[0], accesses[int(name[1:])])
-        found.append((key, FlowEdge(accesses[source], reader, pairs)))
-    return tuple(edge for _, edge in sorted(found, key=lambda pair: (pair[0], pair[1].reader.kind)))
+        after = name == ReaderKind.AFTER.value
+        kind = ReaderKind.AFTER if after else ReaderKind(name[0])
+        reader = None if after else accesses[int(name[1:])]
+        found.append((source, name, FlowEdge(accesses[source], kind, reader, pairs)))
+    return tuple(edge for *_, edge in sorted(found, key=lambda one: one[:2]))

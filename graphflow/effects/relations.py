@@ -38,7 +38,7 @@ from graphflow.effects.statements import KernelStatements, StatementAccess, stat
 from graphflow.tir import Buffer, PrimFunc
 
 MOST_ACCESSES = 64
-"""Accesses to one buffer beyond which nothing is decided about it: each pair may cost a millisecond."""
+"""Accesses to one buffer beyond which nothing is decided: each pair may cost a millisecond."""
 
 MOST_KERNELS = 64
 """Kernels whose relations one thread keeps."""

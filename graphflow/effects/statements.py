@@ -38,6 +38,8 @@ from graphflow.tir import (
     accesses,
     expressions_of,
     is_predicate,
+    sites,
+    walk,
     walk_expr,
 )
 
@@ -188,7 +190,7 @@ def _accesses(statement: Statement) -> Iterator[Access]:
     stmt = statement.stmt
     match stmt:
         case Assume():
-            yield from _claimed(stmt, statement)
+            yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
         case For() | Block() | Allocate():
             return
@@ -201,9 +203,17 @@ def _accesses(statement: Statement) -> Iterator[Access]:
         yield access if certain or not access.certain else replace(access, certain=False)
 
 
-def _claimed(stmt: Assume, statement: Statement) -> Iterator[Access]:
+def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
+    """The loads in claims of `Assume`, as reads: writing an element ends a claim about it."""
+    if not any(isinstance(stmt, Assume) for stmt in walk(body)):
+        return  # before domains are made, which most bodies do not need
+    for site in sites(body, domain):
+        if isinstance(site.stmt, Assume):
+            yield from _claims_of(site.stmt, site.domain, not site.guards)
+
+
+def _claims_of(stmt: Assume, domain: Domain, certain: bool) -> Iterator[Access]:
     """The loads in an assumption, as reads at the points where it is made."""
-    domain, certain = statement.domain, not statement.guards
     if is_predicate(stmt.unless):
         domain = domain.given(negation(cast(Predicate, stmt.unless)))
     else:
