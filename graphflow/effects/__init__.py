@@ -1,6 +1,7 @@
 """One effect analysis of a kernel: what its statements read, write and leave for others to read."""
 
 from graphflow.effects.access_conflicts import commuting, independent_iterations
+from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.questions import never_touched, overwritten_unread
 from graphflow.effects.relations import Relations, relations_of
 from graphflow.effects.statements import (
@@ -24,5 +25,6 @@ __all__ = [
     "never_touched",
     "overwritten_unread",
     "relations_of",
+    "stores_known_value",
     "statements_of",
 ]

@@ -21,7 +21,7 @@ import islpy as isl
 
 from graphflow.effects.relations import Relations, union_map
 from graphflow.effects.statements import StatementAccess
-from graphflow.tir import AccessKind, Buffer
+from graphflow.tir import FLOATS, AccessKind, Assume, Buffer, Comparison, Literal, Load
 
 
 class ReaderKind(StrEnum):
@@ -58,18 +58,40 @@ class BufferFlow:
     must_initial: Any
 
 
-def flow_of(relations: Relations, context: Any, buffer: Buffer) -> BufferFlow:
-    """The dataflow of a buffer, computed once.  TooLarge, or isl.Error past the budget."""
-    return relations.once("flow", buffer, lambda: _computed(relations, context, buffer))
+def flow_of(
+    relations: Relations, context: Any, buffer: Buffer, facts: bool = False
+) -> BufferFlow:
+    """The dataflow of a buffer, computed once.  TooLarge, or isl.Error past the budget.
+
+    With `facts`, an assumption that an element holds a constant counts as the write of it.
+    """
+    facts = facts and any(map(states_constant, relations.limited(buffer)))
+    key = (buffer, facts)
+    return relations.once("flow", key, lambda: _computed(relations, context, buffer, facts))
 
 
-def _computed(relations: Relations, context: Any, buffer: Buffer) -> BufferFlow:
+def states_constant(access: StatementAccess) -> bool:
+    """Whether an access is the load in an assumption `x[…] == c` that tells every bit of x[…].
+
+    Both zeros are equal to a zero, so such a claim about a float does not.
+    """
+    stmt = access.statement.stmt
+    if not isinstance(stmt, Assume) or not access.access.certain:
+        return False
+    match stmt.claim:
+        case Comparison(op="eq", left=Load(), right=Literal() as literal):
+            return literal.dtype not in FLOATS or literal.value != 0
+        case _:
+            return False
+
+
+def _computed(relations: Relations, context: Any, buffer: Buffer, facts: bool) -> BufferFlow:
     found = relations.limited(buffer)
     sinks, times = [], []
     certain, possible = [], []
     for access in found:
         elements = relations.elements(context, access)
-        if access.access.writes:
+        if access.access.writes or (facts and states_constant(access)):
             times.append(relations.times(context, access))
             (certain if access.access.certain else possible).append(elements)
         kind = reader_kind(access)

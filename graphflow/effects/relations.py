@@ -74,9 +74,10 @@ class Relations:
     def times(self, context: Any, access: StatementAccess, reading: bool = False) -> Any:
         """The map from the instances of an access to their time stamps.
 
-        With `reading`, those at which the statement of a write evaluates what it loads.
+        With `reading`, those at which the statement evaluates what it loads, else those at which it
+        writes, or is done.
         """
-        write = const(int(access.access.writes and not reading))
+        write = const(int(not reading))
         parts = ", ".join(map(isl_index, self._stamp(access.statement.time, write)))
         text = f"{{ {instance_tuple(access)} -> [{parts}] }}"
         key = (access.number, reading)

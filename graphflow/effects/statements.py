@@ -128,6 +128,11 @@ class KernelStatements:
         """The accesses to a buffer."""
         return tuple(a for a in self.accesses if a.access.buffer == buffer)
 
+    def made_by(self, statement: Statement) -> tuple[StatementAccess, ...]:
+        """The accesses of a statement itself, without those inside it: loads in the order of its
+        expressions, then the write."""
+        return tuple(a for a in self.accesses if a.statement is statement)
+
     def inside(self, statement: Statement) -> tuple[Statement, ...]:
         """A statement and all those inside it."""
         return self.statements[statement.number : statement.stop]
