@@ -2,6 +2,7 @@
 
 from graphflow.effects.access_conflicts import commuting, independent_iterations
 from graphflow.effects.known_values import stores_known_value
+from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.questions import never_touched, overwritten_unread
 from graphflow.effects.relations import Relations, relations_of
 from graphflow.effects.statements import (
@@ -23,8 +24,10 @@ __all__ = [
     "commuting",
     "independent_iterations",
     "never_touched",
+    "no_carried_dependence",
+    "no_dependence",
     "overwritten_unread",
     "relations_of",
-    "stores_known_value",
     "statements_of",
+    "stores_known_value",
 ]

@@ -58,9 +58,7 @@ class BufferFlow:
     must_initial: Any
 
 
-def flow_of(
-    relations: Relations, context: Any, buffer: Buffer, facts: bool = False
-) -> BufferFlow:
+def flow_of(relations: Relations, context: Any, buffer: Buffer, facts: bool = False) -> BufferFlow:
     """The dataflow of a buffer, computed once.  TooLarge, or isl.Error past the budget.
 
     With `facts`, an assumption that an element holds a constant counts as the write of it.

@@ -139,7 +139,9 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
         same_instance = _plain(relations.domain(context, write).identity())
         compared = _Comparison(relations, context)
         try:
-            compared.require_same(HeldValue(write), ComputedValue(stmt.value, statement), same_instance)
+            compared.require_same(
+                HeldValue(write), ComputedValue(stmt.value, statement), same_instance
+            )
         except _Difference as found:
             sure = found.verdict is Verdict.REFUTED and write.access.certain
             verdict = Verdict.REFUTED if sure else Verdict.UNKNOWN
@@ -237,7 +239,9 @@ class _Comparison:
                     pairs = pairs.subtract(one.elements.apply_range(other.elements.reverse()))
                 if self.is_free(one) and self.is_free(other):
                     self.different(one, other, "two elements of inputs may differ", pairs)
-                self.unknown(f"nothing is known of {one.buffer.name} and {other.buffer.name}", pairs)
+                self.unknown(
+                    f"nothing is known of {one.buffer.name} and {other.buffer.name}", pairs
+                )
             case (InitialValue() as initial, ComputedValue(expr=Literal())) | (
                 ComputedValue(expr=Literal()),
                 InitialValue() as initial,
