@@ -7,32 +7,34 @@ holds: `may` contains every pair of a write and a read that data can make true, 
 that hold for all data, provided that both accesses happen.
 
 A write under a condition on data may overwrite and need not.  Writes and reads under conditions on
-indices are exact.  The dataflow is isl's (Feautrier 1991; Verdoolaege, barvinok).
+indices are exact.  The last writer is the lexicographic maximum of the time stamps of all writes
+before a read (Feautrier 1991).  isl's own `compute_flow` is not used: it found a write of rows 0
+and 2, `y[2*(-min(4, i) % 2), 1]`, to overwrite rows 1 and 3 (isl 0.27).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import islpy as isl
 
-from graphflow.effects.relations import Relations, union_map
+from graphflow.effects.relations import Relations
 from graphflow.effects.statements import StatementAccess
 from graphflow.tir import FLOATS, AccessKind, Assume, Buffer, Comparison, Literal, Load
 
 
 class ReaderKind(StrEnum):
-    """Who sees a value; the letter begins the name of its tuples."""
+    """Who sees a value."""
 
-    READ = "R"
-    """`R<n>[…]`: access n, a read or a reduction."""
-    OVERWRITE = "P"
-    """`P<n>[…]`: store n, which sees what it overwrites."""
-    AFTER = "End"
-    """`End[…]`: whoever reads an output after the kernel."""
+    READ = "read"
+    """A read or a reduction."""
+    OVERWRITE = "overwrite"
+    """A store, which sees what it overwrites."""
+    AFTER = "after"
+    """Whoever reads an output after the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,23 @@ class FlowEdge:
 
 
 @dataclass(frozen=True, slots=True)
+class InitialEdge:
+    """The instances of a reader that see what an element held before the kernel."""
+
+    kind: ReaderKind
+    reader: StatementAccess | None
+    elements: Any
+    """An isl map from these instances to the elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class BufferFlow:
     """The dataflow of one buffer."""
 
     may: tuple[FlowEdge, ...]
     must: tuple[FlowEdge, ...]
-    may_initial: Any
-    """A union map from readers to elements that may hold what they did before the kernel."""
-    must_initial: Any
+    may_initial: tuple[InitialEdge, ...]
+    must_initial: tuple[InitialEdge, ...]
 
 
 def flow_of(relations: Relations, context: Any, buffer: Buffer, facts: bool = False) -> BufferFlow:
@@ -83,57 +94,96 @@ def states_constant(access: StatementAccess) -> bool:
             return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A write, with the maps from its instances to elements and to time stamps."""
+
+    access: StatementAccess
+    elements: Any
+    times: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    """A reader, with the same maps."""
+
+    kind: ReaderKind
+    access: StatementAccess | None
+    elements: Any
+    times: Any
+
+
 def _computed(relations: Relations, context: Any, buffer: Buffer, facts: bool) -> BufferFlow:
-    found = relations.limited(buffer)
-    sinks, times = [], []
-    certain, possible = [], []
-    for access in found:
+    sinks: list[_Sink] = []
+    sources: list[_Source] = []
+    for access in relations.limited(buffer):
         elements = relations.elements(context, access)
         if access.access.writes or (facts and states_constant(access)):
-            times.append(relations.times(context, access))
-            (certain if access.access.certain else possible).append(elements)
-        kind = reader_kind(access)
-        sinks.append(_renamed(elements, kind, access))
-        times.append(_renamed(relations.times(context, access, reading=True), kind, access))
+            sources.append(_Source(access, elements, relations.times(context, access)))
+        times = relations.times(context, access, reading=True)
+        sinks.append(_Sink(reader_kind(access), access, elements, times))
     if buffer in relations.model.func.outputs:
-        elements, time = relations.end(context, buffer)
-        sinks.append(elements)
-        times.append(time)
-    asked = isl.UnionAccessInfo.from_sink(union_map(context, sinks))
-    asked = asked.set_must_source(union_map(context, certain))
-    asked = asked.set_may_source(union_map(context, possible))
-    asked = asked.set_schedule_map(union_map(context, times))
-    flow = asked.compute_flow()
-    by_number = {access.number: access for access in found}
+        sinks.append(_Sink(ReaderKind.AFTER, None, *relations.end(context, buffer)))
+    parts = [_reaching(sink, sources) for sink in sinks]
     return BufferFlow(
-        _edges(flow.get_may_dependence(), by_number),
-        _edges(flow.get_must_dependence(), by_number),
-        flow.get_may_no_source(),
-        flow.get_must_no_source(),
+        tuple(edge for part in parts for edge in part.may),
+        tuple(edge for part in parts for edge in part.must),
+        tuple(one for part in parts for one in part.may_initial),
+        tuple(one for part in parts for one in part.must_initial),
     )
+
+
+def _reaching(sink: _Sink, sources: Sequence[_Source]) -> BufferFlow:
+    """The writes that reach one reader.
+
+    The last of the writes before it that must happen ends all earlier ones.  Later ones, which may
+    happen, reach the reader too, and leave open whether that last one does.
+    """
+    before: list[tuple[_Source, Any]] = []
+    stamps = None
+    for source in sources:
+        pairs = source.elements.apply_range(sink.elements.reverse())
+        if pairs.is_empty():
+            continue
+        pairs = pairs.intersect(source.times.lex_lt_map(sink.times))
+        if pairs.is_empty():
+            continue
+        before.append((source, pairs))
+        if source.access.access.certain:
+            found = pairs.reverse().apply_range(source.times)
+            stamps = found if stamps is None else stamps.union(found)
+    last = None if stamps is None else stamps.lexmax()
+    reaching = [(source, _not_ended(source, pairs, last)) for source, pairs in before]
+    reaching = [(source, pairs) for source, pairs in reaching if not pairs.is_empty()]
+    unsure = [pairs.range() for source, pairs in reaching if not source.access.access.certain]
+    may, must = [], []
+    untouched = sink.elements
+    for source, pairs in reaching:
+        may.append(FlowEdge(source.access, sink.kind, sink.access, pairs))
+        untouched = untouched.subtract_domain(pairs.range())
+        if source.access.access.certain:
+            for range_ in unsure:
+                pairs = pairs.subtract_range(range_)
+            if not pairs.is_empty():
+                must.append(FlowEdge(source.access, sink.kind, sink.access, pairs))
+    unwritten = sink.elements if last is None else sink.elements.subtract_domain(last.domain())
+    return BufferFlow(
+        tuple(may),
+        tuple(must),
+        () if unwritten.is_empty() else (InitialEdge(sink.kind, sink.access, unwritten),),
+        () if untouched.is_empty() else (InitialEdge(sink.kind, sink.access, untouched),),
+    )
+
+
+def _not_ended(source: _Source, pairs: Any, last: Any) -> Any:
+    """The pairs of a write and a reader between which no write must happen."""
+    if last is None:
+        return pairs
+    stamps = isl.Map.lex_gt(last.range().get_space())
+    ended = source.times.apply_range(last.apply_range(stamps).reverse())
+    return pairs.subtract(ended)
 
 
 def reader_kind(access: StatementAccess) -> ReaderKind:
     """How an access sees values: a store sees what it overwrites, any other one reads."""
     return ReaderKind.OVERWRITE if access.access.kind is AccessKind.WRITE else ReaderKind.READ
-
-
-def _renamed(relation: Any, kind: ReaderKind, access: StatementAccess) -> Any:
-    return relation.set_tuple_name(isl.dim_type.in_, f"{kind.value}{access.number}")
-
-
-def _edges(dependence: Any, accesses: Mapping[int, StatementAccess]) -> tuple[FlowEdge, ...]:
-    """The maps of a union map, ordered by the numbers of their accesses."""
-    found: list[tuple[int, str, FlowEdge]] = []
-    maps = dependence.get_map_list()
-    for position in range(maps.n_map()):
-        pairs = maps.get_at(position)
-        if pairs.is_empty():
-            continue
-        source = int(pairs.get_tuple_name(isl.dim_type.in_)[1:])
-        name = pairs.get_tuple_name(isl.dim_type.out)
-        after = name == ReaderKind.AFTER.value
-        kind = ReaderKind.AFTER if after else ReaderKind(name[0])
-        reader = None if after else accesses[int(name[1:])]
-        found.append((source, name, FlowEdge(accesses[source], kind, reader, pairs)))
-    return tuple(edge for *_, edge in sorted(found, key=lambda one: one[:2]))

@@ -165,7 +165,7 @@ class _Comparison:
     def __init__(self, relations: Relations, context: Any) -> None:
         self.relations, self.context, self.left = relations, context, MOST_STEPS
         self.free = not any(isinstance(s.stmt, Assume) for s in relations.model.statements)
-        """Whether inputs may hold anything."""
+        """Whether buffers may hold anything before the kernel: nothing is assumed."""
 
     def require_same(self, one: Value, other: Value, pairs: Any) -> None:
         """`_Difference` unless both values are the same for all pairs of their instances."""
@@ -214,22 +214,15 @@ class _Comparison:
             here = reaching.apply_range(pairs)
             if not here.is_empty():
                 yield from self.resolved(_left_by(edge.source), here)
-        initial = self.initial(flow.must_initial, f"{kind.value}{access.number}")
-        if initial is not None:
-            here = missing.intersect_domain(initial.domain())
+        for initial in flow.must_initial:
+            if initial.kind is not kind or initial.reader is not access:
+                continue
+            elements = initial.elements.reset_tuple_id(isl.dim_type.in_)
+            here = missing.intersect_domain(elements.domain())
             missing = missing.subtract(here)
             if not here.is_empty():
-                yield InitialValue(access.statement, buffer, initial), here
+                yield InitialValue(access.statement, buffer, elements), here
         self.unknown(f"data decide what {access} holds", missing)
-
-    def initial(self, readers: Any, name: str) -> Any:
-        """Of a union map from readers to elements, the map from the reader with this name."""
-        maps = readers.get_map_list()
-        for position in range(maps.n_map()):
-            found = maps.get_at(position)
-            if found.get_tuple_name(isl.dim_type.in_) == name:
-                return found.reset_tuple_id(isl.dim_type.in_)
-        return None
 
     def compare(self, one: Value, other: Value, pairs: Any) -> None:
         """`_Difference` unless two resolved values are the same for all pairs."""
@@ -237,8 +230,8 @@ class _Comparison:
             case InitialValue(), InitialValue():
                 if one.buffer == other.buffer:
                     pairs = pairs.subtract(one.elements.apply_range(other.elements.reverse()))
-                if self.is_free(one) and self.is_free(other):
-                    self.different(one, other, "two elements of inputs may differ", pairs)
+                if self.free:
+                    self.different(one, other, "two elements may differ", pairs)
                 self.unknown(
                     f"nothing is known of {one.buffer.name} and {other.buffer.name}", pairs
                 )
@@ -246,7 +239,7 @@ class _Comparison:
                 ComputedValue(expr=Literal()),
                 InitialValue() as initial,
             ):
-                if self.is_free(initial):
+                if self.free:
                     self.different(one, other, f"{initial.buffer.name} may hold anything", pairs)
                 self.unknown(f"nothing is known of {initial.buffer.name}", pairs)
             case ReducedValue(), ReducedValue() if one.access is other.access:
@@ -255,9 +248,6 @@ class _Comparison:
                 self.computed(one, other, pairs)
             case _:
                 self.unknown("they come from different places", pairs)
-
-    def is_free(self, value: InitialValue) -> bool:
-        return self.free and value.buffer in self.relations.model.func.inputs
 
     def computed(self, one: ComputedValue, other: ComputedValue, pairs: Any) -> None:
         """The same, for expressions that are no loads."""

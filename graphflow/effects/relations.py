@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import islpy as isl
@@ -134,14 +134,6 @@ def relations_of(func: PrimFunc) -> Relations:
 def instance_tuple(access: StatementAccess) -> str:
     """The tuple of an instance of an access in isl's grammar."""
     return f"A{access.number}[{', '.join(isl_name(axis.var) for axis in access.domain.axes)}]"
-
-
-def union_map(context: Any, maps: Iterable[Any]) -> Any:
-    """The union of maps; empty where there are none."""
-    found = isl.UnionMap.read_from_str(context, "{ }")
-    for one in maps:
-        found = found.union(isl.UnionMap.from_map(one))
-    return found
 
 
 def answered(claim: str, ask: Callable[[Any], Proof]) -> Proof:
