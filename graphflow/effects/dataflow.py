@@ -76,7 +76,10 @@ def flow_of(relations: Relations, context: Any, buffer: Buffer, facts: bool = Fa
     """
     facts = facts and any(map(states_constant, relations.limited(buffer)))
     key = (buffer, facts)
-    return relations.once("flow", key, lambda: _computed(relations, context, buffer, facts))
+    found: BufferFlow = relations.once(
+        "flow", key, lambda: _computed(relations, context, buffer, facts)
+    )
+    return found
 
 
 def states_constant(access: StatementAccess) -> bool:
