@@ -76,17 +76,18 @@ def variants_of(
     found: dict[str, tuple[KernelVariant, ...]] = {}
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
-            found[node.name] = _variants(graph, node, target, known)
+            found[node.name] = node_variants(graph, node, target, known)
     return NodeVariants(found)
 
 
-def _variants(
+def node_variants(
     graph: OperatorGraph,
     node: Node,
     target: Target,
     facts: Mapping[str, Fact],
     offered: Offers = (),
 ) -> tuple[KernelVariant, ...]:
+    """The variants of recipes and of users for one node; see `kernel_variants` for `offered`."""
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
     scheduled = [_scheduled_variant(node, kernel, constants, facts, target) for kernel in kernels]
@@ -171,7 +172,7 @@ def variants_with(
     options = variants.of_node[node.name]
     offered = _offers(graph, node, edge_types, layouts, target)
     if offered:
-        options = _variants(graph, node, target, facts, offered)
+        options = node_variants(graph, node, target, facts, offered)
     in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
     options += _made(in_layouts)
     pinned = _as_pinned(node, options, pins, target)
