@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 
 class Verdict(Enum):
@@ -14,14 +15,22 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
+Witness: TypeAlias = "tuple[tuple[str, int], ...]"
+"""A point at which a claim fails: the values of loop variables and axes by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A claim, its verdict, the method that decided it, and the reason where it is not proven."""
+    """A claim, its verdict, the method that decided it, and the reason where it is not proven.
+
+    A refuted claim may have a `witness`, a point at which it fails; the reason states it as text.
+    """
 
     verdict: Verdict
     claim: str
     method: str
     reason: str = ""
+    witness: Witness = ()
 
     @property
     def proven(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, assert_never
 
@@ -56,7 +56,7 @@ from graphflow.arith.predicate import (
     substitute_in,
     within,
 )
-from graphflow.arith.proof import Proof, Verdict
+from graphflow.arith.proof import Proof, Verdict, Witness
 
 OPERATION_BUDGET = 200_000
 """Most isl operations for one question, some tens of milliseconds; beyond them it is UNKNOWN."""
@@ -168,7 +168,7 @@ def prove(claim: Predicate, domain: Domain = ANYWHERE) -> Proof:
         return Proof(Verdict.PROVEN, text, "equations")
     point = point_in(left.given(negation(simplified)))
     if point is not None:
-        return Proof(Verdict.REFUTED, text, "a point", f"fails at {_point_text(point)}")
+        return Proof(Verdict.REFUTED, text, "a point", *_failing(point))
     return _prove_exactly(simplified, left, text)
 
 
@@ -230,35 +230,37 @@ def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
     def counterexamples(context: Any) -> Any:
         return _read(context, domain.given(negation(claim)))
 
-    return _decided(text, counterexamples, lambda points: f"fails at {_describe(points, domain)}")
+    return _decided(text, counterexamples, lambda points: _failing(_point_of(points, domain)))
 
 
 def _decided(
-    text: str, counterexamples: Callable[[Any], Any], shown: Callable[[Any], str]
+    text: str,
+    counterexamples: Callable[[Any], Any],
+    shown: Callable[[Any], tuple[str, Witness]],
 ) -> Proof:
     """PROVEN if the set of counterexamples, built in an isl context, is empty; else REFUTED.
 
-    `shown` turns a non-empty set into the text of one counterexample.  UNKNOWN if the operation
-    budget is used up.
+    `shown` turns a non-empty set into one counterexample, as a reason and as a witness.  UNKNOWN if
+    the operation budget is used up.
     """
     try:
-        with _Budget() as context:
+        with IslBudget() as context:
             found = counterexamples(context)
             if found.is_empty():
                 return Proof(Verdict.PROVEN, text, "integer sets")
-            reason = shown(found)
+            reason, witness = shown(found)
     except isl.Error as error:
-        if not _out_of_budget(error):
+        if not out_of_budget(error):
             raise
         reason = f"not decided within {OPERATION_BUDGET} operations"
         return Proof(Verdict.UNKNOWN, text, "integer sets", reason)
-    return Proof(Verdict.REFUTED, text, "integer sets", reason)
+    return Proof(Verdict.REFUTED, text, "integer sets", reason, witness)
 
 
 def prove_empty(domain: Domain, claim: str = "") -> Proof:
     """Whether `domain` has no point; `claim` is the text that the proof gets."""
     proof = prove(FALSE, domain)
-    return Proof(proof.verdict, claim or proof.claim, proof.method, proof.reason)
+    return replace(proof, claim=claim or proof.claim)
 
 
 def prove_injective(indices: Sequence[IndexExpr], domain: Domain) -> Proof:
@@ -293,8 +295,8 @@ class Image:
     def range(self, context: Any) -> Any:
         """The set in isl's terms."""
         inputs = ", ".join(isl_name(axis.var) for axis in self.domain.axes)
-        outputs = ", ".join(_expr(index) for index in self.indices)
-        text = f"{{ [{inputs}] -> [{outputs}] : {_constraints(self.domain)} }}"
+        outputs = ", ".join(isl_index(index) for index in self.indices)
+        text = f"{{ [{inputs}] -> [{outputs}] : {isl_constraints(self.domain)} }}"
         return isl.Map.read_from_str(context, text).range()
 
 
@@ -310,7 +312,7 @@ def images_cover(
             points = points.subtract(image.range(context))
         return points
 
-    return _decided(text, missing, lambda points: f"misses {points.sample_point()}")
+    return _decided(text, missing, lambda points: (f"misses {points.sample_point()}", ()))
 
 
 def image_within(inner: Image, others: Sequence[Image]) -> Proof:
@@ -323,11 +325,15 @@ def image_within(inner: Image, others: Sequence[Image]) -> Proof:
         return points
 
     text = f"{inner} lies within {' or '.join(map(str, others)) or 'nothing'}"
-    return _decided(text, missing, lambda points: f"not at {points.sample_point()}")
+    return _decided(text, missing, lambda points: (f"not at {points.sample_point()}", ()))
 
 
-class _Budget:
-    """The isl context of this thread, with its operation counter reset and limited."""
+class IslBudget:
+    """The isl context of this thread, with its operation counter reset and limited.
+
+    isl raises `isl.Error` at the limit; `out_of_budget` tells that error from others.  Budgets do
+    not nest: an inner one would reset the counter of the outer one and lift its limit.
+    """
 
     def __enter__(self) -> Any:
         context = getattr(_threads, "context", None)
@@ -342,7 +348,7 @@ class _Budget:
         _threads.context.reset_operations()
 
 
-def _out_of_budget(error: Exception) -> bool:
+def out_of_budget(error: Exception) -> bool:
     """Whether isl stopped at its operation limit.
 
     If it stops while it parses a set, its message is "syntax error".
@@ -352,21 +358,26 @@ def _out_of_budget(error: Exception) -> bool:
 
 def _read(context: Any, domain: Domain) -> Any:
     inputs = ", ".join(isl_name(axis.var) for axis in domain.axes)
-    return isl.Set.read_from_str(context, f"{{ [{inputs}] : {_constraints(domain)} }}")
+    return isl.Set.read_from_str(context, f"{{ [{inputs}] : {isl_constraints(domain)} }}")
 
 
-def _describe(points: Any, domain: Domain) -> str:
+def _point_of(points: Any, domain: Domain) -> dict[Var, int]:
+    """One of the points of a set that isl has found not to be empty."""
     point = points.sample_point()
     space = isl.dim_type.set
     values = [point.get_coordinate_val(space, i).to_python() for i in range(len(domain.axes))]
-    return _point_text(dict(zip((axis.var for axis in domain.axes), values, strict=True)))
+    return dict(zip((axis.var for axis in domain.axes), values, strict=True))
 
 
-def _point_text(point: Mapping[Var, int]) -> str:
-    return ", ".join(f"{var}={value}" for var, value in point.items()) or "()"
+def _failing(point: Mapping[Var, int]) -> tuple[str, Witness]:
+    """The reason and the witness of a claim that fails at a point."""
+    witness = tuple((var.name, value) for var, value in point.items())
+    text = ", ".join(f"{name}={value}" for name, value in witness) or "()"
+    return f"fails at {text}", witness
 
 
-def _constraints(domain: Domain) -> str:
+def isl_constraints(domain: Domain) -> str:
+    """The bounds and conditions of a domain in isl's grammar."""
     parts: list[Predicate] = [within(a.var, a.start, a.stop) for a in domain.axes]
     return " and ".join(f"({_predicate(part)})" for part in (*parts, domain.where))
 
@@ -383,21 +394,22 @@ def _escaped(match: re.Match[str]) -> str:
     return "__" if match[0] == "_" else f"_x{ord(match[0]):x}_"
 
 
-def _expr(expr: IndexExpr) -> str:
+def isl_index(expr: IndexExpr) -> str:
+    """An index expression in isl's grammar."""
     match expr:
         case Const():
             return str(expr.value)
         case Var():
             return isl_name(expr)
         case Sum():
-            terms = [f"{k}*({_expr(atom)})" for atom, k in expr.terms]
+            terms = [f"{k}*({isl_index(atom)})" for atom, k in expr.terms]
             return " + ".join((*terms, str(expr.constant)))
         case FloorDiv():
-            return f"floor(({_expr(expr.numerator)})/{expr.divisor})"
+            return f"floor(({isl_index(expr.numerator)})/{expr.divisor})"
         case FloorMod():
-            return f"(({_expr(expr.numerator)}) mod {expr.divisor})"
+            return f"(({isl_index(expr.numerator)}) mod {expr.divisor})"
         case Extremum():
-            return f"{expr.kind}({_expr(expr.operands[0])}, {_expr(expr.operands[1])})"
+            return f"{expr.kind}({isl_index(expr.operands[0])}, {isl_index(expr.operands[1])})"
     raise TypeError(f"not an index expression: {expr!r}")
 
 
@@ -406,11 +418,11 @@ def _predicate(predicate: Predicate) -> str:
         case Truth():
             return "true" if predicate.value else "false"
         case AtLeastZero():
-            return f"{_expr(predicate.expr)} >= 0"
+            return f"{isl_index(predicate.expr)} >= 0"
         case IsZero():
-            return f"{_expr(predicate.expr)} = 0"
+            return f"{isl_index(predicate.expr)} = 0"
         case Not():
-            return f"not ({_expr(predicate.member.expr)} = 0)"
+            return f"not ({isl_index(predicate.member.expr)} = 0)"
         case And():
             return _joined(predicate.members, "and")
         case Or():

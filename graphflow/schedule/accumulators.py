@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from graphflow.arith import Domain, Image, Proof, Var, const, floor_mod, image_within, variables
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.dependence import AT_ONCE, claimed_loads
+from graphflow.effects import claimed_loads
+from graphflow.schedule.dependence import AT_ONCE
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (

@@ -32,7 +32,8 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.dependence import AT_ONCE, claimed_loads, still_independent
+from graphflow.effects import claimed_loads
+from graphflow.schedule.dependence import AT_ONCE, still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden

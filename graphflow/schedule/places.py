@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, negation
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import Path
 from graphflow.tir import (
     Allocate,
     Block,
@@ -46,10 +47,6 @@ def name_of(stmt: Stmt) -> str | None:
             return stmt.name
         case _:
             return None
-
-
-Path = tuple[tuple[int, bool], ...]
-"""From the outside in: positions in bodies, and whether the path continues in the else branch."""
 
 
 def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:

@@ -27,7 +27,8 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.schedule.dependence import claimed_loads, still_independent
+from graphflow.effects import claimed_loads
+from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.memory import without_allocation
 from graphflow.schedule.obligations import require

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from graphflow.arith import Domain, Proof, Var, Verdict, negation, sets
+from graphflow.effects import access_conflicts
 from graphflow.layout import Constant, Demand, Equal, Fact, reduction_demand, serves
-from graphflow.schedule import dependence, memory, overcompute, padding, private
+from graphflow.schedule import memory, overcompute, padding, private
 from graphflow.tir import Literal, ReduceOp
 from support.mutated import Patches, mutated
 from support.schedule_cases import ANY, Focus, Outcome, complaint, report, run_case
@@ -223,7 +224,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         78,
     ),
     "all iterations commute": (
-        [(dependence, "prove_empty", proven)],
+        [(access_conflicts, "prove_empty", proven)],
         Focus("scatter", "another_order"),
         5,
     ),
@@ -234,7 +235,7 @@ MUTANTS: dict[str, tuple[Patches, Focus, int]] = {
         11,
     ),
     "all indices fix all variables": (
-        [(dependence, "fixes", lambda *_: True)],
+        [(access_conflicts, "fixes", lambda *_: True)],
         Focus("skewed", "another_order"),
         0,
     ),

@@ -1,0 +1,22 @@
+"""One effect analysis of a kernel: what its statements read, write and leave for others to read."""
+
+from graphflow.effects.access_conflicts import commuting, independent_iterations
+from graphflow.effects.known_values import stores_known_value
+from graphflow.effects.ordering import no_carried_dependence, no_dependence
+from graphflow.effects.questions import never_touched, overwritten_unread
+from graphflow.effects.relations import relations_of
+from graphflow.effects.statements import Path, claimed_loads, statements_of
+
+__all__ = [
+    "Path",
+    "claimed_loads",
+    "commuting",
+    "independent_iterations",
+    "never_touched",
+    "no_carried_dependence",
+    "no_dependence",
+    "overwritten_unread",
+    "relations_of",
+    "statements_of",
+    "stores_known_value",
+]

@@ -1,0 +1,133 @@
+"""Dependence: whether two pieces of a kernel may change their order, or run at once.
+
+In: two bodies, the domain around them, and which pairs of their iterations change order.  Out: a
+proof for each pair of accesses that could conflict.
+
+Two accesses conflict if they may touch the same element and at least one writes it.  Reductions
+with the same operator do not conflict with each other in sequence: the iterations of a reduction
+commute by declaration.  The form of the indices decides first, where equal elements imply equal
+iterations; integer sets decide what that leaves open.  Here a pair is about two bodies and not
+about a kernel, so that its proof is found again for every kernel that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphflow.arith import (
+    Domain,
+    IndexExpr,
+    Or,
+    Predicate,
+    Proof,
+    Var,
+    Verdict,
+    conjunction,
+    disjunction,
+    equal,
+    joined,
+    less_than,
+    prove_empty,
+    substitute,
+    terms_of,
+    variables,
+)
+from graphflow.effects.statements import claimed_loads
+from graphflow.tir import (
+    Access,
+    AccessKind,
+    Allocate,
+    Body,
+    For,
+    LoopKind,
+    accesses,
+    walk,
+)
+
+
+def conflicting(
+    first: Body, second: Body, domain: Domain, at_once: bool = False
+) -> Iterator[tuple[Access, Access]]:
+    """Pairs of accesses, one of each body, to the same buffer, at least one of which writes.
+
+    Buffers allocated in the bodies are left out, for each iteration has its own.  With `at_once`,
+    for iterations that run at the same time, reductions with the same operator conflict too.
+    """
+    private = {s.buffer for b in (first, second) for s in walk(b) if isinstance(s, Allocate)}
+    others = (*accesses(second, domain), *claimed_loads(second, domain))
+    for a in (*accesses(first, domain), *claimed_loads(first, domain)):
+        for b in others:
+            if a.buffer != b.buffer or a.kind is b.kind is AccessKind.READ or a.buffer in private:
+                continue
+            if at_once or a.op is None or a.op is not b.op:
+                yield a, b
+
+
+def fixes(indices_a: tuple[IndexExpr, ...], indices_b: tuple[IndexExpr, ...], var: Var,
+          shared: frozenset[Var]) -> bool:  # fmt: skip
+    """Whether equal indices imply equal values of `var`.
+
+    So it is where some index is `k·var + e` in both, e over the `shared` variables alone.
+    """
+    for a, b in zip(indices_a, indices_b, strict=True):
+        if a is not b:
+            continue
+        others = [atom for atom, _ in terms_of(a)[0] if atom is not var]
+        has_var = len(others) < len(terms_of(a)[0])
+        if has_var and all(variables(atom) <= shared for atom in others):
+            return True
+    return False
+
+
+def commuting(
+    first: Body,
+    second: Body,
+    domain: Domain,
+    moving: tuple[Var, ...],
+    order: Predicate,
+    at_once: bool = False,
+) -> Iterator[Proof]:
+    """For each conflicting pair: whether none of its iterations that change their order meet.
+
+    `domain` ends with the axes in `moving`.  In `second` these variables, and those of loops inside
+    them, are primed; `order` is the predicate over `v` and `v'` for the pairs that change their
+    order.  It must imply that every moving variable differs, or be the disjunction that any does.
+    The witness of a refuted proof has two iterations that meet, unless a condition on data keeps
+    one of them from its access.  No proof: neither body writes a buffer that the other touches.
+    """
+    shared = frozenset(axis.var for axis in domain.axes if axis.var not in moving)
+    for a, b in conflicting(first, second, domain, at_once):
+        yield _never_meet(a, b, moving, shared, order)
+
+
+def _never_meet(
+    a: Access, b: Access, moving: tuple[Var, ...], shared: frozenset[Var], order: Predicate
+) -> Proof:
+    claim = f"{a.buffer.name}[{_text(a)}] and [{_text(b)}] do not meet"
+    fixed = (fixes(a.indices, b.indices, var, shared) for var in moving)
+    # An order by which any one variable may differ is empty only if the element fixes them all.
+    if all(fixed) if isinstance(order, Or) and len(moving) > 1 else any(fixed):
+        return Proof(Verdict.PROVEN, claim, "structure")
+    inner = tuple(axis for axis in b.domain.axes if axis.var not in shared)
+    copy, fresh = Domain(inner, b.domain.where).renamed("'")
+    same = [equal(x, substitute(y, fresh)) for x, y in zip(a.indices, b.indices, strict=True)]
+    both = joined(Domain(a.domain.axes, a.domain.where), copy)
+    both = both.given(conjunction((*same, order)))
+    return prove_empty(both, claim)
+
+
+def independent_iterations(stmt: For, domain: Domain) -> Iterator[Proof]:
+    """For each conflicting pair: whether the iterations of a loop may run at once.
+
+    `domain` is that around the loop.  Two threads may not reduce into one element; two lanes of a
+    vectorized loop may, for the emitter folds the lanes or handles them one by one.
+    """
+    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
+    primed = Var(stmt.var.name + "'")
+    order = disjunction((less_than(stmt.var, primed), less_than(primed, stmt.var)))
+    at_once = stmt.kind is not LoopKind.VECTORIZED
+    return commuting(stmt.body, stmt.body, inner, (stmt.var,), order, at_once)
+
+
+def _text(access: Access) -> str:
+    return ", ".join(map(str, access.indices))

@@ -1,0 +1,327 @@
+"""Values that are known to be in an element: whether a store changes anything.
+
+In: a kernel and the path of a store.  Out: a proof that the element holds the value already.  What
+always holds: a value is traced only through writes that must have happened, and to the claims
+`x[…] == c` of assumptions until a write that may touch the element ends them; what inputs hold
+before the kernel is arbitrary, and the same at every load.
+
+Two values are the same if one instance of one statement left them, if one element of an input had
+them before the kernel, or if expressions with the same operators compute them from operands that
+are the same; constants are compared by bits.  Whether different operators compute the same is not
+asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import islpy as isl
+
+from graphflow.arith import (
+    Domain,
+    IndexExpr,
+    Predicate,
+    Proof,
+    Verdict,
+    Witness,
+    equal,
+    isl_constraints,
+    isl_name,
+    negation,
+    substitute,
+)
+from graphflow.effects.dataflow import flow_of, reader_kind
+from graphflow.effects.questions import METHOD, point_of, point_text
+from graphflow.effects.relations import Relations, answered, relations_of
+from graphflow.effects.statements import Path, Statement, StatementAccess
+from graphflow.tir import (
+    Assume,
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    PrimFunc,
+    Select,
+    Store,
+    Unary,
+    children,
+    is_predicate,
+    walk_expr,
+)
+
+MOST_STEPS = 48
+"""Comparisons of values for one question; beyond them it is UNKNOWN."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedValue:
+    """The value of an expression in an instance of a statement."""
+
+    expr: Expr
+    statement: Statement
+    loads: int = 0
+    """How many loads of the statement come before those in the expression."""
+
+    def operands(self) -> tuple[ComputedValue, ...]:
+        """The values of the expressions directly below, a condition on data included."""
+        found: list[ComputedValue] = []
+        loads = self.loads
+        for expr in children(self.expr):
+            found.append(ComputedValue(expr, self.statement, loads))
+            loads += sum(isinstance(node, Load) for node in walk_expr(expr))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValue:
+    """What an element holds when an instance of a statement reads or overwrites it."""
+
+    access: StatementAccess
+
+    @property
+    def statement(self) -> Statement:
+        return self.access.statement
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedValue:
+    """What an instance of a reduction leaves in its element."""
+
+    access: StatementAccess
+
+    @property
+    def statement(self) -> Statement:
+        return self.access.statement
+
+
+@dataclass(frozen=True, slots=True)
+class InitialValue:
+    """What an element held before the kernel, where an instance of a statement reads it."""
+
+    statement: Statement
+    buffer: Buffer
+    elements: Any
+    """An isl map from the instances to the elements."""
+
+
+Value: TypeAlias = ComputedValue | HeldValue | ReducedValue | InitialValue
+
+
+class _Difference(Exception):
+    """Two values differ, or may differ, in some pair of instances."""
+
+    def __init__(self, verdict: Verdict, reason: str, witness: Witness = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason, self.witness = verdict, reason, witness
+
+
+def stores_known_value(func: PrimFunc, path: Path) -> Proof:
+    """Whether each element that the store at `path` writes holds the stored value before.
+
+    So it is for `x[i] = x[i]`, for a constant over the same constant, and for a copy that is copied
+    back.  Then the kernel computes the same without the store.  ValueError if it is no store.
+    """
+    relations = relations_of(func)
+    statement = relations.model.at(path)
+    stmt = statement.stmt
+    if not isinstance(stmt, Store):
+        raise ValueError(f"statement {statement.number} of {func.name} is no store")
+    write = relations.model.made_by(statement)[-1]
+    claim = f"{write} holds what statement {statement.number} stores before it does"
+
+    def ask(context: Any) -> Proof:
+        same_instance = _plain(relations.domain(context, write).identity())
+        compared = _Comparison(relations, context)
+        try:
+            compared.require_same(
+                HeldValue(write), ComputedValue(stmt.value, statement), same_instance
+            )
+        except _Difference as found:
+            sure = found.verdict is Verdict.REFUTED and write.access.certain
+            verdict = Verdict.REFUTED if sure else Verdict.UNKNOWN
+            return Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
+        return Proof(Verdict.PROVEN, claim, METHOD)
+
+    return answered(claim, ask)
+
+
+def _plain(pairs: Any) -> Any:
+    """A map without the names of its tuples: all accesses of a statement have its instances."""
+    for side in (isl.dim_type.in_, isl.dim_type.out):
+        if pairs.has_tuple_id(side):
+            pairs = pairs.reset_tuple_id(side)
+    return pairs
+
+
+class _Comparison:
+    """Comparisons of values in pairs of instances, a limited number of them."""
+
+    def __init__(self, relations: Relations, context: Any) -> None:
+        self.relations, self.context, self.left = relations, context, MOST_STEPS
+        self.free = not any(isinstance(s.stmt, Assume) for s in relations.model.statements)
+        """Whether buffers may hold anything before the kernel: nothing is assumed."""
+
+    def require_same(self, one: Value, other: Value, pairs: Any) -> None:
+        """`_Difference` unless both values are the same for all pairs of their instances."""
+        for first, here in self.resolved(one, pairs):
+            for second, there in self.resolved(other, here.reverse()):
+                self.left -= 1
+                if self.left < 0:
+                    self.unknown(f"not decided within {MOST_STEPS} comparisons", there)
+                self.compare(first, second, there.reverse())
+
+    def resolved(self, value: Value, pairs: Any) -> Iterator[tuple[Value, Any]]:
+        """What a value is, by pieces of the pairs whose first instance has it."""
+        match value:
+            case ComputedValue(expr=Load()):
+                access = self.relations.model.made_by(value.statement)[value.loads]
+                yield from self.contents(access, pairs)
+            case ComputedValue(expr=Select(condition=condition)) if is_predicate(condition):
+                yield from self.sides(value, cast(Predicate, condition), pairs)
+            case HeldValue():
+                yield from self.contents(value.access, pairs)
+            case _:
+                yield value, pairs
+
+    def sides(
+        self, value: ComputedValue, condition: Predicate, pairs: Any
+    ) -> Iterator[tuple[Value, Any]]:
+        """The sides of a select, each with the pairs in which it is taken."""
+        names = ", ".join(isl_name(axis.var) for axis in value.statement.domain.axes)
+        for side, where in zip(value.operands(), (condition, negation(condition)), strict=True):
+            text = f"{{ [{names}] : {isl_constraints(Domain((), where))} }}"
+            here = pairs.intersect_domain(isl.Set.read_from_str(self.context, text))
+            if not here.is_empty():
+                yield from self.resolved(side, here)
+
+    def contents(self, access: StatementAccess, pairs: Any) -> Iterator[tuple[Value, Any]]:
+        """The values that were written last where an access reads, or the initial contents."""
+        buffer = access.access.buffer
+        flow = flow_of(self.relations, self.context, buffer, facts=True)
+        kind = reader_kind(access)
+        missing = pairs
+        for edge in flow.must:
+            if edge.kind is not kind or edge.reader is not access:
+                continue
+            reaching = _plain(edge.pairs)
+            missing = missing.subtract_domain(reaching.range())
+            here = reaching.apply_range(pairs)
+            if not here.is_empty():
+                yield from self.resolved(_left_by(edge.source), here)
+        for initial in flow.must_initial:
+            if initial.kind is not kind or initial.reader is not access:
+                continue
+            elements = initial.elements.reset_tuple_id(isl.dim_type.in_)
+            here = missing.intersect_domain(elements.domain())
+            missing = missing.subtract(here)
+            if not here.is_empty():
+                yield InitialValue(access.statement, buffer, elements), here
+        self.unknown(f"data decide what {access} holds", missing)
+
+    def compare(self, one: Value, other: Value, pairs: Any) -> None:
+        """`_Difference` unless two resolved values are the same for all pairs."""
+        match one, other:
+            case InitialValue(), InitialValue():
+                if one.buffer == other.buffer:
+                    pairs = pairs.subtract(one.elements.apply_range(other.elements.reverse()))
+                if self.free:
+                    self.different(one, other, "two elements may differ", pairs)
+                self.unknown(
+                    f"nothing is known of {one.buffer.name} and {other.buffer.name}", pairs
+                )
+            case (InitialValue() as initial, ComputedValue(expr=Literal())) | (
+                ComputedValue(expr=Literal()),
+                InitialValue() as initial,
+            ):
+                if self.free:
+                    self.different(one, other, f"{initial.buffer.name} may hold anything", pairs)
+                self.unknown(f"nothing is known of {initial.buffer.name}", pairs)
+            case ReducedValue(), ReducedValue() if one.access is other.access:
+                self.unknown("two iterations reduced differently", _moved(pairs))
+            case ComputedValue(), ComputedValue():
+                self.computed(one, other, pairs)
+            case _:
+                self.unknown("they come from different places", pairs)
+
+    def computed(self, one: ComputedValue, other: ComputedValue, pairs: Any) -> None:
+        """The same, for expressions that are no loads."""
+        if one.statement is other.statement and one.expr is other.expr:
+            pairs = _moved(pairs)
+            if pairs.is_empty():
+                return
+        match one.expr, other.expr:
+            case (Literal() as left, Literal() as right):
+                if left != right:
+                    self.different(one, other, f"{left.value} is not {right.value}", pairs)
+            case (IndexValue() as value, IndexValue() as again) if value.dtype == again.dtype:
+                differ = pairs.subtract(self.equal_indices(one, value.index, other, again.index))
+                reason = f"{value.index} and {again.index} differ"
+                if value.dtype == "int64":  # others wrap around
+                    self.different(one, other, reason, differ)
+                self.unknown(reason, differ)
+            case (
+                (Unary(op=left), Unary(op=right))
+                | (Binary(op=left), Binary(op=right))
+                | (Comparison(op=left), Comparison(op=right))
+                | (Cast(dtype=left), Cast(dtype=right))
+            ) if left == right:
+                self.operands(one, other, pairs)
+            case Select(), Select():  # on data: others are resolved
+                self.operands(one, other, pairs)
+            case _:
+                self.unknown("they are computed differently", pairs)
+
+    def operands(self, one: ComputedValue, other: ComputedValue, pairs: Any) -> None:
+        """`_Difference` unless all operands are the same; that they differ refutes nothing."""
+        try:
+            for left, right in zip(one.operands(), other.operands(), strict=True):
+                self.require_same(left, right, pairs)
+        except _Difference as found:
+            raise _Difference(Verdict.UNKNOWN, found.reason) from None
+
+    def equal_indices(
+        self, one: ComputedValue, left: IndexExpr, other: ComputedValue, right: IndexExpr
+    ) -> Any:
+        """The pairs of instances in which two index expressions are equal."""
+        copy, fresh = Domain(other.statement.domain.axes).renamed("'")
+        ins = ", ".join(isl_name(axis.var) for axis in one.statement.domain.axes)
+        outs = ", ".join(isl_name(axis.var) for axis in copy.axes)
+        where = Domain((), equal(left, substitute(right, fresh)))
+        text = f"{{ [{ins}] -> [{outs}] : {isl_constraints(where)} }}"
+        return isl.Map.read_from_str(self.context, text)
+
+    def different(self, one: Value, other: Value, reason: str, pairs: Any) -> None:
+        """Raises a difference that is certain in each of the pairs, if there are any."""
+        if not pairs.is_empty():
+            names = [axis.var.name for axis in one.statement.domain.axes]
+            primed = [f"{axis.var.name}'" for axis in other.statement.domain.axes]
+            witness = tuple(zip((*names, *primed), point_of(pairs), strict=True))
+            text = f"{reason} at {point_text(witness)}"
+            raise _Difference(Verdict.REFUTED, text, witness)
+
+    def unknown(self, reason: str, pairs: Any) -> None:
+        """Raises a difference that may be, if there are any pairs."""
+        if not pairs.is_empty():
+            raise _Difference(Verdict.UNKNOWN, reason)
+
+
+def _left_by(source: StatementAccess) -> Value:
+    """What a write leaves in its element, or an assumption says of it."""
+    match source.statement.stmt:
+        case Store() as stmt:
+            return ComputedValue(stmt.value, source.statement)
+        case Assume(claim=Comparison(right=literal)):
+            return ComputedValue(literal, source.statement)
+        case _:
+            return ReducedValue(source)
+
+
+def _moved(pairs: Any) -> Any:
+    """The pairs of different instances of one statement."""
+    return pairs.subtract(isl.Map.identity(pairs.get_space()))

@@ -1,0 +1,157 @@
+"""The statements of a kernel as integer sets and relations of isl.
+
+In: a kernel.  Out: for each access its domain, the relation from its instances to elements, and the
+relation from its instances to time stamps; for each buffer the union of these.  What always holds:
+all objects of one `Relations` belong to one isl context, which belongs to one thread; each is made
+when it is first asked for.
+
+The instances of access n are the tuples `A<n>[v, …]` over the loops around it; the elements of a
+buffer are the tuples `B[c, …, i, …]`, first the copies of `StatementAccess`, then the indices.  For
+a buffer that leaves the kernel, the tuples `End[i, …]` stand for the reader behind the last
+statement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import islpy as isl
+
+from graphflow.arith import (
+    Axis,
+    Domain,
+    IndexExpr,
+    IslBudget,
+    Proof,
+    Var,
+    Verdict,
+    const,
+    isl_constraints,
+    isl_index,
+    isl_name,
+    out_of_budget,
+)
+from graphflow.effects.statements import KernelStatements, StatementAccess, statements_of
+from graphflow.tir import Buffer, PrimFunc
+
+MOST_ACCESSES = 64
+"""Accesses to one buffer beyond which nothing is decided: each pair may cost a millisecond."""
+
+MOST_KERNELS = 64
+"""Kernels whose relations one thread keeps."""
+
+END = "End"
+"""The name of the tuples that stand for the reader after the kernel."""
+
+
+class TooLarge(Exception):
+    """A buffer with more than `MOST_ACCESSES` accesses."""
+
+
+class Relations:
+    """The relations of one kernel in the isl context of one thread."""
+
+    def __init__(self, model: KernelStatements) -> None:
+        self.model = model
+        self.depth = 1 + max((2 * len(s.loops) + 1 for s in model.statements), default=1)
+        """The length of every time stamp; shorter ones are filled with zeros."""
+        self._kept: dict[tuple[str, object], Any] = {}
+
+    def domain(self, context: Any, access: StatementAccess) -> Any:
+        """The instances of an access, as a set."""
+        text = f"{{ {instance_tuple(access)} : {isl_constraints(access.domain)} }}"
+        return self.once("domain", access.number, lambda: isl.Set.read_from_str(context, text))
+
+    def elements(self, context: Any, access: StatementAccess) -> Any:
+        """The map from the instances of an access to the elements that they access."""
+        parts = ", ".join(map(isl_index, access.element))
+        text = f"{{ {instance_tuple(access)} -> B[{parts}] : {isl_constraints(access.domain)} }}"
+        return self.once("elements", access.number, lambda: isl.Map.read_from_str(context, text))
+
+    def times(self, context: Any, access: StatementAccess, reading: bool = False) -> Any:
+        """The map from the instances of an access to their time stamps.
+
+        With `reading`, those at which the statement evaluates what it loads, else those at which it
+        writes, or is done.
+        """
+        write = const(int(not reading))
+        parts = ", ".join(map(isl_index, self._stamp(access.statement.time, write)))
+        text = f"{{ {instance_tuple(access)} -> [{parts}] }}"
+        key = (access.number, reading)
+        return self.once("times", key, lambda: isl.Map.read_from_str(context, text))
+
+    def end(self, context: Any, buffer: Buffer) -> tuple[Any, Any]:
+        """The map from `End` to every element of an output, and the map to its time stamp."""
+        names = [Var(f"e{axis}") for axis in range(len(buffer.shape))]
+        sides = zip(names, buffer.shape, strict=True)
+        domain = Domain(tuple(Axis(var, const(0), const(extent)) for var, extent in sides))
+        tuple_text = ", ".join(map(isl_name, names))
+        stamp = self._stamp((const(len(self.model.statements)),), const(0))
+        time = ", ".join(map(isl_index, stamp))
+        elements = f"{{ {END}[{tuple_text}] -> B[{tuple_text}] : {isl_constraints(domain)} }}"
+        times = f"{{ {END}[{tuple_text}] -> [{time}] }}"
+        return isl.Map.read_from_str(context, elements), isl.Map.read_from_str(context, times)
+
+    def _stamp(self, time: tuple[IndexExpr, ...], last: IndexExpr) -> tuple[IndexExpr, ...]:
+        missing = self.depth - 1 - len(time)
+        return (*time, *(const(0) for _ in range(missing)), last)
+
+    def once(self, kind: str, key: object, make: Callable[[], Any]) -> Any:
+        """What `make` returned when this kind of object was first asked for under this key."""
+        if (kind, key) not in self._kept:
+            self._kept[kind, key] = make()
+        return self._kept[kind, key]
+
+    def limited(self, buffer: Buffer) -> tuple[StatementAccess, ...]:
+        """The accesses to a buffer; TooLarge where they are too many to decide anything."""
+        found = self.model.of(buffer)
+        if len(found) > MOST_ACCESSES:
+            raise TooLarge(f"{buffer.name} has {len(found)} accesses, and {MOST_ACCESSES} is most")
+        return found
+
+
+_threads = threading.local()
+
+
+def relations_of(func: PrimFunc) -> Relations:
+    """The relations of a kernel for the current thread, made once while it is in use."""
+    known: OrderedDict[PrimFunc, Relations] | None = getattr(_threads, "known", None)
+    if known is None:
+        known = _threads.known = OrderedDict()
+    found = known.get(func)
+    if found is None:
+        found = known[func] = Relations(statements_of(func))
+        if len(known) > MOST_KERNELS:
+            known.popitem(last=False)
+    else:
+        known.move_to_end(func)
+    return found
+
+
+def instance_tuple(access: StatementAccess) -> str:
+    """The tuple of an instance of an access in isl's grammar."""
+    return f"A{access.number}[{', '.join(isl_name(axis.var) for axis in access.domain.axes)}]"
+
+
+def answered(claim: str, ask: Callable[[Any], Proof]) -> Proof:
+    """The answer of `ask` in the isl context of this thread.
+
+    UNKNOWN where it costs too much, and where isl fails: `lexmax` of some relations with several
+    modulos ends in "affine expression involves some of the domain dimensions".
+    """
+    try:
+        with IslBudget() as context:
+            return ask(context)
+    except TooLarge as error:
+        return Proof(Verdict.UNKNOWN, claim, "size limit", str(error))
+    except isl.Error as error:
+        if out_of_budget(error):
+            reason = "not decided within the operation limit"
+        elif "affine expression involves" in str(error):
+            reason = "integer sets fail on these modulos"
+        else:
+            raise
+        return Proof(Verdict.UNKNOWN, claim, "dataflow", reason)

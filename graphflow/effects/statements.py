@@ -1,0 +1,229 @@
+"""The statements of a kernel with their iteration domains, and the elements that they access.
+
+In: a kernel.  Out: its statements in program order, and for each the accesses that its instances
+make.  What always holds: domains and index expressions are exact; an access under a condition on
+data may happen and need not (`certain` is false), and nothing else is approximated.
+
+An *instance* of a statement is one point of its domain.  Instances are ordered by their time stamp:
+the number of each loop around, followed by its variable, then the number of the statement itself,
+compared lexicographically; reads of an instance come before its write.  Loops of every kind are
+ordered as serial ones are.
+
+A buffer that is allocated inside of loops exists once for each of their iterations.  Its elements
+are therefore identified by the variables of these loops (`copies`) in front of the indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias, cast
+
+from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, const, negation
+from graphflow.tir import (
+    Access,
+    AccessKind,
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Load,
+    PrimFunc,
+    Stmt,
+    accesses,
+    expressions_of,
+    is_predicate,
+    sites,
+    walk,
+    walk_expr,
+)
+
+Path: TypeAlias = "tuple[tuple[int, bool], ...]"
+"""The way to a statement, from the outside in: its position in each body, and whether the body
+below it on the path is the else branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of a kernel, and the points at which it runs."""
+
+    number: int
+    """Its position in program order, parents before children."""
+    stop: int
+    """The number of the first statement after it that is not inside it."""
+    path: Path
+    stmt: Stmt
+    domain: Domain
+    """The loops and the index conditions around it."""
+    guards: tuple[Expr, ...]
+    """The conditions on data around it."""
+    loops: tuple[int, ...]
+    """The numbers of the loops around it, one for each axis of the domain."""
+
+    def holds(self, other: Statement) -> bool:
+        """Whether `other` is this statement or inside it."""
+        return self.number <= other.number < self.stop
+
+    @property
+    def time(self) -> tuple[IndexExpr, ...]:
+        """The time stamp of an instance: numbers of loops and their variables in turn."""
+        axes = zip(self.loops, self.domain.axes, strict=True)
+        pairs = (part for loop, axis in axes for part in (const(loop), axis.var))
+        return (*pairs, const(self.number))
+
+
+@dataclass(frozen=True, slots=True)
+class StatementAccess:
+    """An access, the statement that makes it, and which copy of the buffer it accesses."""
+
+    number: int
+    """Its position among all accesses of the kernel: reads of a statement before its write."""
+    statement: Statement
+    access: Access
+    copies: tuple[Var, ...]
+    """The variables of the loops around the allocation of the buffer."""
+
+    @property
+    def domain(self) -> Domain:
+        """The instances that make the access: those of the statement, without the sides of
+        selects that they do not take."""
+        return self.access.domain
+
+    @property
+    def element(self) -> tuple[IndexExpr, ...]:
+        """What identifies the element: the copy of the buffer, and the indices in it."""
+        return (*self.copies, *self.access.indices)
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether the access is a load in an `Assume`, which nothing executes."""
+        return isinstance(self.statement.stmt, Assume)
+
+    def __str__(self) -> str:
+        indices = ", ".join(map(str, self.access.indices))
+        return f"{self.access.buffer.name}[{indices}]"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStatements:
+    """The statements and accesses of a kernel, both in program order."""
+
+    func: PrimFunc
+    statements: tuple[Statement, ...]
+    accesses: tuple[StatementAccess, ...]
+
+    def at(self, path: Path) -> Statement:
+        """The statement at a path; KeyError where there is none."""
+        for statement in self.statements:
+            if statement.path == path:
+                return statement
+        raise KeyError(path)
+
+    def of(self, buffer: Buffer) -> tuple[StatementAccess, ...]:
+        """The accesses to a buffer."""
+        return tuple(a for a in self.accesses if a.access.buffer == buffer)
+
+    def made_by(self, statement: Statement) -> tuple[StatementAccess, ...]:
+        """The accesses of a statement itself, without those inside it: loads in the order of its
+        expressions, then the write."""
+        return tuple(a for a in self.accesses if a.statement is statement)
+
+    def inside(self, statement: Statement) -> tuple[Statement, ...]:
+        """A statement and all those inside it."""
+        return self.statements[statement.number : statement.stop]
+
+
+@lru_cache(maxsize=256)
+def statements_of(func: PrimFunc) -> KernelStatements:
+    """The statements of a kernel and their accesses.  A kernel with a `callee` has none."""
+    statements: list[Statement] = []
+    _collect(func.body, (), ANYWHERE, (), (), statements)
+    copies = {
+        one.stmt.buffer: tuple(axis.var for axis in one.domain.axes)
+        for one in statements
+        if isinstance(one.stmt, Allocate)
+    }
+    found: list[StatementAccess] = []
+    for statement in statements:
+        for access in _accesses(statement):
+            own = copies.get(access.buffer, ())
+            found.append(StatementAccess(len(found), statement, access, own))
+    return KernelStatements(func, tuple(statements), tuple(found))
+
+
+def _collect(
+    body: Body,
+    path: Path,
+    domain: Domain,
+    guards: tuple[Expr, ...],
+    loops: tuple[int, ...],
+    found: list[Statement],
+) -> None:
+    for position, stmt in enumerate(body):
+        number = len(found)
+        here = (*path, (position, False))
+        one = Statement(number, number + 1, here, stmt, domain, guards, loops)
+        found.append(one)
+        match stmt:
+            case For():
+                inside = domain.inside(stmt.var, stmt.start, stmt.stop)
+                _collect(stmt.body, here, inside, guards, (*loops, number), found)
+            case Block():
+                _collect(stmt.body, here, domain, guards, loops, found)
+            case If():
+                then, orelse = domain, domain
+                within = guards
+                if is_predicate(stmt.condition):
+                    condition = cast(Predicate, stmt.condition)
+                    then, orelse = domain.given(condition), domain.given(negation(condition))
+                else:
+                    within = (*guards, cast(Expr, stmt.condition))
+                _collect(stmt.then, here, then, within, loops, found)
+                _collect(stmt.orelse, (*path, (position, True)), orelse, within, loops, found)
+            case _:
+                continue
+        found[number] = replace(one, stop=len(found))
+
+
+def _accesses(statement: Statement) -> Iterator[Access]:
+    """What one instance accesses itself, without the statements inside it; the write last."""
+    stmt = statement.stmt
+    match stmt:
+        case Assume():
+            yield from _claims_of(stmt, statement.domain, not statement.guards)
+            return
+        case For() | Block() | Allocate():
+            return
+        case If():
+            stmt = replace(stmt, then=(), orelse=())
+        case _:
+            pass
+    certain = not statement.guards
+    for access in accesses((stmt,), statement.domain):
+        yield access if certain or not access.certain else replace(access, certain=False)
+
+
+def claimed_loads(body: Body, domain: Domain = ANYWHERE) -> Iterator[Access]:
+    """The loads in claims of `Assume`, as reads: writing an element ends a claim about it."""
+    if not any(isinstance(stmt, Assume) for stmt in walk(body)):
+        return  # before domains are made, which most bodies do not need
+    for site in sites(body, domain):
+        if isinstance(site.stmt, Assume):
+            yield from _claims_of(site.stmt, site.domain, not site.guards)
+
+
+def _claims_of(stmt: Assume, domain: Domain, certain: bool) -> Iterator[Access]:
+    """The loads in an assumption, as reads at the points where it is made."""
+    if is_predicate(stmt.unless):
+        domain = domain.given(negation(cast(Predicate, stmt.unless)))
+    else:
+        certain = False
+    for expr in expressions_of(stmt):
+        for node in walk_expr(expr):
+            if isinstance(node, Load):
+                yield Access(node.buffer, node.indices, domain, AccessKind.READ, certain)

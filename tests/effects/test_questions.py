@@ -1,0 +1,79 @@
+"""Questions about effects where the answer is known, with the witnesses of refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.arith import TRUE, Var, Verdict, at_most, less_than
+from graphflow.effects import never_touched, overwritten_unread
+from graphflow.tir import PrimFunc, parse
+
+AT = 0, False
+
+
+def kernel(body: str) -> PrimFunc:
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return parse(f"@primfunc\ndef kernel(x: f32[16], y: out[f32[16]]):\n{lines}\n")
+
+
+OVERWRITTEN = """for i in serial(0, 16):
+    y[i] = f32(0.0)
+for j in serial(0, {}):
+    y[j] = x[j]"""
+
+
+def test_a_store_that_is_overwritten_is_unread() -> None:
+    assert overwritten_unread(kernel(OVERWRITTEN.format(16)), (AT,)).proven
+
+
+def test_the_element_that_is_not_overwritten_is_the_witness() -> None:
+    proof = overwritten_unread(kernel(OVERWRITTEN.format(15)), (AT,))
+    assert proof.verdict is Verdict.REFUTED
+    assert proof.witness == (("i", 15), ("y.0", 15))
+    assert "y[i] at i=15 is left in the output" in proof.reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict"),
+    [("j % 2 == 0 or j % 2 == 1", "proven"), ("data(x[j] < f32(0.0))", "unknown")],
+)
+def test_a_store_under_a_condition_on_data_overwrites_nothing(condition: str, verdict: str) -> None:
+    body = OVERWRITTEN.format(16).replace("    y[j]", f"    if {condition}:\n        y[j]")
+    assert overwritten_unread(kernel(body), (AT,)).verdict is Verdict(verdict)
+
+
+def test_an_assumption_reads() -> None:
+    body = OVERWRITTEN.format(16).replace(
+        "for j", "for k in serial(0, 4):\n    assume(unless(False), y[k] == f32(0.0))\nfor j"
+    )
+    assert overwritten_unread(kernel(body), (AT,)).verdict is Verdict.REFUTED
+
+
+def test_rows_that_a_modulo_leaves_out_stay_visible() -> None:
+    """Here `compute_flow` of isl 0.27 finds that the store of odd elements is overwritten."""
+    func = parse("""
+@primfunc
+def kernel(y: out[f32[4, 2]]):
+    for i in serial(0, 3):
+        y[(i + 3) % 4, (i + 1) % 2] = f32(2.0)
+    for j in serial(1, 3):
+        y[2*((-min(4, j)) % 2), 1] = f32(3.0)
+""")
+    assert overwritten_unread(func, (AT,)).verdict is Verdict.REFUTED
+
+
+def test_a_region_that_nothing_touches() -> None:
+    func = kernel("for i in serial(0, 7):\n    y[2*i] = x[i]")
+    i = Var("i")
+    x, y = func.param("x"), func.param("y")
+    assert never_touched(func, x, (i,), at_most(7, i)).proven
+    refuted = never_touched(func, x, (i,), at_most(6, i))
+    assert refuted.verdict is Verdict.REFUTED and refuted.witness[0] == ("i", 6)
+    assert never_touched(func, y, (i,), less_than(12, i)).proven
+    assert never_touched(func, y, (i,), TRUE).verdict is Verdict.REFUTED
+
+
+def test_too_many_accesses_are_unknown() -> None:
+    body = "\n".join(f"y[{n % 16}] = x[{n % 16}]" for n in range(70))
+    proof = overwritten_unread(kernel(body), (AT,))
+    assert proof.verdict is Verdict.UNKNOWN and "70 accesses" in proof.reason
