@@ -19,7 +19,7 @@ be slow.  A vector has as many lanes as it computes elements of the accumulators
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -132,7 +132,7 @@ class TilePlane(NamedTuple):
     own_loads: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TileProblem:
     """What is tiled: `planes` of `rows` × `columns` outputs, each a reduction of `steps` terms.
 
@@ -168,7 +168,7 @@ class TileProblem:
     """Given where the lanes run along the windows of a pooling: the vectors that each accumulator
     loads for itself in each step, for no row or column of a tile shares them."""
 
-    @property
+    @cached_property
     def plane(self) -> TilePlane:
         """What is computed for each plane."""
         lane, item = (

@@ -427,15 +427,24 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> 
     room = prod(whole.physical_shape) - prod(part.physical_shape)
     if room < 0 or iterations(domain.axes) != prod(part.logical_shape):
         return None  # elements that are not moved would overlap others
-    apart = simplify(flat_offset(whole, there) - flat_offset(part, here), ranges)
-    offset, window = constant_value(apart), None
-    if offset is not None and not 0 <= offset <= room:
-        return None
     places = whole.physical_index(there), part.physical_index(here)
+    steps: list[int | None] = [None]
     if len(places[0]) == len(places[1]):
         steps = [constant_value(simplify(a - b, ranges)) for a, b in zip(*places, strict=True)]
-        known = [step for step in steps if step is not None]
-        fits = StorageWindow(tuple(known), part.physical_shape).fits(whole.physical_shape)
-        if len(known) == len(steps) and fits:
-            window = part.windowed(known, whole.physical_shape)
+    known = [step for step in steps if step is not None]
+    if len(known) == len(steps):
+        # The positions differ by these steps, and where the boxes have different strides.
+        strides = [Buffer("_", layout.physical_shape).strides for layout in (whole, part)]
+        beside = ((e, a - b) for e, a, b in zip(places[1], *strides, strict=True) if a != b)
+        apart = weighted(beside) + sum(k * a for k, a in zip(known, strides[0], strict=True))
+    else:
+        apart = flat_offset(whole, there) - flat_offset(part, here)
+    offset, window = constant_value(simplify(apart, ranges)), None
+    if offset is not None and not 0 <= offset <= room:
+        return None
+    if len(known) == len(steps):
+        box = StorageWindow(tuple(known), part.physical_shape)
+        window = (
+            part.windowed(known, whole.physical_shape) if box.fits(whole.physical_shape) else None
+        )
     return None if window is None and offset is None else Link(name, window, offset)
