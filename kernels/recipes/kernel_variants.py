@@ -73,14 +73,16 @@ def kernel_variants(
     target: Target,
     known: KnownContents = NOTHING,
     offered: Offers = (),
+    parts: bool = True,
 ) -> tuple[KernelVariant, ...]:
     """All variants of `definition`, in the same order for the same arguments.
 
     `constants` are the inputs whose values are known before the first run, which a recipe may
     pack; `known` holds what is proven of the values of any input.  Inputs are read in the layouts
-    of families, and in those `offered` for them, which may be of no family.
+    of families, and in those `offered` for them, which may be of no family.  Without `parts` there
+    are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
     """
-    return _variants(definition, constants, target, known, offered)[0]
+    return _variants(definition, constants, target, known, offered, parts)[0]
 
 
 def refused_variants(
@@ -89,12 +91,13 @@ def refused_variants(
     target: Target,
     known: KnownContents = NOTHING,
     offered: Offers = (),
+    parts: bool = True,
 ) -> tuple[RefusedVariant, ...]:
     """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
     Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
     """
-    return _variants(definition, constants, target, known, offered)[1]
+    return _variants(definition, constants, target, known, offered, parts)[1]
 
 
 def reads_offered(definition: PrimFunc) -> bool:
@@ -112,6 +115,7 @@ def _variants(
     target: Target,
     known: KnownContents,
     offered: Offers,
+    parts: bool,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
@@ -120,14 +124,14 @@ def _variants(
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # All arguments, as other callers give them, for the cache compares them by position.
-        variants = [*kernel_variants(definition, constants, target, known, ())]
-        refused += refused_variants(definition, constants, target, known, ())
+        variants = [*kernel_variants(definition, constants, target, known, (), parts)]
+        refused += refused_variants(definition, constants, target, known, (), parts)
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
         if roles is not None:
             variants += _as_offered(definition, roles, constants, target, offered)
     else:
         variants = []
-        _sort_out(view_variants(definition, target), variants, refused)
+        _sort_out(view_variants(definition, target, parts), variants, refused)
         if roles is None:
             variants.append(plain_variant(definition))
             variants += _moved(definition, target)
