@@ -16,10 +16,7 @@ from functools import lru_cache
 from itertools import chain, combinations, product
 from math import prod
 
-from graphflow.arith import (
-    Var,
-    terms_of,
-)
+from graphflow.arith import IndexExpr, Var, terms_of
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
 from graphflow.kernels.recipes.halo import halo_variants
@@ -249,6 +246,7 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
         return
     rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
     others = families(rank, target.computed_lanes(dtype))[1:]
+    counts = [iterations(domain.axes) for _, _, domain in moves]
     for out, data in product(others, others):
         layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
                    if len(b.shape) == rank}  # fmt: skip
@@ -257,8 +255,8 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
         if len(placed) < len(definition.params):
             continue
         cycles = sum(
-            move_cycles(iterations(domain.axes), _adjacent(store, load, placed), dtype, target)
-            for store, load, domain in moves
+            move_cycles(count, _adjacent(store, load, placed), dtype, target)
+            for count, (store, load, _) in zip(counts, moves, strict=True)
         )
         shape = definition.outputs[0].shape
         rows = prod((*shape[:1], *shape[2:]))
@@ -272,11 +270,17 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
 
 def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
     """Whether some loop has stride one on both sides of a move, so that it copies in vectors."""
-    steps = []
-    for access in (store, load):
-        flat = flat_offset(layouts[access.buffer.name], access.indices)
-        steps.append({atom for atom, k in terms_of(flat)[0] if k == 1 and isinstance(atom, Var)})
-    return bool(steps[0] & steps[1])
+    written, read = (
+        _by_one(flat_offset(layouts[access.buffer.name], access.indices))
+        for access in (store, load)
+    )
+    return not written.isdisjoint(read)
+
+
+@lru_cache(maxsize=10_000)
+def _by_one(position: IndexExpr) -> frozenset[IndexExpr]:
+    """The variables that a position in memory has with the coefficient one."""
+    return frozenset(atom for atom, k in terms_of(position)[0] if k == 1 and isinstance(atom, Var))
 
 
 def _tiled(
