@@ -311,16 +311,23 @@ def near_weights(weight_bytes: int, target: Target) -> bool:
 
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
-    tiles = _tiles(plane, panels.nr_vectors, panels.lanes, target)
-    whole, rest = divmod(plane.rows, panels.mr)
-    return whole * tiles[panels.mr - 1] + (tiles[rest - 1] if rest else 0.0)
+    return cycles_by_rows(plane, panels.nr_vectors, panels.lanes, target)[panels.mr - 1]
 
 
 @lru_cache(maxsize=10_000)
-def _tiles(plane: TilePlane, nr_vectors: int, lanes: int, target: Target) -> tuple[float, ...]:
-    """Cycles of a tile of one row, of two, and so on, as many as there are registers for."""
+def cycles_by_rows(
+    plane: TilePlane, nr_vectors: int, lanes: int, target: Target
+) -> tuple[float, ...]:
+    """Cycles for a panel over all rows of one plane in tiles of one row, of two, and so on.
+
+    As many as there are registers for.
+    """
     rows = range(1, most_rows(plane, nr_vectors, target) + 1)
-    return tuple(_tile_cycles(plane, nr_vectors, lanes, mr, target) for mr in rows)
+    tiles = [_tile_cycles(plane, nr_vectors, lanes, mr, target) for mr in rows]
+    return tuple([
+        plane.rows // mr * tiles[mr - 1] + (tiles[plane.rows % mr - 1] if plane.rows % mr else 0.0)
+        for mr in rows
+    ])  # fmt: skip
 
 
 def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target) -> float:
