@@ -18,7 +18,7 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.base.target import Target
 from graphflow.baselines.uniform import uniform_pins
 from graphflow.cost import NO_TIMINGS, CostModel, Timings, clearly_less
-from graphflow.flow import Planning, cheapest, find_plan
+from graphflow.flow import Planning, find_plan
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import definition_key, variant_key
 from graphflow.layout import Family, Layout, families
@@ -66,7 +66,7 @@ def baseline_plan(found: Planning, graph: OperatorGraph, family: Family) -> Plan
     """
     pins = uniform_pins(graph, found.cost.target, family)
     try:
-        planned = find_plan(graph, found.cost, pins, found.assumptions)
+        planned = find_plan(graph, found.cost, pins, found.assumptions, expand=False)
     except LayoutConflict:
         return None
     return replace(planned, pinned={})
@@ -115,15 +115,13 @@ def plan_groups(
     """The best plan known, and the graph that it is a plan of; arguments and errors as of
     `plan_layouts`.
 
-    With pins, movement is not forwarded and end-to-end times are ignored: a pin says that its
-    tensor is wanted as it is.
+    With pins, end-to-end times are ignored: a pin says that its tensor is wanted as it is.
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)
-        if pins:
-            found = find_plan(graph, cost, pins, assume)
-        else:
-            found = fastest(cheapest(graph, cost, assume), graph)
+        found = find_plan(graph, cost, pins, assume)
+        if not pins:
+            found = fastest(found, graph)
         return found.graph, found.plan()
 
 

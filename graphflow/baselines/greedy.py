@@ -22,8 +22,8 @@ from graphflow.flow import (
     Candidates,
     Copy,
     OperandRequirement,
-    OutputAliasing,
     Problem,
+    Production,
     clashing,
     copies_for,
     copy_prices,
@@ -33,7 +33,7 @@ from graphflow.flow import (
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import memory_key
 from graphflow.layout import Layout
-from graphflow.plan import CopyKind, EdgeType
+from graphflow.plan import CopyKind
 
 Chosen: TypeAlias = "dict[str, Candidate]"
 
@@ -45,8 +45,8 @@ class _Decided:
         self._graph, self._cost = graph, cost
         self._options = candidates.of_node
         self._chosen: Chosen = {}
-        self._productions: dict[str, tuple[EdgeType, OutputAliasing | None]] = {
-            value: (candidates.edge_types[value][0], None) for value in graph.inputs
+        self._productions = {
+            value: Production(candidates.edge_types[value][0]) for value in graph.inputs
         }
         self._requirements: dict[str, list[OperandRequirement]] = {
             value: [output_requirement(graph.values[value])] for value in graph.outputs
@@ -58,9 +58,7 @@ class _Decided:
         """
         free = [c for c in self._options[node] if self.above(c) < inf]
         taken = self._chosen[node] = min(free, key=key)
-        self._productions |= {
-            value: (edge_type, taken.output_aliasing) for value, edge_type in taken.gives
-        }
+        self._productions |= dict(taken.productions())
         for requirement in taken.requirements:
             self._requirements.setdefault(requirement.value, []).append(requirement)
 
@@ -87,16 +85,14 @@ class _Decided:
     def below(self, candidate: Candidate) -> float:
         """The seconds of the copies of its outputs that the decided readers need."""
         return sum(
-            self._copying(
-                value, (edge_type, candidate.output_aliasing), self._requirements.get(value, [])
-            )
-            for value, edge_type in candidate.gives
+            self._copying(value, production, self._requirements.get(value, []))
+            for value, production in candidate.productions()
         )
 
     def _copying(
         self,
         value: str,
-        production: tuple[EdgeType, OutputAliasing | None] | None,
+        production: Production | None,
         requirements: Sequence[OperandRequirement],
     ) -> float:
         """The seconds of the conversions for requirements that the production does not satisfy.
@@ -107,10 +103,10 @@ class _Decided:
             return inf
         if production is None:
             return 0.0
-        (edge_type, output_aliasing), tensor = production, self._graph.values[value]
+        tensor = self._graph.values[value]
         made: list[Copy] = []
         for requirement in requirements:
-            served = directly(edge_type, output_aliasing, requirement, value in self._graph.outputs)
+            served = directly(production, requirement, value in self._graph.outputs)
             if served or any(copy.serves(requirement) for copy in made):
                 continue
             wanted = [
@@ -118,7 +114,7 @@ class _Decided:
             ]
             if not wanted:
                 return inf  # the reader's output would be inside a value with another layout
-            (prices,) = copy_prices(tensor, wanted, [edge_type], self._cost)
+            (prices,) = copy_prices(tensor, wanted, [production.edge_type], self._cost)
             made += (copy.at(price) for copy, price in zip(wanted, prices, strict=True))
         return sum(copy.seconds for copy in made)
 

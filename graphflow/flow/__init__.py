@@ -8,9 +8,9 @@ the plan.
 
 from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
+from graphflow.flow.expanded import expansions_of
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
-from graphflow.flow.regroup import cheapest, regrouped
-from graphflow.flow.requirements import OperandRequirement, OutputAliasing, output_requirement
+from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.flow.solve import Problem, Solution
 from graphflow.flow.variants import NodeVariants, variants_of
 
@@ -20,19 +20,18 @@ __all__ = [
     "Copy",
     "NodeVariants",
     "OperandRequirement",
-    "OutputAliasing",
     "Planning",
     "Problem",
+    "Production",
     "Solution",
-    "cheapest",
     "clashing",
     "copies_for",
     "copy_prices",
     "directly",
     "enumerate_candidates",
+    "expansions_of",
     "find_plan",
     "output_requirement",
     "plan_layouts",
-    "regrouped",
     "variants_of",
 ]

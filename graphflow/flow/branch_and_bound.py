@@ -80,6 +80,7 @@ class BranchAndBound:
     The first `deciding` columns are fixed before all others, which mostly follow from them.
     `known` gives a solution that is found otherwise; it is asked for if the first relaxation is not
     integral.  Where `close` can solve a node, the search does not go below it.
+    Columns with `upper` 0 stay 0.
     """
 
     def __init__(
@@ -89,9 +90,11 @@ class BranchAndBound:
         deciding: int,
         known: Callable[[], Solved | None] = lambda: None,
         close: Close | None = None,
+        upper: Floats | None = None,
     ) -> None:
         self.relaxation, self.deciding = relaxation, deciding
         self.known, self.close = known, close
+        self.upper = np.ones(len(relaxation.costs)) if upper is None else upper
         self.ends = time.perf_counter() + seconds
         self.solution: object | None = None
         self.price = inf
@@ -102,8 +105,7 @@ class BranchAndBound:
 
     def run(self) -> Search:
         """The outcome.  Raises OutOfTime if time ends without a solution, known or found."""
-        width = len(self.relaxation.costs)
-        self._push(_Node(-inf, np.zeros(width), np.ones(width)))
+        self._push(_Node(-inf, np.zeros(len(self.upper)), self.upper))
         while self.open and self._promising(self.open[0][0]) and not self._enough():
             _, _, node = heappop(self.open)
             child: _Node | None = node

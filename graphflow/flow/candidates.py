@@ -10,23 +10,25 @@ of its inputs; in addition the producer may write any constant that some variant
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import product
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
 from typing import TypeAlias
 
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
-from graphflow.cost import CostModel, clearly_less
+from graphflow.cost import NO_WORK, CostModel, clearly_less
+from graphflow.flow.expanded import ExpandedVariants
 from graphflow.flow.pricing import VariantPrices
 from graphflow.flow.requirements import (
     UNUSED,
     InputAliasing,
     OperandRequirement,
     OutputAliasing,
+    Production,
     weakest_edge_type,
 )
 from graphflow.flow.variants import respects, user_layouts, variants_of, variants_with
-from graphflow.graph import Node, OperatorGraph, contents
+from graphflow.graph import Expansion, Expansions, Node, OperatorGraph, contents
 from graphflow.kernels.recipes import (
     KernelVariant,
     Padding,
@@ -41,6 +43,7 @@ from graphflow.layout import (
     Constant,
     Equal,
     Fact,
+    Family,
     Layout,
     Number,
     Undefined,
@@ -60,6 +63,14 @@ class Unsatisfiable(LayoutConflict):
 
 
 @dataclass(frozen=True)
+class TakenExpansion:
+    """An expansion of a node, and what a variant of it requires of the inputs of its kernel."""
+
+    expansion: Expansion
+    requirements: tuple[OperandRequirement, ...]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """One variant of one node together with the edge types of its operands.
 
@@ -67,6 +78,8 @@ class Candidate:
     output value.  `pad_value` is the constant that the epilogue writes to the output's padding,
     None if it writes none.  `seconds` is the price of one execution, `measured` or estimated.
     `read` are the parameters whose contents (not only padding) the facts of the output follow from.
+    `expansion` is what takes the place of the node, if anything does; the variant is one of it, and
+    `family` that of an output which stays unmoved.
     """
 
     node: str
@@ -78,6 +91,23 @@ class Candidate:
     output_aliasing: OutputAliasing = OutputAliasing.FREE
     measured: bool = False
     read: frozenset[str] = frozenset()
+    expansion: TakenExpansion | None = None
+    family: Family | None = None
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether the output is not computed: its readers read what it would be moved from."""
+        return self.output_aliasing is OutputAliasing.UNMOVED
+
+    @property
+    def definition(self) -> Node | None:
+        """The node that the variant is one of, if it takes the place of the graph's."""
+        return None if self.expansion is None else self.expansion.expansion.node
+
+    def productions(self) -> Iterator[tuple[str, Production]]:
+        """How the candidate leaves each output value."""
+        for value, edge_type in self.gives:
+            yield value, Production(edge_type, self.output_aliasing, self.family)
 
     @property
     def rests_on(self) -> frozenset[str]:
@@ -106,16 +136,20 @@ def enumerate_candidates(
     pins: Mapping[str, Layout],
     relaxed: Set[str] = frozenset(),
     facts: Mapping[str, Fact] | None = None,
+    expansions: Expansions | None = None,
 ) -> Candidates:
     """All candidates of all nodes that run, in topological order, priced by `cost`.
 
     `pins` are the layouts that values must have; candidates of the nodes named in `relaxed` ignore
     them.  `facts` are the facts about the contents of each value, by default those that follow from
-    the graph alone.  Of candidates with equal requirements and productions the cheapest is kept.
+    the graph alone.  `expansions` are those of the graph, None for candidates without any.  Of
+    candidates with equal requirements and productions the cheapest is kept.
 
     Raises Unsatisfiable where the pins leave a node without a candidate.
     """
-    facts = contents(graph) if facts is None else facts
+    if expansions is None:
+        expansions = Expansions(graph)
+    facts = contents(expansions.graph) if facts is None else facts
     target = cost.target
     variants = variants_of(graph, target, facts, pins)
     wanted = variants.demanded()
@@ -123,6 +157,7 @@ def enumerate_candidates(
         name: (edge_type_of(row_major(graph.values[name].shape)),) for name in graph.inputs
     }
     layouts = user_layouts(graph, variants, pins, target)
+    expanded = ExpandedVariants(expansions, pins, target, facts)
     found: dict[str, tuple[Candidate, ...]] = {}
     refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in graph.nodes:
@@ -132,35 +167,106 @@ def enumerate_candidates(
         options, refused[node.name] = variants_with(
             graph, node, variants, edge_types, pins, layouts, target, facts
         )
-        prices = VariantPrices(node.func, options, wanted, cost)
-        reads = _reads(graph, node)
-        dtype = node.func.outputs[0].dtype
-        writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
-        for variant in options:
-            if node.name not in relaxed and not respects(node, variant, pins):
-                continue
-            for candidate in _of_variant(node, variant, reads, edge_types, writable, prices):
-                key = (
-                    variant.recipe if isinstance(variant.recipe, Scheduled) else None,
-                    candidate.output_aliasing,
-                    tuple([(n.position, memory_key(n.layout), n.facts, n.demand, n.input_aliasing)
-                           for n in candidate.requirements]),
-                    tuple([(v, edge_type_key(edge_type)) for v, edge_type in candidate.gives]),
-                )  # fmt: skip
-                kept = candidates.get(key)
-                if kept is None or clearly_less(candidate.seconds, kept.seconds):
-                    candidates[key] = candidate
+        free = [v for v in options if node.name in relaxed or respects(node, v, pins)]
+        own = _of_variants(graph, node, free, edge_types, wanted, cost)
+        for candidate in chain(own, _expanded(expanded, node, edge_types, wanted, cost)):
+            key = _key(candidate)
+            kept = candidates.get(key)
+            if kept is None or clearly_less(candidate.seconds, kept.seconds):
+                candidates[key] = candidate
         if not candidates:
             raise Unsatisfiable(f"{node.name} ({node.op}) has no variant with the pins around it")
         found[node.name] = tuple(candidates.values())
         for value in node.outputs:
             produced = [
-                edge_type for c in found[node.name] for v, edge_type in c.gives if v == value
+                edge_type
+                for c in found[node.name]
+                for v, edge_type in c.gives
+                if v == value and not c.unmoved
             ]
             edge_types[value] = tuple(
                 {edge_type_key(edge_type): edge_type for edge_type in produced}.values()
             )
     return Candidates(found, edge_types, refused)
+
+
+def _key(candidate: Candidate) -> object:
+    """What distinguishes a candidate from others of its node, apart from its price."""
+    recipe = candidate.variant.recipe
+    return (
+        recipe if isinstance(recipe, Scheduled) else None,
+        candidate.definition and candidate.definition.func,
+        candidate.output_aliasing,
+        candidate.family,
+        tuple([
+            (n.position, n.value, memory_key(n.layout), n.facts, n.demand, n.input_aliasing,
+             n.family)
+            for n in candidate.requirements
+        ]),
+        tuple([(v, edge_type_key(edge_type)) for v, edge_type in candidate.gives]),
+    )  # fmt: skip
+
+
+def _of_variants(
+    graph: OperatorGraph,
+    node: Node,
+    options: Sequence[KernelVariant],
+    edge_types: Mapping[str, tuple[EdgeType, ...]],
+    wanted: Sequence[float],
+    cost: CostModel,
+) -> Iterator[Candidate]:
+    """The candidates of these variants of a node; `wanted` are the constants that some variant of
+    the graph demands in padding.
+    """
+    prices = VariantPrices(node.func, options, wanted, cost)
+    reads = _reads(graph, node)
+    dtype = node.func.outputs[0].dtype
+    writable = tuple(filter(None, (_constant_of(value, dtype) for value in wanted)))
+    for variant in options:
+        yield from _of_variant(node, variant, reads, edge_types, writable, prices)
+
+
+def _expanded(
+    expanded: ExpandedVariants,
+    node: Node,
+    edge_types: Mapping[str, tuple[EdgeType, ...]],
+    wanted: Sequence[float],
+    cost: CostModel,
+) -> Iterator[Candidate]:
+    """The candidates of a node's expansions, and those in which its output stays unmoved."""
+    graph = expanded.expansions.graph
+    for expansion, options in expanded.of_node.get(node.name, ()):
+        # Of tensors that are read through movement the layouts are known, and nothing of padding.
+        weakest = {**edge_types, **dict.fromkeys(expansion.sources, ())}
+        for candidate in _of_variants(graph, expansion.node, options, weakest, wanted, cost):
+            for requirements in expanded.through(expansion, candidate.requirements):
+                taken = TakenExpansion(expansion, candidate.requirements)
+                yield replace(candidate, requirements=requirements, expansion=taken)
+    for value, family, requirements in expanded.unmoved(node):
+        layout = row_major(graph.values[value].shape)
+        yield Candidate(
+            node.name,
+            UNMOVED,
+            requirements,
+            ((value, edge_type_of(layout)),),
+            None,
+            0.0,
+            OutputAliasing.UNMOVED,
+            family=family,
+        )
+
+
+UNMOVED = KernelVariant(
+    "not computed: its readers read what it would be moved from",
+    {},
+    frozenset(),
+    {},
+    Padding.NONE,
+    View(()),
+    NO_WORK,
+    False,
+)
+"""The variant of a node whose output stays unmoved; it executes nothing."""
 
 
 Read: TypeAlias = tuple[int, str, str]

@@ -15,7 +15,7 @@ from graphflow.base.errors import LayoutConflict
 from graphflow.cost import NO_TIMINGS, CostModel
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.solve import Problem
-from graphflow.graph import Node, OperatorGraph
+from graphflow.graph import Expansions, Node, OperatorGraph
 from graphflow.layout import Fact, Layout
 
 MOST_CLASHES = 4
@@ -26,23 +26,26 @@ Item = TypeVar("Item")
 
 def conflict(
     graph: OperatorGraph,
+    expansions: Expansions,
     cost: CostModel,
     pins: Mapping[str, Layout],
     facts: Mapping[str, Fact],
 ) -> LayoutConflict:
     """The error for pins that no plan meets; `facts` are those about the contents of each value."""
-    return _Conflict(graph, cost, pins, facts).error()
+    return _Conflict(graph, expansions, cost, pins, facts).error()
 
 
 class _Conflict:
     def __init__(
         self,
         graph: OperatorGraph,
+        expansions: Expansions,
         cost: CostModel,
         pins: Mapping[str, Layout],
         facts: Mapping[str, Fact],
     ) -> None:
         self.pins = pins
+        self.expansions = expansions
         self.facts = facts
         self.graph = graph
         # Whether there is a plan does not depend on what was timed.
@@ -73,7 +76,7 @@ class _Conflict:
         around = [node for node in self.graph.nodes if _touched(node, pins)]
         every = _names(around)
         nodes = minimal(around, lambda some: self._clash(clash, every - _names(some)))
-        found = enumerate_candidates(self.graph, self.cost, pins, relaxed=every, facts=self.facts)
+        found = self._candidates(pins, every)
         titles = [f"{node.name} ({node.op})" for node in nodes]
         variants = [_variants(found, node.name) for node in nodes]
         if len(nodes) == 1:
@@ -85,16 +88,23 @@ class _Conflict:
         offered = "; ".join(f"{name}: {some}" for name, some in zip(titles, variants, strict=True))
         return f"no plan has {together}; their variants are: {offered}"
 
+    def _candidates(self, pins: Mapping[str, Layout], relaxed: Set[str]) -> Candidates:
+        return enumerate_candidates(
+            self.graph,
+            self.cost,
+            pins,
+            relaxed=relaxed,
+            facts=self.facts,
+            expansions=self.expansions,
+        )
+
     def _clash(self, some: Sequence[str], relaxed: Set[str] = frozenset()) -> bool:
         """Whether it is proven that no plan meets these pins, if the `relaxed` nodes ignore
         them.
         """
         pins = {name: self.pins[name] for name in some}
         try:
-            found = enumerate_candidates(
-                self.graph, self.cost, pins, relaxed=relaxed, facts=self.facts
-            )
-            Problem(self.graph, found, self.cost)
+            Problem(self.graph, self._candidates(pins, relaxed), self.cost)
         except Unsatisfiable:
             return True
         except LayoutConflict:  # none was found in time, which proves nothing

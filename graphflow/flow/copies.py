@@ -17,6 +17,7 @@ from graphflow.flow.requirements import (
     InputAliasing,
     OperandRequirement,
     OutputAliasing,
+    Production,
     weakest_edge_type,
 )
 from graphflow.graph import Value
@@ -51,7 +52,7 @@ class Copy:
     def serves(self, requirement: OperandRequirement) -> bool:
         """Whether the copy satisfies a requirement."""
         aliasing = requirement.input_aliasing
-        if aliasing.holds_output or (
+        if not aliasing.by_copy or (
             aliasing.inside_output != self.window
             and (aliasing.inside_output or aliasing is InputAliasing.OWN_STORAGE)
         ):
@@ -71,17 +72,16 @@ def edge_type_serves(edge_type: EdgeType, requirement: OperandRequirement) -> bo
     )
 
 
-def directly(
-    edge_type: EdgeType,
-    output_aliasing: OutputAliasing | None,
-    requirement: OperandRequirement,
-    output: bool,
-) -> bool:
+def directly(production: Production, requirement: OperandRequirement, output: bool) -> bool:
     """Whether a value satisfies a requirement without a copy.
 
-    `output_aliasing` is None for a graph input, whose memory is the caller's; `output` says that
-    the value is a graph output, which has a storage of its own.
+    `output` says that the value is a graph output, which has a storage of its own.
     """
+    output_aliasing = production.output_aliasing
+    if requirement.family is not None:
+        return production.family == requirement.family
+    if production.unmoved:
+        return False
     match requirement.input_aliasing:
         case InputAliasing.OWN_STORAGE:
             fits = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
@@ -95,7 +95,7 @@ def directly(
             fits = output_aliasing is not OutputAliasing.INSIDE_INPUT
         case _:
             fits = True
-    return fits and edge_type_serves(edge_type, requirement)
+    return fits and edge_type_serves(production.edge_type, requirement)
 
 
 def clashing(requirements: Iterable[OperandRequirement]) -> bool:
@@ -121,9 +121,10 @@ def copies_for(tensor: Value, requirement: OperandRequirement) -> Iterator[Copy]
     """The copies that this requirement could ask for: a conversion, and a fill if that can satisfy
     it.
 
-    Nothing where the reader's output is inside the value: then only the value itself will do.
+    Nothing where the reader's output is inside the value, or where it reads the value unmoved: then
+    only the value itself will do.
     """
-    if requirement.input_aliasing.holds_output:
+    if not requirement.input_aliasing.by_copy:
         return
     edge_type, window = weakest_edge_type(requirement), requirement.input_aliasing.inside_output
     yield Copy(

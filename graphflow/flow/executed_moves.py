@@ -12,7 +12,7 @@ from math import isfinite
 from graphflow.base.decisions import microseconds
 from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import directly
-from graphflow.flow.requirements import OperandRequirement
+from graphflow.flow.requirements import OperandRequirement, Production
 from graphflow.flow.solve import Solution
 from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import View
@@ -37,7 +37,11 @@ def executed_moves(
         if isinstance(taken.variant.recipe, View) or not moves_of(node.func):
             continue
         views = [
-            option for option in candidates.of_node[name] if isinstance(option.variant.recipe, View)
+            option
+            for option in candidates.of_node[name]
+            if isinstance(option.variant.recipe, View)
+            and option.definition is taken.definition
+            and not option.unmoved
         ]
         value, work = node.inputs[0], taken.variant.work
         yield Conversion(
@@ -60,7 +64,7 @@ def _price(options: Sequence[Candidate], extras: Sequence[float]) -> str:
     views = [
         extra
         for option, extra in zip(options, extras, strict=False)
-        if isinstance(option.variant.recipe, View) and isfinite(extra)
+        if isinstance(option.variant.recipe, View) and not option.unmoved and isfinite(extra)
     ]
     if not views:
         return ""
@@ -112,12 +116,8 @@ def _had(
 ) -> bool:
     maker = graph.producer(requirement.value)
     output_aliasing = None if maker is None else solution.candidates[maker.name].output_aliasing
-    return directly(
-        edge_types[requirement.value],
-        output_aliasing,
-        requirement,
-        requirement.value in graph.outputs,
-    )
+    production = Production(edge_types[requirement.value], output_aliasing)
+    return directly(production, requirement, requirement.value in graph.outputs)
 
 
 def _where(node: Node, requirement: OperandRequirement) -> str:

@@ -70,7 +70,7 @@ def _copies(term: Term, chosen: dict[int, int], ilp: ResidualIlp) -> tuple[Copy,
         serving = [
             c
             for c in pattern.made(production)
-            if c.kind == CopyKind.CONVERT and c.serves(requirement)
+            if c.kind == CopyKind.CONVERT and c.serves(requirement) and pattern.makes(production, c)
         ]
         if not serving:
             return None

@@ -16,7 +16,7 @@ from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Unsatisfiable, enumerate_candidates
 from graphflow.flow.highs import OutOfTime
 from graphflow.flow.solve import Problem, Solution
-from graphflow.graph import OperatorGraph
+from graphflow.graph import Expansions, OperatorGraph
 from graphflow.layout import Fact, Layout, families
 from graphflow.plan import Pinned
 
@@ -72,6 +72,7 @@ def _read(graph: OperatorGraph, name: str, pin: Layout | str, target: Target) ->
 
 def price_pins(
     graph: OperatorGraph,
+    expansions: Expansions,
     cost: CostModel,
     pins: Mapping[str, Layout],
     best: Solution,
@@ -86,7 +87,7 @@ def price_pins(
     def without(*dropped: str) -> Solution | str:
         left = {name: layout for name, layout in pins.items() if name not in dropped}
         try:
-            candidates = enumerate_candidates(graph, cost, left, facts=facts)
+            candidates = enumerate_candidates(graph, cost, left, facts=facts, expansions=expansions)
             return Problem(graph, candidates, cost, eliminated_only=True).best
         except OutOfTime:
             return UNFINISHED

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from graphflow.base.assumed import Assumed, Assumption
 from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import conflict
+from graphflow.flow.expanded import expansions_of
+from graphflow.flow.expanding import Expanded, expanded
 from graphflow.flow.pins import price_pins, read_pins
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
-from graphflow.flow.writer import moved_values, write_plan
-from graphflow.graph import OperatorGraph, assumptions_about, contents
+from graphflow.flow.writer import write_plan
+from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
 from graphflow.layout import Fact, Layout
 from graphflow.plan import EndToEndTime, LayoutPlan
 from graphflow.processes.collecting import collection_deferred
@@ -29,13 +32,16 @@ from graphflow.processes.collecting import collection_deferred
 class Planning:
     """The cheapest solution for a graph, with all that is needed to write it as a `LayoutPlan`.
 
+    `searched` is the graph that was searched, with its `expansions`; `graph` the one that the
+    solution is a plan of, in which the expansions that it takes are in place of their nodes.
     `pinned` are the user's layouts by value, `assumptions` the user's statements about inputs and
     `assumed` the same statements parsed, `facts` the facts about the contents of each value.
     `end_to_end` is set where timing whole programs chose this plan over the one with the least sum
     of prices.
     """
 
-    graph: OperatorGraph
+    searched: OperatorGraph
+    expansions: Expansions
     cost: CostModel
     pinned: Mapping[str, Layout]
     assumptions: Mapping[str, Assumption]
@@ -50,26 +56,35 @@ class Planning:
         """The price of a run: the sum over the chosen candidates and copies, in seconds."""
         return self.problem.best.seconds
 
-    def moved(self) -> set[str]:
-        """The values that a copy, or a node that only moves elements, moves for some node."""
-        return moved_values(self.graph, self.candidates, self.problem.best)
+    @property
+    def graph(self) -> OperatorGraph:
+        """The graph that the plan is of."""
+        return self.expanded.graph
+
+    @cached_property
+    def expanded(self) -> Expanded:
+        """The graph with the expansions that are taken, and the solution of it."""
+        return expanded(self.searched, self.expansions, self.candidates, self.problem.best)
 
     def plan(self) -> LayoutPlan:
         """The plan: all decisions, their reasons, and what the alternatives would cost.
 
         Pricing the pins solves the graph again without them; see `price_pins`.
         """
-        best = self.problem.best
-        other = self.problem.differing(best.candidates.values())
-        plan = write_plan(self.graph, self.candidates, best, other, self.problem.extras())
+        other = self.problem.differing(self.problem.best.candidates.values())
+        made = self.expanded
+        best, extras = made.solution, self.problem.extras()
+        plan = write_plan(made.graph, made.candidates, best, other, extras)
         if self.assumed:
-            relied = reliances(self.graph, best.candidates.values(), self.facts)
+            relied = reliances(made.graph, best.candidates.values(), self.facts)
             plan = replace(plan, assumed=self.assumed, relied=relied)
         if self.end_to_end is not None:
             plan = replace(plan, end_to_end=self.end_to_end)
         if not self.pinned:
             return plan
-        prices, unpinned = price_pins(self.graph, self.cost, self.pinned, best, self.facts)
+        prices, unpinned = price_pins(
+            self.searched, self.expansions, self.cost, self.pinned, self.problem.best, self.facts
+        )
         return replace(plan, pinned=prices, unpinned=unpinned)
 
 
@@ -78,20 +93,26 @@ def find_plan(
     cost: CostModel,
     pins: Mapping[str, Layout | str] | None = None,
     assume: Mapping[str, Assumption] | None = None,
+    expand: bool = True,
 ) -> Planning:
     """The cheapest plan for `graph`, not yet written down; arguments and errors as of
     `plan_layouts`.
+
+    With `expand`, nodes may be replaced by their expansions: the plan is one of an equivalent
+    graph, `Planning.graph`.
     """
     pinned = read_pins(graph, pins or {}, cost.target)
     assumed = assumptions_about(graph, assume)
-    facts = contents(graph, assumed)
+    expansions = expansions_of(graph) if expand else Expansions(graph)
+    facts = contents(expansions.graph, assumed)
     try:
-        candidates = enumerate_candidates(graph, cost, pinned, facts=facts)
+        candidates = enumerate_candidates(graph, cost, pinned, facts=facts, expansions=expansions)
         problem = Problem(graph, candidates, cost)
     except Unsatisfiable:
-        raise conflict(graph, cost, pinned, facts) from None
+        raise conflict(graph, expansions, cost, pinned, facts) from None
     return Planning(
         graph,
+        expansions,
         cost,
         pinned,
         assume or {},
@@ -110,7 +131,7 @@ def plan_layouts(
     timings: Timings = NO_TIMINGS,
     assume: Mapping[str, Assumption] | None = None,
 ) -> LayoutPlan:
-    """The cheapest plan for `graph`, as a frozen `LayoutPlan`.
+    """The cheapest plan for `graph` itself, without expansions, as a frozen `LayoutPlan`.
 
     `pins` gives some values a layout, or the name or description of one.  Prices are estimated
     where `timings` has no measured one.  `assume` is what the user states about the contents of
@@ -121,4 +142,4 @@ def plan_layouts(
     """
     with collection_deferred():
         cost = CostModel(target, threads, timings)
-        return find_plan(graph, cost, pins, assume).plan()
+        return find_plan(graph, cost, pins, assume, expand=False).plan()

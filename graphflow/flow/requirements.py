@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from graphflow.graph import Value
-from graphflow.layout import Demand, Equal, Fact, Layout, Undefined, Unused, fact_of, row_major
+from graphflow.layout import (
+    Demand,
+    Equal,
+    Fact,
+    Family,
+    Layout,
+    Undefined,
+    Unused,
+    fact_of,
+    row_major,
+)
 from graphflow.plan import EdgeType, edge_type_of
 
 UNUSED = Unused()
@@ -26,6 +36,7 @@ class InputAliasing(Enum):
     - INSIDE_OUTPUT_CONTIGUOUS: likewise, as one contiguous piece of it.
     - HOLDS_OUTPUT: any storage; the reader's output is a box inside the operand (slice, split).
     - HOLDS_OUTPUT_CONTIGUOUS: likewise, and the operand itself must be one contiguous piece.
+    - UNMOVED: none; the reader reads the tensors that the operand's elements are moved from.
 
     The texts are what messages and reports show.
     """
@@ -36,6 +47,7 @@ class InputAliasing(Enum):
     INSIDE_OUTPUT_CONTIGUOUS = "window, one piece"
     HOLDS_OUTPUT = "held"
     HOLDS_OUTPUT_CONTIGUOUS = "held, one piece"
+    UNMOVED = "unmoved"
 
     @property
     def inside_output(self) -> bool:
@@ -43,9 +55,15 @@ class InputAliasing(Enum):
         return self in (InputAliasing.INSIDE_OUTPUT, InputAliasing.INSIDE_OUTPUT_CONTIGUOUS)
 
     @property
-    def holds_output(self) -> bool:
-        """Whether the reader's output is inside the operand."""
-        return self in (InputAliasing.HOLDS_OUTPUT, InputAliasing.HOLDS_OUTPUT_CONTIGUOUS)
+    def by_copy(self) -> bool:
+        """Whether a copy of the operand will do: neither the reader's output is inside the operand,
+        nor is the operand read where its elements were moved from.
+        """
+        return self not in (
+            InputAliasing.HOLDS_OUTPUT,
+            InputAliasing.HOLDS_OUTPUT_CONTIGUOUS,
+            InputAliasing.UNMOVED,
+        )
 
 
 class OutputAliasing(Enum):
@@ -56,12 +74,34 @@ class OutputAliasing(Enum):
       user's kernel writes, padding included.
     - INSIDE_INPUT: a box inside an input.
     - INSIDE_INPUT_CONTIGUOUS: inside an input; contiguous, as that input is.
+    - UNMOVED: none; the output is not computed, and its elements stay in the tensors that they
+      would be moved from.
     """
 
     FREE = "free"
     CONTIGUOUS = "piece"
     INSIDE_INPUT = "inside"
     INSIDE_INPUT_CONTIGUOUS = "inside, one piece"
+    UNMOVED = "unmoved"
+
+
+@dataclass(frozen=True)
+class Production:
+    """The edge type in which a candidate leaves a value, and which memory the value is in.
+
+    `output_aliasing` is None for a graph input, which the caller owns.  Of a value that stays
+    unmoved, `family` is that of the layouts in which its elements can be read where they are, None
+    if nothing can read them, and `edge_type` says nothing.
+    """
+
+    edge_type: EdgeType
+    output_aliasing: OutputAliasing | None = None
+    family: Family | None = None
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether the value is not computed."""
+        return self.output_aliasing is OutputAliasing.UNMOVED
 
 
 @dataclass(frozen=True)
@@ -70,7 +110,8 @@ class OperandRequirement:
     demand.
 
     `facts` are the facts about the operand's padding that the facts in the candidate's own
-    productions were derived from; they have to hold too.
+    productions were derived from; they have to hold too.  `family` is set if the operand has to
+    stay unmoved, with its elements in layouts of that family; then `layout` says nothing.
     """
 
     position: int
@@ -79,6 +120,19 @@ class OperandRequirement:
     demand: Demand
     facts: tuple[tuple[str, Fact], ...] = ()
     input_aliasing: InputAliasing = InputAliasing.ANYWHERE
+    family: Family | None = None
+
+
+def unmoved_requirement(position: int, value: Value, family: Family) -> OperandRequirement:
+    """The requirement that a value stays unmoved, its elements in layouts of `family`."""
+    return OperandRequirement(
+        position,
+        value.name,
+        row_major(value.shape),
+        UNUSED,
+        input_aliasing=InputAliasing.UNMOVED,
+        family=family,
+    )
 
 
 def output_requirement(value: Value) -> OperandRequirement:

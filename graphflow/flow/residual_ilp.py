@@ -5,9 +5,10 @@ were eliminated around them.  Out: an `IlpSolution`.  There is a 0/1 column for 
 node and for each possible copy.  The rows say that each node takes one candidate; that each
 requirement of a taken candidate is satisfied by the production or by a copy; that a value is inside
 at most one other tensor; and that a fill overwrites no padding that another reader relies on.  A
-message adds to the prices of the candidates of its node.  The program is solved by branch and bound
-with its relaxation, and where elimination of the candidates that are left is possible, by that.
-What always holds: columns are in a stable order, and the result is the same unless time runs out.
+message adds to the prices of the candidates of its node.  Candidates that others dominate are left
+out.  Where elimination can solve the rest it does; else branch and bound with the relaxation does,
+until elimination can solve what a better assignment may still have.  What always holds: columns are
+in a stable order, and the result is the same unless time runs out.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import numpy as np
 from graphflow.cost import Price
 from graphflow.flow.branch_and_bound import BranchAndBound, Solved
 from graphflow.flow.copies import Copy
+from graphflow.flow.dominance import undominated
 from graphflow.flow.elimination import Detours, Factor
-from graphflow.flow.highs import Floats, Relaxation
+from graphflow.flow.highs import Floats, OutOfTime, Relaxation
 from graphflow.flow.narrowing import narrowed
 from graphflow.flow.prices import NEVER, Prices, Table, plus
 from graphflow.flow.requirements import InputAliasing, OperandRequirement
 from graphflow.flow.terms import Classes, Term
 from graphflow.kernels.recipes import memory_key
-from graphflow.plan import CopyKind
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,15 @@ class ResidualIlp:
         begin with.  Raises OutOfTime if none was found.
         """
 
+        kept = undominated(self.own, self.terms, self.prices)
+        if self.limit:
+            try:
+                alone = narrowed(self.own, self.terms, kept, self.prices, self.limit)
+            except OutOfTime:
+                pass  # tables are too large even for the candidates that are left
+            else:
+                return None if alone is None else self._exact(*alone)
+
         def begin() -> Solved | None:
             found = known()
             return None if found is None else (self._cost(found.price) / scale, found)
@@ -157,13 +167,21 @@ class ResidualIlp:
         scale = self.matrix.scale
         close = self._closed if self.limit else None
         relaxation = self.matrix.relaxation()
-        found = BranchAndBound(relaxation, seconds, self.deciding, begin, close).run()
+        upper = np.ones(len(self.matrix.costs))
+        for v, columns in self.options.items():
+            upper[np.delete(columns, kept[v])] = 0.0
+        found = BranchAndBound(relaxation, seconds, self.deciding, begin, close, upper).run()
         if found.solution is None:
             return None
         taken = self._assigned(found.solution)
         if found.bound < found.price:
             return replace(taken, bound=self.prices.of(max(found.bound, 0.0) * scale, 0))
         return replace(taken, bound=taken.price)
+
+    def _exact(self, options: dict[int, int], copies: dict[str, tuple[Copy, ...]]) -> IlpSolution:
+        """An assignment that is the cheapest."""
+        found = self.outcome(options, copies, 0)
+        return replace(found, bound=found.price)
 
     def _closed(self, lower: Floats, upper: Floats) -> Solved | None:
         """The cheapest assignment of options between these bounds of their columns.
@@ -268,8 +286,8 @@ class ResidualIlp:
         copies = [self._copy(term, prices) for prices in zip(*pattern.prices, strict=True)]
         self.copies[term.value] = copies
         for copy, column in zip(pattern.copies, copies, strict=True):
-            if copy.kind == CopyKind.FILL:
-                able = [g for g in range(len(pattern.productions)) if pattern.fillable(g, copy)]
+            able = [g for g in range(len(pattern.productions)) if pattern.makes(g, copy)]
+            if len(able) < len(pattern.productions):
                 producers, fixed = self._producers(term, able)
                 matrix.constrain(producers, [column], low=-fixed)
         for requirement in pattern.output:
@@ -371,6 +389,7 @@ def _distinct_requirements(
                 requirement.demand,
                 requirement.facts,
                 requirement.input_aliasing,
+                requirement.family,
             )
             numbers = found.setdefault(key, (requirement, []))[1]
             if number not in numbers:

@@ -41,6 +41,7 @@ from graphflow.flow.requirements import (
     InputAliasing,
     OperandRequirement,
     OutputAliasing,
+    Production,
     output_requirement,
 )
 from graphflow.graph import OperatorGraph, Value
@@ -58,17 +59,6 @@ Item = TypeVar("Item")
 
 Classes: TypeAlias = NDArray[np.intp]
 """For each candidate of a node, the number of its class."""
-
-
-@dataclass(frozen=True)
-class Production:
-    """The edge type in which a candidate leaves a value, and which memory the value is in.
-
-    `output_aliasing` is None for a graph input, which the caller owns.
-    """
-
-    edge_type: EdgeType
-    output_aliasing: OutputAliasing | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +104,7 @@ class Pattern:
         return [
             g
             for g in self._alike[0].get(memory_key(requirement.layout), ())
-            if directly(
-                self.productions[g].edge_type,
-                self.productions[g].output_aliasing,
-                requirement,
-                output,
-            )
+            if directly(self.productions[g], requirement, output)
         ]
 
     def serving(self, requirement: OperandRequirement) -> list[int]:
@@ -135,18 +120,18 @@ class Pattern:
             _by_memory(copy.target for copy in self.copies),
         )
 
-    def fillable(self, production: int, copy: Copy) -> bool:
+    def makes(self, production: int, copy: Copy) -> bool:
         """Whether `copy` can be made from production `production`.
 
-        A conversion always can.  A fill works in place, so it needs the same layout and memory that
-        is not inside another tensor.
+        A conversion can be made of any value that is computed.  A fill works in place, so it needs
+        the same layout and memory that is not inside another tensor.
         """
-        if copy.kind != CopyKind.FILL:
-            return True
         edge_type, output_aliasing = (
             self.productions[production].edge_type,
             self.productions[production].output_aliasing,
         )
+        if copy.kind != CopyKind.FILL:
+            return not self.productions[production].unmoved
         free = output_aliasing in (OutputAliasing.FREE, OutputAliasing.CONTIGUOUS)
         return free and memory_key(edge_type.layout) == memory_key(copy.target.layout)
 
@@ -188,10 +173,7 @@ class Pattern:
         requirements are satisfied.
         """
         possible = np.array(
-            [
-                [self.fillable(g, copy) for copy in self.copies]
-                for g in range(len(self.productions))
-            ],
+            [[self.makes(g, copy) for copy in self.copies] for g in range(len(self.productions))],
             bool,
         ).reshape(len(self.productions), len(self.copies))
         made = ~(~possible @ self._member)
@@ -522,9 +504,8 @@ class _Terms:
         requirements: dict[str, dict[int, list[list[OperandRequirement]]]] = {}
         for node, options in enumerate(self.candidates.of_node.values()):
             for k, candidate in enumerate(options):
-                for value, edge_type in candidate.gives:
-                    productions = produced.setdefault(value, (node, []))[1]
-                    productions.append(Production(edge_type, candidate.output_aliasing))
+                for value, production in candidate.productions():
+                    produced.setdefault(value, (node, []))[1].append(production)
                 for requirement in candidate.requirements:
                     found = requirements.setdefault(requirement.value, {})
                     if node not in found:
@@ -578,11 +559,13 @@ class _Terms:
             self._number(production.edge_type.layout),
             production.edge_type.facts,
             production.output_aliasing,
+            production.family,
         )
 
     def _requirements_key(self, requirements: list[OperandRequirement]) -> object:
         return tuple(
-            (self._number(n.layout), n.demand, n.facts, n.input_aliasing) for n in requirements
+            (self._number(n.layout), n.demand, n.facts, n.input_aliasing, n.family)
+            for n in requirements
         )
 
     def _pattern(
@@ -596,11 +579,15 @@ class _Terms:
         key = (
             tensor.dtype, tensor.shape, output,
             tuple(
-                (id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing) for g in productions
+                (id(g.edge_type.layout), g.edge_type.facts, g.output_aliasing, g.family)
+                for g in productions
             ),
             tuple(
                 tuple(
-                    tuple((id(n.layout), n.demand, n.facts, n.input_aliasing) for n in requirements)
+                    tuple([
+                        (id(n.layout), n.demand, n.facts, n.input_aliasing, n.family)
+                        for n in requirements
+                    ])
                     for requirements in classes
                 )
                 for classes in readers

@@ -85,7 +85,7 @@ def variants_of(
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
             parts = node.name not in without_parts
-            found[node.name] = _variants(graph, node, target, known, (), parts)
+            found[node.name] = node_variants(graph, node, target, known, (), parts)
     return NodeVariants(found, without_parts)
 
 
@@ -103,14 +103,18 @@ def _has_readers_of_parts(graph: OperatorGraph, node: Node) -> bool:
     return any(reads_offered(reader.func) for reader, _ in graph.consumers(node.outputs[0]))
 
 
-def _variants(
+def node_variants(
     graph: OperatorGraph,
     node: Node,
     target: Target,
     facts: Mapping[str, Fact],
-    offered: Offers,
-    parts: bool,
+    offered: Offers = (),
+    parts: bool = True,
 ) -> tuple[KernelVariant, ...]:
+    """The variants of recipes and of users for one node.
+
+    See `kernel_variants` for `offered` and `parts`.
+    """
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
     scheduled = [_scheduled_variant(node, kernel, constants, facts, target) for kernel in kernels]
@@ -195,7 +199,7 @@ def variants_with(
     options, parts = variants.of_node[node.name], node.name not in variants.without_parts
     offered = _offers(graph, node, edge_types, layouts, target)
     if offered:
-        options = _variants(graph, node, target, facts, offered, parts)
+        options = node_variants(graph, node, target, facts, offered, parts)
     in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
     options += _made(in_layouts)
     pinned = _as_pinned(node, options, pins, target)

@@ -13,7 +13,7 @@ from functools import cached_property
 from graphflow.flow.candidates import Candidate, Candidates
 from graphflow.flow.copies import Copy, directly
 from graphflow.flow.executed_moves import executed_moves
-from graphflow.flow.requirements import OperandRequirement, output_requirement
+from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.flow.solve import Solution
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import Padding, Recipe, Staged, conversion_recipe, memory_key
@@ -47,18 +47,6 @@ def write_plan(
     `other` is the next best solution (None: not known), `extras` what `Problem.extras` returns.
     """
     return _Writer(graph, candidates, best, other, extras).plan()
-
-
-def moved_values(graph: OperatorGraph, candidates: Candidates, best: Solution) -> set[str]:
-    """The values that a solution copies or moves for some node; fills and copies for the caller
-    aside.
-    """
-    writer = _Writer(graph, candidates, best, None, {})
-    return {
-        made.value
-        for made in (*writer.edges()[0], *writer.moves())
-        if made.kind != CopyKind.FILL and any(node for node, _ in made.consumers)
-    }
 
 
 class _Writer:
@@ -163,9 +151,15 @@ class _Writer:
         options = self.candidates.of_node[candidate.node]
         extras = self.extras.get(candidate.node, [None] * len(options))
         found = [
-            Other(_variant_name(option), option.gives[0][1], option.seconds, extra, option.measured)
+            Other(
+                _variant_name(option),
+                option.gives[0][1],
+                option.seconds,
+                extra,
+                option.measured,
+            )
             for option, extra in zip(options, extras, strict=True)
-            if option is not candidate
+            if option is not candidate and not option.unmoved
         ]
         return sorted(
             found, key=lambda o: (0.0 if o.extra is None else o.extra, o.seconds, o.variant)
@@ -232,8 +226,8 @@ class _Writer:
         output_aliasing = (
             None if maker is None else self.best.candidates[maker.name].output_aliasing
         )
-        output = requirement.value in self.graph.outputs
-        return directly(self.edge_types[requirement.value], output_aliasing, requirement, output)
+        production = Production(self.edge_types[requirement.value], output_aliasing)
+        return directly(production, requirement, requirement.value in self.graph.outputs)
 
     def _copy_for(self, requirement: OperandRequirement) -> int:
         for k, copy in enumerate(self.best.copies):
@@ -295,7 +289,7 @@ class _Writer:
     def _other_demands(self, candidate: Candidate, requirement: OperandRequirement) -> list[Demand]:
         demands: dict[Demand, None] = {}
         place = memory_key(requirement.layout)
-        for option in self.candidates.of_node[candidate.node]:
+        for option in self._alike(candidate):
             for other in option.requirements:
                 asks = other.position == requirement.position and not isinstance(
                     other.demand, Unused
@@ -303,6 +297,14 @@ class _Writer:
                 if asks and memory_key(other.layout) == place:
                     demands[other.demand] = None
         return list(demands)
+
+    def _alike(self, candidate: Candidate) -> list[Candidate]:
+        """The candidates of the same node and definition, whose inputs are the same tensors."""
+        return [
+            option
+            for option in self.candidates.of_node[candidate.node]
+            if option.definition is candidate.definition and not option.unmoved
+        ]
 
     def _natural(self, value: str) -> EdgeType | None:
         """The edge type that the producer's variant would leave without writing padding in its
@@ -316,7 +318,7 @@ class _Writer:
             return self.edge_types[value]
         facts: list[tuple[str, Fact]] = []
         layout = self.edge_types[value].layout
-        for option in self.candidates.of_node[node.name]:
+        for option in self._alike(chosen):
             same = memory_key(option.gives[0][1].layout) == memory_key(layout)
             evaluated = option.variant.padding is Padding.EVALUATED
             own = option.variant.recipe == chosen.variant.recipe and same and evaluated

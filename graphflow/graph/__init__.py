@@ -7,12 +7,13 @@ is decided by an operator's name, and no layout is involved.
 
 from graphflow.graph.calls import call, graph_of
 from graphflow.graph.canonicalize import CONSTANT_LIMIT, canonicalize
+from graphflow.graph.channels import moved_channels
 from graphflow.graph.contents import (
     assumptions_about,
     contents,
     fact_of_array,
 )
-from graphflow.graph.forward_movement import read_through
+from graphflow.graph.expansions import Expansion, Expansions, find_expansions, shuffled
 from graphflow.graph.groups import fuse
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
@@ -24,6 +25,8 @@ from graphflow.graph.value import Array, Value
 __all__ = [
     "CONSTANT_LIMIT",
     "Array",
+    "Expansion",
+    "Expansions",
     "Node",
     "OperatorGraph",
     "Removed",
@@ -35,13 +38,15 @@ __all__ = [
     "contents",
     "elementwise_store",
     "fact_of_array",
+    "find_expansions",
     "finite_inputs",
     "fuse",
     "graph_of",
     "interpret_graph",
     "is_identity",
     "known_inputs",
-    "read_through",
+    "moved_channels",
     "reads_in_place",
+    "shuffled",
     "take_assumptions",
 ]

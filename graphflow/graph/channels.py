@@ -1,14 +1,14 @@
 """Trace the channels of moved tensors back to the tensors in which they were computed.
 
 In: an operator graph.  Out: for each value whose channels (axis 1) are only moved, by kernels that
-leave all other axes as they are, a table with the source of each channel: the value that computes
-it, and the channel's number there.
+leave all other axes as they are, a `Moved`: the source of each channel, which is the value that
+computes it and the channel's number there, and the values that the channels are moved from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -61,32 +61,50 @@ def moves_in(node: Node) -> tuple[_Move, ...]:
     return tuple(found) if len(node.outputs) == 1 else ()
 
 
-def channel_tables(graph: OperatorGraph) -> dict[str, tuple[Channel, ...]]:
-    """The source of each channel, for each value of which all channels have one.
+@dataclass(frozen=True)
+class Moved:
+    """Where the channels of a moved value come from.
+
+    `table` has the source of each channel.  `origins` are the values that one step moves them from,
+    computed or moved themselves; `between` the intermediate values of that step: a channel shuffle
+    of Reshape, Transpose and Reshape is one step.
+    """
+
+    table: tuple[Channel, ...]
+    origins: tuple[str, ...]
+    between: tuple[str, ...] = ()
+
+
+def moved_channels(graph: OperatorGraph) -> dict[str, Moved]:
+    """Where the channels come from, for each value of which all channels are moved.
 
     Sources are values that are computed; graph inputs and constants count as such.
     """
-    tables: dict[str, tuple[Channel, ...]] = {}
+    found: dict[str, Moved] = {}
     for node in graph.nodes:
         if len(node.outputs) != 1 or graph.is_constant(node.outputs[0]):
             continue
         output = node.func.outputs[0]
         if len(output.shape) <= CHANNELS or not output.size:
             continue
-        found = _table(graph, node)
-        if found is not None:
-            tables[node.outputs[0]] = tuple(_resolved(channel, tables) for channel in found)
-    return tables
+        step = _step(graph, node)
+        if step is not None:
+            resolved = tuple(_resolved(channel, found) for channel in step.table)
+            found[node.outputs[0]] = replace(step, table=resolved)
+    return found
 
 
-def _resolved(channel: Channel, tables: Mapping[str, tuple[Channel, ...]]) -> Channel:
-    """The source of a channel; tables of values earlier in the order are resolved already."""
+def _resolved(channel: Channel, found: Mapping[str, Moved]) -> Channel:
+    """The source of a channel; the tables of values earlier in the order are resolved already."""
     value, number = channel
-    return tables[value][number] if value in tables else channel
+    return found[value].table[number] if value in found else channel
 
 
-def _table(graph: OperatorGraph, node: Node) -> tuple[Channel, ...] | None:
-    """The channels that a node's output takes from its inputs; None where other axes move too."""
+def _step(graph: OperatorGraph, node: Node) -> Moved | None:
+    """One step of movement, that ends with a node: its table has the channels of its origins.
+
+    None where other axes move too.
+    """
     moves = moves_in(node)
     shape = node.func.outputs[0].shape
     if len(moves) == 1:
@@ -98,11 +116,14 @@ def _table(graph: OperatorGraph, node: Node) -> tuple[Channel, ...] | None:
             return None  # it may write over what another move put there
         for place, origin in channels:
             found[place] = (move.value, origin)
-    return tuple(found[c] for c in range(shape[CHANNELS])) if len(found) == shape[1] else None
+    if len(found) != shape[CHANNELS]:
+        return None
+    table = tuple(found[c] for c in range(shape[CHANNELS]))
+    return Moved(table, tuple(dict.fromkeys(value for value, _ in table)))
 
 
-def _walked(graph: OperatorGraph, node: Node, move: _Move) -> tuple[Channel, ...] | None:
-    """The sources of the channels behind a chain of nodes with one move each.
+def _walked(graph: OperatorGraph, node: Node, move: _Move) -> Moved | None:
+    """One step of movement through a chain of nodes with one move each.
 
     Walks back through the chain, through shapes of other ranks (a channel shuffle is Reshape,
     Transpose, Reshape), until the composed move changes channels only.  None if it never does.
@@ -111,6 +132,7 @@ def _walked(graph: OperatorGraph, node: Node, move: _Move) -> tuple[Channel, ...
     axes = tuple(Var(f"i{k}") for k in range(len(shape)))
     ranges = {v: (0, n - 1) for v, n in zip(axes, shape, strict=True)}
     place: tuple[IndexExpr, ...] = axes
+    between: list[str] = []
     while True:
         if not all(isinstance(e, Var) for e in move.place) or _extents(move) != _shape_of(
             graph, node
@@ -122,12 +144,14 @@ def _walked(graph: OperatorGraph, node: Node, move: _Move) -> tuple[Channel, ...
             for e in move.origin
         )
         if _kept(axes, place, shape, move.source.shape):
-            channel = place[CHANNELS]
-            return tuple((move.value, c) for c in _along(channel, axes[CHANNELS], shape[CHANNELS]))
+            channels = _along(place[CHANNELS], axes[CHANNELS], shape[CHANNELS])
+            table = tuple((move.value, channel) for channel in channels)
+            return Moved(table, (move.value,), tuple(between))
         before = graph.producer(move.value)
         moves = () if before is None else moves_in(before)
         if before is None or len(moves) != 1:
             return None
+        between.append(move.value)
         node, move = before, moves[0]
 
 

@@ -98,7 +98,7 @@ class Stage:
 @dataclass(frozen=True)
 class Compiled:
     """The results of the stages: `imported` is the graph with one kernel per ONNX node, `graph` the
-    fusion groups (or the graph with forwarded movement that flow chose instead), `plan` the
+    fusion groups (with the expansions that the plan takes in place of their nodes), `plan` the
     decisions about `graph`, `lowered` its kernels, `spec` the program.
 
     `tensors` are the names of the model's own tensors, in its order; `stated` is what user-written

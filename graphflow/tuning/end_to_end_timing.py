@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from graphflow.baselines import baseline_plans, end_to_end_keys
 from graphflow.bench import Protocol, measure, random_inputs
 from graphflow.cost import CostModel, Timing
-from graphflow.flow import Planning, cheapest
+from graphflow.flow import Planning, find_plan
 from graphflow.graph import OperatorGraph
 from graphflow.program import ProgramSpec
 from graphflow.runtime import Program
@@ -31,7 +31,7 @@ def compared_plans(graph: OperatorGraph, cost: CostModel) -> dict[str, tuple[str
     """The plans to compare, by timing-table key, each with a description; the cheapest by prices
     first.
     """
-    found = cheapest(graph, cost)
+    found = find_plan(graph, cost)
     own, others = end_to_end_keys(found)
     plans = {own: (OWN, found)}
     for family, planned in baseline_plans(found, graph):

@@ -11,8 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphflow.cost import CostModel
-from graphflow.flow import Candidate, Candidates, Copy, Problem, Solution, enumerate_candidates
-from graphflow.graph import OperatorGraph
+from graphflow.flow import (
+    Candidate,
+    Candidates,
+    Copy,
+    Problem,
+    Solution,
+    enumerate_candidates,
+    expansions_of,
+)
+from graphflow.graph import Node, OperatorGraph
 from graphflow.kernels.recipes import Foreign, KernelVariant, View
 from graphflow.layout import Layout
 from graphflow.plan import CopyKind, EdgeType
@@ -30,10 +38,11 @@ MOST_NEAR = 3
 class VariantToTime:
     """A variant of a node; `pad` is the constant that it writes to padding, None if it writes none.
 
-    `seconds` is its price so far, measured or estimated.
+    The node is one of the graph, or what takes its place.  `seconds` is the price of the variant so
+    far, measured or estimated.
     """
 
-    node: str
+    node: Node
     variant: KernelVariant
     pad: float | None
     seconds: float
@@ -55,12 +64,13 @@ ToTime = VariantToTime | CopyToTime
 
 @dataclass(frozen=True)
 class MeasurementCandidates:
-    """Prices worth measuring for a plan of `seconds`.
+    """Prices worth measuring for a plan of `seconds`, of kernels in `graph`.
 
     `decisive` are the unmeasured prices of the cheapest plan.  `near` are those of plans that come
     close; empty if `decisive` is, since then no other plan is cheaper.
     """
 
+    graph: OperatorGraph
     seconds: float
     decisive: tuple[ToTime, ...]
     near: tuple[ToTime, ...]
@@ -75,17 +85,18 @@ def measurement_candidates(
 
     Raises LayoutConflict where no plan meets the pins.
     """
-    candidates = enumerate_candidates(graph, cost, pins or {})
+    expansions = expansions_of(graph)
+    candidates = enumerate_candidates(graph, cost, pins or {}, expansions=expansions)
     problem = Problem(graph, candidates, cost)
-    best = problem.best
-    decisive = tuple(_of_plan(graph, candidates, best))
+    best, wide = problem.best, expansions.graph
+    decisive = tuple(_of_plan(wide, candidates, best))
     near: list[ToTime] = []
     if decisive:
         other = problem.differing(best.candidates.values())
         if other is not None:
-            near += _of_plan(graph, candidates, other)
-        near += _near_variants(candidates, best, problem.extras())
-    return MeasurementCandidates(best.seconds, decisive, tuple(near))
+            near += _of_plan(wide, candidates, other)
+        near += _near_variants(wide, candidates, best, problem.extras())
+    return MeasurementCandidates(wide, best.seconds, decisive, tuple(near))
 
 
 def _of_plan(graph: OperatorGraph, candidates: Candidates, plan: Solution) -> Iterator[ToTime]:
@@ -94,14 +105,17 @@ def _of_plan(graph: OperatorGraph, candidates: Candidates, plan: Solution) -> It
     for candidate in plan.candidates.values():
         edge_types |= dict(candidate.gives)
         if _is_open(candidate):
-            yield _variant(candidate)
+            yield _variant(graph, candidate)
     for copy in plan.copies:
         if not copy.measured:
             yield _copy(copy, edge_types[copy.value])
 
 
 def _near_variants(
-    candidates: Candidates, best: Solution, extras: Mapping[str, Sequence[float]]
+    graph: OperatorGraph,
+    candidates: Candidates,
+    best: Solution,
+    extras: Mapping[str, Sequence[float]],
 ) -> Iterator[ToTime]:
     """Unmeasured variants with which the best plan would take hardly longer.
 
@@ -117,15 +131,16 @@ def _near_variants(
             if _is_open(options[number]) and extra <= NEAR * chosen.seconds
         )
         for _, number in ranked[:MOST_NEAR]:
-            yield _variant(options[number])
+            yield _variant(graph, options[number])
 
 
 def _is_open(candidate: Candidate) -> bool:
     return not candidate.measured and not isinstance(candidate.variant.recipe, View | Foreign)
 
 
-def _variant(candidate: Candidate) -> VariantToTime:
-    return VariantToTime(candidate.node, candidate.variant, candidate.pad_value, candidate.seconds)
+def _variant(graph: OperatorGraph, candidate: Candidate) -> VariantToTime:
+    node = candidate.definition or graph.node(candidate.node)
+    return VariantToTime(node, candidate.variant, candidate.pad_value, candidate.seconds)
 
 
 def _copy(copy: Copy, source: EdgeType) -> CopyToTime:

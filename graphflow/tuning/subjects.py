@@ -59,7 +59,7 @@ def subjects(graph: OperatorGraph, wanted: Iterable[ToTime]) -> dict[str, Subjec
 
 
 def _of_variant(graph: OperatorGraph, item: VariantToTime) -> Subject:
-    node, variant = graph.node(item.node), item.variant
+    node, variant = item.node, item.variant
     output = variant.layouts[node.func.outputs[0].name]
     pad: StatedPad = item.pad
     if pad is None and output.is_padded:

@@ -7,9 +7,8 @@ close those without any.  When the plan consists of measured prices alone, no ot
 cheaper, unless an estimate is too high by more than `OPTIMISM`.
 
 In the first round, and when the rounds would end, the plans with one family of layouts are treated
-likewise, so that each kernel is timed in several kinds of variants.  Where planning would also
-consider the graph with movement forwarded (`flow/regroup.py`), both graphs are tuned.  In the end
-the cheapest plan is timed end to end, beside the baseline plans (`tuning/end_to_end_timing.py`).
+likewise, so that each kernel is timed in several kinds of variants.  In the end the cheapest plan
+is timed end to end, beside the baseline plans (`tuning/end_to_end_timing.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from graphflow.baselines import compared_families, plan_groups, uniform_pins
 from graphflow.bench import Protocol
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timings, TimingTable
-from graphflow.flow import Planning, regrouped
+from graphflow.flow import Planning
 from graphflow.frontends import import_model, read_model, symbolic_inputs
 from graphflow.graph import OperatorGraph, canonicalize, fuse
 from graphflow.pipeline.compiler import WORKER_MODULES, Model, program_of, worker_count
@@ -136,9 +135,7 @@ def _graph(model: Model, shapes: Shapes, values: Mapping[str, ArrayLike]) -> Ope
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The number of rounds for one graph, and whether they ended because nothing was left to
-    time.
-    """
+    """The number of rounds, and whether they ended because nothing was left to time."""
 
     rounds: int
     settled: bool
@@ -160,12 +157,8 @@ class _Tuner:
 
     def run(self) -> Tuned:
         known = len(self.table.known)
-        outcomes = [self._settle(self.graph)]
-        other = regrouped(self.graph, self._cost)
-        if other is not None:
-            outcomes.append(self._settle(other))
-        settled = all(outcome.settled for outcome in outcomes)
-        if settled:
+        outcome = self._settle()
+        if outcome.settled:
             self._time_end_to_end()
         _, plan = plan_groups(
             self.graph, self.harness.target, self.harness.threads, timings=Timings(self.table.known)
@@ -174,9 +167,9 @@ class _Tuner:
             path=self.table.path,
             timed=self.timed,
             known=known,
-            rounds=sum(outcome.rounds for outcome in outcomes),
+            rounds=outcome.rounds,
             seconds=plan.seconds,
-            settled=settled,
+            settled=outcome.settled,
         )
 
     @property
@@ -184,34 +177,34 @@ class _Tuner:
         """The cost model with the timings so far."""
         return CostModel(self.harness.target, self.harness.threads, Timings(self.table.known))
 
-    def _settle(self, graph: OperatorGraph) -> _Outcome:
-        """Rounds for one graph until nothing is left to time."""
+    def _settle(self) -> _Outcome:
+        """Rounds until nothing is left to time."""
         for number in range(MOST_ROUNDS):
             self.progress(f"round {number + 1}, planning")
-            wanted = self._wanted(graph, first=number == 0)
+            wanted = self._wanted(first=number == 0)
             if not wanted:
                 break
             self._time(wanted, f"round {number + 1}")
         return _Outcome(number + bool(wanted), settled=not wanted)
 
-    def _wanted(self, graph: OperatorGraph, first: bool) -> list[Subject]:
+    def _wanted(self, first: bool) -> list[Subject]:
         """The subjects to time next; none if the cheapest plan can be trusted."""
         timings = Timings(self.table.known, OPTIMISM, self.table.timed_less(REQUIRED_TIMINGS))
         hopeful = replace(self._cost, timings=timings)
-        best = measurement_candidates(graph, hopeful)
+        best = measurement_candidates(self.graph, hopeful)
         decisive: list[ToTime] = [*best.decisive]
         if first or not decisive:
-            decisive += self._uniform(graph, hopeful)
-        near = subjects(graph, best.near)
+            decisive += self._uniform(hopeful)
+        near = subjects(best.graph, best.near)
         new = {key: subject for key, subject in near.items() if key not in timings.known}
-        wanted = [*(subjects(graph, decisive) | new).values()]
+        wanted = [*(subjects(best.graph, decisive) | new).values()]
         return wanted[:MOST_A_ROUND]
 
-    def _uniform(self, graph: OperatorGraph, cost: CostModel) -> Iterator[ToTime]:
+    def _uniform(self, cost: CostModel) -> Iterator[ToTime]:
         for family in compared_families(cost.target):
-            pins = uniform_pins(graph, cost.target, family)
+            pins = uniform_pins(self.graph, cost.target, family)
             try:
-                yield from measurement_candidates(graph, cost, pins).decisive
+                yield from measurement_candidates(self.graph, cost, pins).decisive
             except LayoutConflict:
                 continue  # no plan meets all of these pins
 

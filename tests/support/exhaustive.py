@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 
 from graphflow.cost import CostModel
 from graphflow.flow.candidates import Candidate, Candidates
-from graphflow.flow.requirements import InputAliasing, OperandRequirement, OutputAliasing
+from graphflow.flow.requirements import (
+    InputAliasing,
+    OperandRequirement,
+    OutputAliasing,
+    Production,
+)
 from graphflow.graph import OperatorGraph
 from graphflow.kernels.recipes import conversion_key, conversion_work, fill_key, memory_key
 from graphflow.layout import Constant, Equal, Undefined, Unused, fact_of, row_major, serves
@@ -36,7 +41,8 @@ class Exhaustive:
     A copy is paid once however many readers it serves.  A fill writes the padding of the value
     where it lies, so it needs the value in this layout and may change no padding that a reader
     relies on.  A value lies in at most one other tensor, and in one piece where a reader needs it
-    in one piece; inputs and outputs of the graph lie by themselves.
+    in one piece; inputs and outputs of the graph lie by themselves.  Nothing copies a value that
+    stays unmoved.
     """
 
     def __init__(
@@ -73,12 +79,8 @@ class Exhaustive:
 
     def copies(self, value: str, chosen: Sequence[Candidate]) -> float:
         """Seconds of the cheapest copies of a value that serve all who read it."""
-        given = [
-            (edge_type, c.output_aliasing) for c in chosen for v, edge_type in c.gives if v == value
-        ]
-        edge_type, output_aliasing = (
-            given[0] if given else (self.candidates.edge_types[value][0], None)
-        )
+        given = [production for c in chosen for v, production in c.productions() if v == value]
+        production = given[0] if given else Production(self.candidates.edge_types[value][0])
         requirements = [
             requirement
             for c in chosen
@@ -97,9 +99,9 @@ class Exhaustive:
         wanted = tuple(
             dict.fromkeys(replace(requirement, position=0) for requirement in requirements)
         )
-        key = value, edge_type, output_aliasing, frozenset(wanted)
+        key = value, production, frozenset(wanted)
         if key not in self._known:
-            self._known[key] = self._cheapest(value, edge_type, output_aliasing, wanted)
+            self._known[key] = self._cheapest(value, production, wanted)
         return self._known[key]
 
     def _around(self, value: str) -> list[int]:
@@ -121,15 +123,13 @@ class Exhaustive:
     def _cheapest(
         self,
         value: str,
-        edge_type: EdgeType,
-        output_aliasing: OutputAliasing | None,
+        production: Production,
         requirements: Sequence[OperandRequirement],
     ) -> float:
-        unserved = [
-            n
-            for n in requirements
-            if not (_serves(edge_type, n) and self._output_aliasing(value, output_aliasing, n))
-        ]
+        edge_type, output_aliasing = production.edge_type, production.output_aliasing
+        unserved = [n for n in requirements if not self._direct(value, production, n)]
+        if production.unmoved:
+            return np.inf if unserved else 0.0
         if not unserved:
             return 0.0
         single = (
@@ -146,6 +146,14 @@ class Exhaustive:
                 if seconds < best and taken and not _disturbed(made, requirements):
                     best = seconds
         return best
+
+    def _direct(self, value: str, production: Production, requirement: OperandRequirement) -> bool:
+        """Whether a reader can take the value itself; of one that stays unmoved, its elements."""
+        if production.unmoved or requirement.family is not None:
+            return requirement.family is not None and production.family == requirement.family
+        return _serves(production.edge_type, requirement) and self._output_aliasing(
+            value, production.output_aliasing, requirement
+        )
 
     def _output_aliasing(
         self, value: str, output_aliasing: OutputAliasing | None, requirement: OperandRequirement
@@ -213,7 +221,7 @@ def _copy(
     kind: str,
 ) -> Made | None:
     """The copy that one reader alone would want; a fill only where the rest is in place."""
-    if requirement.input_aliasing.holds_output:
+    if not requirement.input_aliasing.by_copy:
         return None
     target = edge_type_of(requirement.layout)
     if any(f != Undefined() for _, f in requirement.facts):
@@ -231,7 +239,7 @@ def _copy(
 def _may_take(made: Made, requirement: OperandRequirement) -> bool:
     """Whether a copy serves a reader: one in a window serves others too, but is no output."""
     target, _, window = made
-    if requirement.input_aliasing.holds_output or (
+    if not requirement.input_aliasing.by_copy or (
         requirement.input_aliasing.inside_output and not window
     ):
         return False

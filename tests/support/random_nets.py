@@ -64,7 +64,7 @@ def some(candidates: Candidates, rng: np.random.Generator, most: int) -> Candida
             k
             for k, c in enumerate(options)
             if not any(
-                n.input_aliasing.inside_output or n.input_aliasing.holds_output
+                n.input_aliasing.inside_output or not n.input_aliasing.by_copy
                 for n in c.requirements
             )
         ]

@@ -25,7 +25,7 @@ from graphflow.bench import Protocol
 from graphflow.cli import main
 from graphflow.codegen import host_target
 from graphflow.cost import CostModel, Timing, Timings, TimingTable
-from graphflow.flow import cheapest, plan_layouts, variants_of
+from graphflow.flow import find_plan, plan_layouts, variants_of
 from graphflow.flow.pricing import CopyPrices, VariantPrices
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse
@@ -296,14 +296,14 @@ FAMILIES = families(4, TARGET.lanes("float32"))
 
 def whole_prices(faster: Family, by: float) -> dict[str, float]:
     """That the plan with a family took `by` of what the plan took whose parts take least."""
-    own, others = end_to_end_keys(cheapest(graph(), CostModel(TARGET, 2)))
+    own, others = end_to_end_keys(find_plan(graph(), CostModel(TARGET, 2)))
     return {own: SECONDS, others[faster]: by * SECONDS}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_plan_that_was_faster_as_a_whole_is_taken(family: Family) -> None:
     free = plan_groups(graph(), TARGET, 2)[1]
-    rival = dict(baseline_plans(cheapest(graph(), CostModel(TARGET, 2)), graph())).get(family)
+    rival = dict(baseline_plans(find_plan(graph(), CostModel(TARGET, 2)), graph())).get(family)
     found, plan = plan_groups(graph(), TARGET, 2, timings=Timings(whole_prices(family, 0.8)))
     assert plan.end_to_end is not None and plan.pinned == () and plan.unpinned is None
     assert (plan.end_to_end.family, plan.end_to_end.parts) == (family.name, free.seconds)
@@ -343,7 +343,7 @@ def test_the_reason_of_a_whole_plan_is_told(table: TimingTable) -> None:
 
 
 def test_rivals_decide_otherwise_and_each_once() -> None:
-    found = cheapest(graph(), CostModel(TARGET, 2))
+    found = find_plan(graph(), CostModel(TARGET, 2))
     plans = [found, *(planned for _, planned in baseline_plans(found, graph()))]
     chosen = [[c.variant for c in p.problem.best.candidates.values()] for p in plans]
     assert len(plans) > 1 and all(chosen.count(taken) == 1 for taken in chosen)
