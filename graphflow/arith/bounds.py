@@ -96,7 +96,9 @@ def _extremum_bounds(expr: Extremum, ranges: Ranges) -> Interval:
 
 def simplify(expr: IndexExpr, ranges: Ranges) -> IndexExpr:
     """`expr` with the fewest terms that these ranges permit; floors and mods keep constants."""
-    if isinstance(expr, Const | Var):
+    if isinstance(expr, Const):
+        return expr
+    if isinstance(expr, Var):
         return _pinned(expr, ranges)
     return _simplified(expr, tuple([(v, ranges[v]) for v in variables(expr) if v in ranges]))
 
@@ -107,7 +109,9 @@ def _simplified(expr: IndexExpr, known: tuple[tuple[Var, Interval], ...]) -> Ind
     ranges = dict(known)
     match expr:
         case Sum():
-            simplified = ((simplify(atom, ranges), k) for atom, k in expr.terms)
+            simplified = [(simplify(atom, ranges), k) for atom, k in expr.terms]
+            if all(new is old for (new, _), (old, _) in zip(simplified, expr.terms, strict=True)):
+                return expr  # sums are in normal form
             return weighted((*simplified, (const(1), expr.constant)))
         case FloorDiv():
             return _simplify_floor(simplify(expr.numerator, ranges), expr.divisor, ranges)

@@ -19,7 +19,7 @@ be slow.  A vector has as many lanes as it computes elements of the accumulators
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -134,7 +134,7 @@ class TilePlane(NamedTuple):
     tap_step: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TileProblem:
     """What is tiled: `planes` of `rows` × `columns` outputs, each a reduction of `steps` terms.
 
@@ -173,7 +173,7 @@ class TileProblem:
     """How many taps later a row of a tile meets what the row after it meets now: the stride of the
     window."""
 
-    @property
+    @cached_property
     def plane(self) -> TilePlane:
         """What is computed for each plane."""
         lane, item = (
@@ -325,16 +325,23 @@ def near_weights(weight_bytes: int, target: Target) -> bool:
 
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
-    tiles = _tiles(plane, panels.nr_vectors, panels.lanes, target)
-    whole, rest = divmod(plane.rows, panels.mr)
-    return whole * tiles[panels.mr - 1] + (tiles[rest - 1] if rest else 0.0)
+    return cycles_by_rows(plane, panels.nr_vectors, panels.lanes, target)[panels.mr - 1]
 
 
 @lru_cache(maxsize=10_000)
-def _tiles(plane: TilePlane, nr_vectors: int, lanes: int, target: Target) -> tuple[float, ...]:
-    """Cycles of a tile of one row, of two, and so on, as many as there are registers for."""
+def cycles_by_rows(
+    plane: TilePlane, nr_vectors: int, lanes: int, target: Target
+) -> tuple[float, ...]:
+    """Cycles for a panel over all rows of one plane in tiles of one row, of two, and so on.
+
+    As many as there are registers for.
+    """
     rows = range(1, most_rows(plane, nr_vectors, target) + 1)
-    return tuple(_tile_cycles(plane, nr_vectors, lanes, mr, target) for mr in rows)
+    tiles = [_tile_cycles(plane, nr_vectors, lanes, mr, target) for mr in rows]
+    return tuple([
+        plane.rows // mr * tiles[mr - 1] + (tiles[plane.rows % mr - 1] if plane.rows % mr else 0.0)
+        for mr in rows
+    ])  # fmt: skip
 
 
 def _tile_cycles(plane: TilePlane, nr_vectors: int, lanes: int, mr: int, target: Target) -> float:

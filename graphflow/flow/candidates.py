@@ -52,6 +52,7 @@ from graphflow.layout import (
     row_major,
 )
 from graphflow.plan import EdgeType, edge_type_key, edge_type_of, padding_regions
+from graphflow.tir import moves_of
 
 
 class Unsatisfiable(LayoutConflict):
@@ -150,7 +151,7 @@ def enumerate_candidates(
         expansions = Expansions(graph)
     facts = contents(expansions.graph) if facts is None else facts
     target = cost.target
-    variants = variants_of(graph, target, facts)
+    variants = variants_of(graph, target, facts, pins)
     wanted = variants.demanded()
     edge_types: dict[str, tuple[EdgeType, ...]] = {
         name: (edge_type_of(row_major(graph.values[name].shape)),) for name in graph.inputs
@@ -432,10 +433,14 @@ def _evaluated(
                 zero if input_facts is None else input_facts.get(region, Undefined())
             )
     output = node.func.outputs[0]
+    regions = padding_regions(variant.layouts[output.name])
+    if not facts and moves_of(node.func):
+        # Elements alone are moved there, and no single value is known of all of them.
+        return dict.fromkeys(regions, Undefined())
     result = left_facts(node.func, variant, facts)
     return {
         region: _constant_or_undefined(result.get((output.name, region), Undefined()))
-        for region in padding_regions(variant.layouts[output.name])
+        for region in regions
     }
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import reduce
 from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Any
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphflow.flow.orders import best_order
-from graphflow.flow.prices import NEVER, Table, added, plus
+from graphflow.flow.prices import NEVER, Table, added, but_one, plus
 
 Scope = tuple[int, ...]
 
@@ -293,12 +292,12 @@ def _ways(
         (origin, _at(table, scope, chosen), None if way is None else _at(way, scope, chosen))
         for origin, scope, table, way in _parts(detours, bucket)
     ]
-    found = []
-    for number, (origin, _, way) in enumerate(parts):
-        if way is not None:
-            others = (table for k, (_, table, _) in enumerate(parts) if k != number)
-            found.append((origin, reduce(plus, others, way)))
-    return found
+    others = but_one([table for _, table, _ in parts])
+    return [
+        (origin, plus(way, beside))
+        for (origin, _, way), beside in zip(parts, others, strict=True)
+        if way is not None
+    ]
 
 
 def _at(table: Table, scope: Scope, chosen: Mapping[int, int]) -> Table:

@@ -8,12 +8,10 @@ through the same tables.  A bucket whose message went into the integer program h
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 
 from graphflow.flow.elimination import Bucket, Reduced, Scope, spread
-from graphflow.flow.prices import NEVER, Table, plus
+from graphflow.flow.prices import NEVER, Table, but_one, plus
 
 
 def extras(reduced: Reduced) -> dict[int, Table]:
@@ -34,7 +32,7 @@ def extras(reduced: Reduced) -> dict[int, Table]:
         tables += [part.over(full_scope) for part in bucket.parts]
         prices = _least(_full(reduced, bucket, tables), full_scope, (bucket.variable,))
         found[bucket.variable] = np.where(prices < NEVER, prices - prices.min(), NEVER)
-        for part, others in zip(bucket.parts, _but_one(tables)[2:], strict=True):
+        for part, others in zip(bucket.parts, but_one(tables)[2:], strict=True):
             if part.bucket is not None:
                 others = _full(reduced, bucket, [others])
                 outside[part.bucket] = _least(others, full_scope, part.scope)
@@ -54,11 +52,3 @@ def _least(table: Table, full_scope: Scope, scope: Scope) -> Table:
     return np.asarray(
         table.min(tuple(k for k, v in enumerate(full_scope) if v not in scope)), np.int64
     )
-
-
-def _but_one(tables: list[Table]) -> list[Table]:
-    """For each table the sum of all others."""
-    zero = np.zeros((1,) * tables[0].ndim, np.int64)
-    before = list(accumulate(tables[:-1], plus, initial=zero))
-    behind = list(accumulate(tables[:0:-1], plus, initial=zero))[::-1]
-    return [plus(a, b) for a, b in zip(before, behind, strict=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil, log2
 from typing import TypeAlias
 
@@ -34,6 +35,14 @@ def added(total: Table, b: Table) -> None:
     """Add `b` to `total` in place, capped at `NEVER`; large tables need no second one for it."""
     np.add(total, b, out=total)
     np.minimum(total, NEVER, out=total)
+
+
+def but_one(tables: Sequence[Table]) -> list[Table]:
+    """For each table the sum of all others, which have as many axes."""
+    zero = np.zeros((1,) * tables[0].ndim, np.int64)
+    before = list(accumulate(tables[:-1], plus, initial=zero))
+    behind = list(accumulate(tables[:0:-1], plus, initial=zero))[::-1]
+    return [plus(a, b) for a, b in zip(before, behind, strict=True)]
 
 
 @dataclass(frozen=True)

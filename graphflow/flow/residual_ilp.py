@@ -84,7 +84,8 @@ class _Matrix:
 
     def relaxation(self) -> Relaxation:
         """The relaxation; costs are in units of `scale`."""
-        costs = [cost / self.scale for cost in self.costs]
+        scale = self.scale
+        costs = [cost / scale for cost in self.costs]
         return Relaxation(costs, self.values, self.columns, self.starts, self.lower, self.upper)
 
     @property

@@ -6,7 +6,7 @@ be had.  Out: `KernelVariant`s, and the variants that recipes refused.  Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -45,9 +45,13 @@ from graphflow.tir import PrimFunc
 
 @dataclass(frozen=True)
 class NodeVariants:
-    """The variants of every node, before edge types are propagated."""
+    """The variants of every node, before edge types are propagated.
+
+    `without_parts` are the nodes without views of parts in padded layouts of no family.
+    """
 
     of_node: Mapping[str, tuple[KernelVariant, ...]]
+    without_parts: Set[str] = frozenset()
 
     def demanded(self) -> tuple[float, ...]:
         """The constants that some variant demands in the padding of an input, ascending.
@@ -65,19 +69,38 @@ class NodeVariants:
 
 
 def variants_of(
-    graph: OperatorGraph, target: Target, facts: Mapping[str, Fact] | None = None
+    graph: OperatorGraph,
+    target: Target,
+    facts: Mapping[str, Fact] | None = None,
+    pins: Mapping[str, Layout] | None = None,
 ) -> NodeVariants:
     """The variants of every node that runs; nodes whose outputs are all constant run beforehand.
 
     `facts` are the facts about the contents of each value, by default those that follow from the
-    graph alone.
+    graph alone.  Where `pins` are given, variants that no reader can use with them may be missing.
     """
     known = contents(graph) if facts is None else facts
+    without_parts = frozenset[str]() if pins is None else _without_readers_of_parts(graph, pins)
     found: dict[str, tuple[KernelVariant, ...]] = {}
     for node in graph.nodes:
         if not all(graph.is_constant(value) for value in node.outputs):
-            found[node.name] = node_variants(graph, node, target, known)
-    return NodeVariants(found)
+            parts = node.name not in without_parts
+            found[node.name] = node_variants(graph, node, target, known, (), parts)
+    return NodeVariants(found, without_parts)
+
+
+def _without_readers_of_parts(graph: OperatorGraph, pins: Mapping[str, Layout]) -> frozenset[str]:
+    """The nodes whose output nobody can read in a padded layout of no family; see `_readable`.
+
+    None where layouts of no family may come from a user.
+    """
+    if pins or any(node.offered or is_marked(node.func) for node in graph.nodes):
+        return frozenset()
+    return frozenset(node.name for node in graph.nodes if not _has_readers_of_parts(graph, node))
+
+
+def _has_readers_of_parts(graph: OperatorGraph, node: Node) -> bool:
+    return any(reads_offered(reader.func) for reader, _ in graph.consumers(node.outputs[0]))
 
 
 def node_variants(
@@ -86,15 +109,19 @@ def node_variants(
     target: Target,
     facts: Mapping[str, Fact],
     offered: Offers = (),
+    parts: bool = True,
 ) -> tuple[KernelVariant, ...]:
-    """The variants of recipes and of users for one node; see `kernel_variants` for `offered`."""
+    """The variants of recipes and of users for one node.
+
+    See `kernel_variants` for `offered` and `parts`.
+    """
     constants = constant_inputs(graph, node)
     kernels = node.offered or ((node.func,) if is_marked(node.func) else ())
     scheduled = [_scheduled_variant(node, kernel, constants, facts, target) for kernel in kernels]
     if node.only_offered:
         return tuple(scheduled)
     known = known_inputs(graph, node, facts)
-    return (*kernel_variants(node.func, constants, target, known, offered), *scheduled)
+    return (*kernel_variants(node.func, constants, target, known, offered, parts), *scheduled)
 
 
 def _scheduled_variant(
@@ -169,10 +196,10 @@ def variants_with(
     Adds to the variants of the families: those that read a layout of no family which an input has,
     those for layouts of users, and one that meets all pins around the node.
     """
-    options = variants.of_node[node.name]
+    options, parts = variants.of_node[node.name], node.name not in variants.without_parts
     offered = _offers(graph, node, edge_types, layouts, target)
     if offered:
-        options = node_variants(graph, node, target, facts, offered)
+        options = node_variants(graph, node, target, facts, offered, parts)
     in_layouts = _in_user_layouts(graph, node, edge_types, pins, layouts, target)
     options += _made(in_layouts)
     pinned = _as_pinned(node, options, pins, target)
@@ -180,7 +207,7 @@ def variants_with(
     refused = [variant for variant in (*in_layouts, *pinned) if isinstance(variant, RefusedVariant)]
     if not node.only_offered:
         constants, known = constant_inputs(graph, node), known_inputs(graph, node, facts)
-        refused += refused_variants(node.func, constants, target, known, offered)
+        refused += refused_variants(node.func, constants, target, known, offered, parts)
     return options + _made(pinned), tuple(dict.fromkeys(refused))
 
 
@@ -199,7 +226,7 @@ def _readable(
     elements, a variant that copies to a layout of a family does the same.
     """
     value = node.outputs[0]
-    if value in pins or any(reads_offered(reader.func) for reader, _ in graph.consumers(value)):
+    if value in pins or _has_readers_of_parts(graph, node):
         return options
     output = node.func.outputs[0]
     usual = _of_families(output.shape, output.dtype, target) | set(layouts.get(output.shape, ()))

@@ -170,6 +170,13 @@ class IndexMap:
         back = self.invert(other.invert(p))
         return IndexMap(self.inputs, other.apply(self.outputs), (p, back))
 
+    def shifted(self, amounts: Sequence[int]) -> IndexMap:
+        """This map, then `shift(amounts)` on its physical indices."""
+        p, back = self.inverse
+        there = tuple(e + k for e, k in zip(self.outputs, amounts, strict=True))
+        moved = {v: v - k for v, k in zip(p, amounts, strict=True) if k}
+        return IndexMap(self.inputs, there, (p, tuple(substitute(e, moved) for e in back)))
+
     def apply(self, indices: Sequence[IndexLike]) -> tuple[IndexExpr, ...]:
         """The physical indices of logical ones; ValueError where the rank differs."""
         return _at(self.inputs, self.outputs, indices)

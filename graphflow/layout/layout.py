@@ -144,7 +144,7 @@ class Layout(Hashed):
                 f"storage of {list(physical_shape)}"
             )
         return Layout(
-            self.index_map.then(IndexMap.shift(tuple(offsets))),
+            self.index_map.shifted(offsets),
             self.logical_shape,
             tuple(physical_shape),
             self.separators,

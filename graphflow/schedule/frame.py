@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
@@ -35,6 +35,7 @@ from graphflow.schedule.soundness import require_sound
 from graphflow.tir import Block, For, PrimFunc, to_text
 
 Arguments = ParamSpec("Arguments")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,12 @@ def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     """Where the places of `before` went: as the rewrite states, without names that are gone."""
     now = done.func
     # Names are unique in a kernel, so places in a statement that both kernels share did not move.
-    common = {*map(id, before.body), *map(id, before.params)}
-    common &= {*map(id, now.body), *map(id, now.params)}
-    old_names, new_names = (_names_beside(func, common) for func in (before, now))
+    params = _differing(before.params, now.params)
+    bodies = _differing(before.body, now.body)
+    old_names, new_names = (
+        dict.fromkeys(place_names(replace(now, params=some, body=body)))
+        for some, body in zip(params, bodies, strict=True)
+    )
     stated = {
         old: tuple(n for n in new if n in new_names or has_place(now, n))
         for old, new in done.places.items()
@@ -144,11 +148,20 @@ def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     return {**stated, **gone}
 
 
-def _names_beside(func: PrimFunc, common: set[int]) -> dict[str, None]:
-    """The names of places, in program order, without those in what is `common`."""
-    params = tuple(param for param in func.params if id(param) not in common)
-    body = tuple(stmt for stmt in func.body if id(stmt) not in common)
-    return dict.fromkeys(place_names(replace(func, params=params, body=body)))
+def _differing(
+    before: tuple[Item, ...], now: tuple[Item, ...]
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """Both tuples without the objects that both begin with, and without those that both end with.
+
+    A step on a wide kernel changes one statement of hundreds.
+    """
+    shorter = min(len(before), len(now))
+    pairs = zip(before, now, strict=False)
+    front = next((k for k, (a, b) in enumerate(pairs) if a is not b), shorter)
+    pairs = zip(reversed(before), reversed(now), strict=False)
+    back = next((k for k, (a, b) in enumerate(pairs) if a is not b), shorter)
+    back = min(back, shorter - front)
+    return before[front : len(before) - back], now[front : len(now) - back]
 
 
 def _argument_text(value: Any) -> str:

@@ -301,6 +301,6 @@ def constant_extent(stmt: For) -> int:
 
 def first_in_lanes(func: PrimFunc, place: str, around: Iterable[Var]) -> Var | None:
     """The first of the loops over `around`, those around a place, that is vectorized, or None."""
-    holding = tuple(stmt for stmt in func.body if has_name(stmt, place))
-    kinds = {loop.var: loop.kind for loop in loops_of(holding)}
+    holding = next((stmt for stmt in func.body if has_name(stmt, place)), None)
+    kinds = {loop.var: loop.kind for loop in loops_of(() if holding is None else (holding,))}
     return next((var for var in around if kinds[var] is LoopKind.VECTORIZED), None)

@@ -18,13 +18,14 @@ from graphflow.arith import (
     Predicate,
     Proof,
     Verdict,
+    at_least_zero,
     conjunction,
     equal,
     joined,
+    less_than,
     negation,
     prove,
     substitute,
-    within,
 )
 from graphflow.base.errors import ScheduleError, VerifyError
 from graphflow.layout import Constant, Span, Undefined, evaluate
@@ -86,7 +87,8 @@ def require_in_bounds(func: PrimFunc) -> tuple[Proof, ...]:
     proofs: dict[Proof, None] = {}
     for access in accesses(func.body):
         shape = access.buffer.shape
-        inside = conjunction(within(e, 0, n) for e, n in zip(access.indices, shape, strict=True))
+        sides = zip(access.indices, shape, strict=True)
+        inside = conjunction(side for e, n in sides for side in (at_least_zero(e), less_than(e, n)))
         proof = prove(inside, access.domain)
         if not proof.proven:
             where = ", ".join(map(str, access.indices))

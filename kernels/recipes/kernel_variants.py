@@ -16,10 +16,7 @@ from functools import lru_cache
 from itertools import chain, combinations, product
 from math import prod
 
-from graphflow.arith import (
-    Var,
-    terms_of,
-)
+from graphflow.arith import IndexExpr, Var, terms_of
 from graphflow.base.target import Target
 from graphflow.cost import MASKED_REDUCTION, Work, move_cycles, operation_cycles
 from graphflow.kernels.recipes.halo import halo_variants
@@ -73,14 +70,16 @@ def kernel_variants(
     target: Target,
     known: KnownContents = NOTHING,
     offered: Offers = (),
+    parts: bool = True,
 ) -> tuple[KernelVariant, ...]:
     """All variants of `definition`, in the same order for the same arguments.
 
     `constants` are the inputs whose values are known before the first run, which a recipe may
     pack; `known` holds what is proven of the values of any input.  Inputs are read in the layouts
-    of families, and in those `offered` for them, which may be of no family.
+    of families, and in those `offered` for them, which may be of no family.  Without `parts` there
+    are no views of a part of a larger tensor in padded layouts of no family; see `reads_offered`.
     """
-    return _variants(definition, constants, target, known, offered)[0]
+    return _variants(definition, constants, target, known, offered, parts)[0]
 
 
 def refused_variants(
@@ -89,12 +88,13 @@ def refused_variants(
     target: Target,
     known: KnownContents = NOTHING,
     offered: Offers = (),
+    parts: bool = True,
 ) -> tuple[RefusedVariant, ...]:
     """The variants missing from `kernel_variants` for the same arguments because a step refused.
 
     Variants that cannot apply to such a kernel are not listed: tiles of one that moves elements.
     """
-    return _variants(definition, constants, target, known, offered)[1]
+    return _variants(definition, constants, target, known, offered, parts)[1]
 
 
 def reads_offered(definition: PrimFunc) -> bool:
@@ -112,6 +112,7 @@ def _variants(
     target: Target,
     known: KnownContents,
     offered: Offers,
+    parts: bool,
 ) -> tuple[tuple[KernelVariant, ...], tuple[RefusedVariant, ...]]:
     if definition.callee is not None:
         return (foreign_variant(definition),), ()
@@ -120,14 +121,14 @@ def _variants(
     refused = [] if reason is None else [RefusedVariant("tiles of registers", reason)]
     if offered:
         # All arguments, as other callers give them, for the cache compares them by position.
-        variants = [*kernel_variants(definition, constants, target, known, ())]
-        refused += refused_variants(definition, constants, target, known, ())
+        variants = [*kernel_variants(definition, constants, target, known, (), parts)]
+        refused += refused_variants(definition, constants, target, known, (), parts)
         _sort_out(offered_views(definition, target, dict(offered)), variants, refused)
         if roles is not None:
             variants += _as_offered(definition, roles, constants, target, offered)
     else:
         variants = []
-        _sort_out(view_variants(definition, target), variants, refused)
+        _sort_out(view_variants(definition, target, parts), variants, refused)
         if roles is None:
             variants.append(plain_variant(definition))
             variants += _moved(definition, target)
@@ -245,6 +246,7 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
         return
     rank, dtype = len(definition.outputs[0].shape), definition.outputs[0].dtype
     others = families(rank, target.computed_lanes(dtype))[1:]
+    counts = [iterations(domain.axes) for _, _, domain in moves]
     for out, data in product(others, others):
         layouts = {b.name: data.instantiate(b.shape) for b in definition.inputs
                    if len(b.shape) == rank}  # fmt: skip
@@ -253,8 +255,8 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
         if len(placed) < len(definition.params):
             continue
         cycles = sum(
-            move_cycles(iterations(domain.axes), _adjacent(store, load, placed), dtype, target)
-            for store, load, domain in moves
+            move_cycles(count, _adjacent(store, load, placed), dtype, target)
+            for count, (store, load, _) in zip(counts, moves, strict=True)
         )
         shape = definition.outputs[0].shape
         rows = prod((*shape[:1], *shape[2:]))
@@ -268,11 +270,17 @@ def _moved(definition: PrimFunc, target: Target) -> Iterator[KernelVariant]:
 
 def _adjacent(store: Store, load: Load, layouts: Mapping[str, Layout]) -> bool:
     """Whether some loop has stride one on both sides of a move, so that it copies in vectors."""
-    steps = []
-    for access in (store, load):
-        flat = flat_offset(layouts[access.buffer.name], access.indices)
-        steps.append({atom for atom, k in terms_of(flat)[0] if k == 1 and isinstance(atom, Var)})
-    return bool(steps[0] & steps[1])
+    written, read = (
+        _by_one(flat_offset(layouts[access.buffer.name], access.indices))
+        for access in (store, load)
+    )
+    return not written.isdisjoint(read)
+
+
+@lru_cache(maxsize=10_000)
+def _by_one(position: IndexExpr) -> frozenset[IndexExpr]:
+    """The variables that a position in memory has with the coefficient one."""
+    return frozenset(atom for atom, k in terms_of(position)[0] if k == 1 and isinstance(atom, Var))
 
 
 def _tiled(

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.target import Target
 from graphflow.cost import conversion_cycles
 from graphflow.kernels.recipes.variant import Crossing, KernelVariant, Padding, Tiled
-from graphflow.kernels.recipes.views import conversion_work, crosses, read_as
+from graphflow.kernels.recipes.views import conversion_work, crosses, flat_offset, read_as
 from graphflow.layout import Layout
-from graphflow.tir import PrimFunc, moves_of
+from graphflow.tir import Load, PrimFunc, Store, moves_of
 
 
 def across_memory(variant: KernelVariant, definition: PrimFunc, target: Target) -> KernelVariant:
@@ -32,6 +33,8 @@ def across_memory(variant: KernelVariant, definition: PrimFunc, target: Target) 
     output = variant.layouts[store.buffer.name]
     if output.is_padded:
         return variant
+    if _copies_runs(output, store, variant.layouts[load.buffer.name], load):
+        return variant
     read = read_as(variant.layouts[load.buffer.name], store, load)
     if not isinstance(read, Layout) or not crosses(read, output, store.buffer.dtype):
         return variant
@@ -40,3 +43,26 @@ def across_memory(variant: KernelVariant, definition: PrimFunc, target: Target) 
         return variant
     work = replace(variant.work, cycles=cycles)
     return replace(variant, recipe=Crossing(), padding=Padding.NONE, work=work)
+
+
+def _copies_runs(output: Layout, store: Store, source: Layout, load: Load) -> bool:
+    """Whether the innermost axis of the output, of more than one element, is so in the source too.
+
+    Then nothing is transposed, whatever the layout that `read_as` would find.  Positions in memory
+    tell, and are known from other variants; the layout with its inverse takes ten times as long.
+    """
+    positions = [
+        flat_offset(layout, access.indices) for layout, access in ((output, store), (source, load))
+    ]
+    return any(
+        n > 1 and all(_by_one(v, position) for position in positions)
+        for v, n in zip(store.indices, store.buffer.shape, strict=True)
+    )
+
+
+def _by_one(index: IndexExpr, position: IndexExpr) -> bool:
+    """Whether `index` is a variable in which `position` is linear with the coefficient one."""
+    if not isinstance(index, Var):
+        return False
+    terms, _ = terms_of(position)
+    return [(atom, k) for atom, k in terms if index in variables(atom)] == [(index, 1)]

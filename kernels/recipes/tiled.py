@@ -38,7 +38,7 @@ from graphflow.kernels.recipes.tiling import choose_tiling, has_few_pieces
 from graphflow.kernels.recipes.variant import KernelVariant, Padding, Tiled
 from graphflow.kernels.recipes.views import flat_offset
 from graphflow.layout import Family, Layout
-from graphflow.tir import DTYPES, Param, Role
+from graphflow.tir import DTYPES, Access, Param, Role
 
 
 def tiled_variant(
@@ -207,15 +207,23 @@ def _own_loads(
     columns = roles.output.shape[lane]
     if roles.factors or decided.group or not has_few_pieces(columns, dtype, target):
         return 0.0
-    var, loops = roles.axes[lane], {v for v, _ in roles.reduction}
-    read = [a for reads in roles.reads.values() for a in reads if roles.nest_of(a)]
-    slides = [any({var} < {*variables(e)} & {var, *loops} for e in a.indices) for a in read]
-    if not read or not all(slides):
-        return 0.0
+    var, read = roles.axes[lane], _windows_along(roles, lane)
     steps = [_coefficient(flat_offset(layouts[a.buffer.name], a.indices), var) for a in read]
-    if not all(1 <= step <= MOST_STRIDE for step in steps):
+    if not steps or not all(1 <= step <= MOST_STRIDE for step in steps):
         return 0.0
     return SHUFFLED if max(steps) > 1 else 1.0
+
+
+@lru_cache(maxsize=10_000)
+def _windows_along(roles: Roles, lane: int) -> tuple[Access, ...]:
+    """The reads in reductions, where each is of a window that slides along the axis `lane`.
+
+    Empty where some are not.
+    """
+    var, loops = roles.axes[lane], {v for v, _ in roles.reduction}
+    read = tuple(a for reads in roles.reads.values() for a in reads if roles.nest_of(a))
+    slides = (any({var} < {*variables(e)} & {var, *loops} for e in a.indices) for a in read)
+    return read if all(slides) else ()
 
 
 def _coefficient(flat: IndexExpr, var: Var) -> int:

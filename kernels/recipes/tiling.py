@@ -17,10 +17,10 @@ from graphflow.cost import (
     TilePlane,
     TileProblem,
     Tiling,
+    cycles_by_rows,
     first_of_cheapest,
     imbalance,
     most_rows,
-    panel_cycles,
     tiling_cycles,
 )
 
@@ -120,6 +120,5 @@ def _power_of_two(count: int) -> int:
 @lru_cache(maxsize=10_000)
 def _best_rows(plane: TilePlane, nr_vectors: int, lanes: int, target: Target) -> int:
     """The rows of the cheapest tile `nr_vectors` wide; of equally cheap tiles the most rows."""
-    most_first = range(most_rows(plane, nr_vectors, target), 0, -1)
-    panels = (Panels(1, nr_vectors, lanes, mr) for mr in most_first)
-    return first_of_cheapest((panel_cycles(plane, one, target), one.mr) for one in panels)
+    cycles = cycles_by_rows(plane, nr_vectors, lanes, target)
+    return first_of_cheapest((cycles[mr - 1], mr) for mr in range(len(cycles), 0, -1))

@@ -208,21 +208,41 @@ def memory_key(layout: Layout) -> MemoryKey:
     return simplify(flat_offset(layout, names), ranges), size
 
 
-def view_variants(definition: PrimFunc, target: Target) -> Iterator[KernelVariant | RefusedVariant]:
+def view_variants(
+    definition: PrimFunc, target: Target, parts: bool = True
+) -> Iterator[KernelVariant | RefusedVariant]:
     """The variants of a movement kernel in which inputs are views of the output, or the other way.
 
     Either both are in layouts of one family without padding, or the output is the whole memory of
     the only input under another shape, in the layout that follows from the input's.  Refused
     variants are those whose layout has no inverse.  Nothing for a kernel that computes.
+
+    A smaller output is a part of the input's box, which is padded to it.  Without `parts` such a
+    view is made only where some family has a box of that size.
     """
     moves = _views_of(definition)
     if moves and _apart(moves):
         yield from _in_output(definition.outputs[0], moves, target)
     if len(moves) == 1:
         boxed, others = _in_input(*moves[0], target)
+        if not parts:
+            others = [layout for layout in others if _is_usual_box(layout, *moves[0][:2], target)]
         # First those that know the output as a box, as it may be one where the input is in a box.
         yield from _renamed(*moves[0], others, target)
         yield from boxed
+
+
+def _is_usual_box(layout: Layout, store: Store, load: Load, target: Target) -> bool:
+    """Whether the output has as many elements as the input, or a layout of a family has a box as
+    large as that of the input's `layout`."""
+    output, size = store.buffer, prod(layout.physical_shape)
+    made = (
+        family.instantiate(output.shape)
+        for family in families(len(output.shape), target.computed_lanes(output.dtype))
+    )
+    return output.size == load.buffer.size or any(
+        usual is not None and prod(usual.physical_shape) == size for usual in made
+    )
 
 
 def offered_views(
@@ -427,15 +447,24 @@ def _link(name: str, outer: PlacedIndex, inner: PlacedIndex, domain: Domain) -> 
     room = prod(whole.physical_shape) - prod(part.physical_shape)
     if room < 0 or iterations(domain.axes) != prod(part.logical_shape):
         return None  # elements that are not moved would overlap others
-    apart = simplify(flat_offset(whole, there) - flat_offset(part, here), ranges)
-    offset, window = constant_value(apart), None
-    if offset is not None and not 0 <= offset <= room:
-        return None
     places = whole.physical_index(there), part.physical_index(here)
+    steps: list[int | None] = [None]
     if len(places[0]) == len(places[1]):
         steps = [constant_value(simplify(a - b, ranges)) for a, b in zip(*places, strict=True)]
-        known = [step for step in steps if step is not None]
-        fits = StorageWindow(tuple(known), part.physical_shape).fits(whole.physical_shape)
-        if len(known) == len(steps) and fits:
-            window = part.windowed(known, whole.physical_shape)
+    known = [step for step in steps if step is not None]
+    if len(known) == len(steps):
+        # The positions differ by these steps, and where the boxes have different strides.
+        strides = [Buffer("_", layout.physical_shape).strides for layout in (whole, part)]
+        beside = ((e, a - b) for e, a, b in zip(places[1], *strides, strict=True) if a != b)
+        apart = weighted(beside) + sum(k * a for k, a in zip(known, strides[0], strict=True))
+    else:
+        apart = flat_offset(whole, there) - flat_offset(part, here)
+    offset, window = constant_value(simplify(apart, ranges)), None
+    if offset is not None and not 0 <= offset <= room:
+        return None
+    if len(known) == len(steps):
+        box = StorageWindow(tuple(known), part.physical_shape)
+        window = (
+            part.windowed(known, whole.physical_shape) if box.fits(whole.physical_shape) else None
+        )
     return None if window is None and offset is None else Link(name, window, offset)

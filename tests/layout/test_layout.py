@@ -315,3 +315,11 @@ def test_fill_writes_one_region_and_nothing_else(layout):
         found = interpret(func, {}, undefined=-1.0)["dst"]
         for place in points(layout.physical_shape):
             assert found[place] == (5.0 if region.contains(place) else -1.0)
+
+
+@pytest.mark.parametrize("layout", [f.instantiate((2, 20, 3, 5)) for f in families(4, 8)], ids=str)
+def test_a_shifted_map_is_the_map_and_then_the_shift(layout: Layout):
+    amounts = [3 * (k % 2) for k in range(len(layout.physical_shape))]
+    shifted = layout.index_map.shifted(amounts)
+    composed = layout.index_map.then(IndexMap.shift(amounts))
+    assert shifted == composed and shifted.inverse == composed.inverse
