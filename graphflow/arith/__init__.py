@@ -24,6 +24,7 @@ from graphflow.arith.index_expr import (
     variables,
     weighted,
 )
+from graphflow.arith.integer_sets import Bound, IntegerSet, Undecided
 from graphflow.arith.predicate import (
     FALSE,
     TRUE,
@@ -76,6 +77,7 @@ __all__ = [
     "And",
     "AtLeastZero",
     "Axis",
+    "Bound",
     "Const",
     "Domain",
     "Extremum",
@@ -84,6 +86,7 @@ __all__ = [
     "Image",
     "IndexExpr",
     "IndexLike",
+    "IntegerSet",
     "Interval",
     "IsZero",
     "IslBudget",
@@ -94,6 +97,7 @@ __all__ = [
     "Ranges",
     "Sum",
     "Truth",
+    "Undecided",
     "Var",
     "Verdict",
     "Witness",
