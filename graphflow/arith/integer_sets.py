@@ -35,7 +35,6 @@ from graphflow.arith.predicate import (
     conjunction,
     disjunction,
     equal,
-    less_than,
 )
 from graphflow.arith.sets import (
     OPERATION_BUDGET,
@@ -157,6 +156,14 @@ class IntegerSet:
         right = other.over(self.variables)
         with _decided():
             return bool(self.points.is_equal(right.points))
+
+    def first(self) -> tuple[int, ...]:
+        """The lexicographically least point of a set that is not empty."""
+        with _decided():
+            point = self.points.lexmin().sample_point()
+            count = len(self.variables)
+            values = (point.get_coordinate_val(isl.dim_type.set, k) for k in range(count))
+            return tuple(int(value.to_python()) for value in values)
 
     def sample(self) -> dict[Var, int]:
         """A point; Undecided where there is none."""
@@ -297,9 +304,7 @@ def _ranges(context: Any, under: IntegerSet) -> dict[Var, tuple[int | None, int 
     return found
 
 
-def _as_bound(
-    context: Any, value: Any, part: IntegerSet, given: Sequence[Var], kind: str
-) -> Bound:
+def _as_bound(context: Any, value: Any, part: IntegerSet, given: Sequence[Var], kind: str) -> Bound:
     """A piecewise expression as an index expression; `kind` "max" is for a least value."""
     reach = value.domain()
     ranges = _ranges(context, IntegerSet(tuple(given), reach))

@@ -8,7 +8,8 @@ condition is refuted or not decided.
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
-from graphflow.schedule.attach import compute_at
+from graphflow.schedule.attach import compute_at, reverse_compute_at
+from graphflow.schedule.bound_inference import Bounds, Requirement, infer_bounds
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -48,12 +49,14 @@ from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 
 __all__ = [
+    "Bounds",
     "Handle",
     "Marked",
     "PadFunction",
     "PadValue",
     "PaddingKind",
     "Refusal",
+    "Requirement",
     "Rewrite",
     "Schedule",
     "ScheduleStep",
@@ -73,6 +76,7 @@ __all__ = [
     "fission",
     "forbids_access",
     "fuse",
+    "infer_bounds",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -89,6 +93,7 @@ __all__ = [
     "require_in_bounds",
     "require_sound",
     "restrict_loop",
+    "reverse_compute_at",
     "rfactor",
     "sequential_buffer_access",
     "shift_loop",

@@ -23,8 +23,6 @@ from graphflow.arith import (
     Extremum,
     IndexExpr,
     IntegerSet,
-    Predicate,
-    TRUE,
     Undecided,
     Var,
     const,
@@ -32,9 +30,9 @@ from graphflow.arith import (
     minimum,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import KernelStatements, Statement, StatementAccess, statements_of
+from graphflow.effects import KernelStatements, StatementAccess, statements_of
 from graphflow.schedule.places import find_buffer, find_loop
-from graphflow.tir import AccessKind, Buffer, For, If, PrimFunc, buffers_of
+from graphflow.tir import AccessKind, Buffer, If, PrimFunc
 
 MOST_BOXES = 4
 """Boxes beyond which one box under a predicate is taken: each box is a nest of its own."""
@@ -94,11 +92,12 @@ class Requirement:
         that of the whole; the requirement itself where there are none."""
         if self.is_box:
             return (self,)
-        parts = [Requirement(self.buffer, self.path, part) for part in self.needed.parts()]
+        apart = sorted(self.needed.parts(), key=lambda part: part.first())
+        parts = [Requirement(self.buffer, self.path, part) for part in apart]
         hulls = [part.needed.hull(self.path) for part in parts]
-        apart = all((a & b).is_empty for k, a in enumerate(hulls) for b in hulls[:k])
+        meet = any(not (a & b).is_empty for k, a in enumerate(hulls) for b in hulls[:k])
         fewer = sum(_volume(p.shape()) for p in parts) < _volume(self.shape())
-        if not 1 < len(parts) <= MOST_BOXES or not apart or not fewer:
+        if not 1 < len(parts) <= MOST_BOXES or meet or not fewer:
             return (self,)
         return tuple(parts)
 
@@ -278,11 +277,13 @@ def demands(
             found.instances[write.number] = here
             for read in reads_for(model, write):
                 source = read.access.buffer
+                if source == buffer:
+                    own = tuple(var for var in needed.variables if var not in element_of(buffer))
+                    found.own_reads.append((read, read_by(here, read, own) - needed))
+                    continue
                 path = _path(read, here.variables, attached.get(source))
                 asked = read_by(here, read, path)
-                if source == buffer:
-                    found.own_reads.append((read, asked.over(needed.variables) - needed))
-                elif source not in done:
+                if source not in done:
                     before = found.needed.get(source)
                     found.needed[source] = asked if before is None else _united(before, asked)
                 else:
@@ -375,9 +376,7 @@ def _shared(nests: Sequence[Sequence[Var]]) -> tuple[Var, ...]:
     return tuple(found)
 
 
-def _loop_ranges(
-    model: KernelStatements, found: Demands, buffer: Buffer
-) -> Iterator[LoopRange]:
+def _loop_ranges(model: KernelStatements, found: Demands, buffer: Buffer) -> Iterator[LoopRange]:
     """The ranges of the loops around the writes of a buffer."""
     inside: dict[tuple[Var, ...], IntegerSet] = {}
     for write in model.of(buffer):
