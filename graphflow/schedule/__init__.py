@@ -46,7 +46,9 @@ from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.private import sink_alloc
+from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
+from graphflow.schedule.windows import stage_window
 
 __all__ = [
     "Bounds",
@@ -72,6 +74,7 @@ __all__ = [
     "compute_at",
     "cut_loop",
     "divide_loop",
+    "divide_with_recompute",
     "eliminate_dead_code",
     "fission",
     "forbids_access",
@@ -101,6 +104,7 @@ __all__ = [
     "sink_alloc",
     "split_condition",
     "stage_mem",
+    "stage_window",
     "state_padding",
     "stride_loop",
     "transform_layout",

@@ -82,7 +82,7 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     everywhere = sum(a.buffer == old for a in (*accesses(func.body), *claimed_loads(func.body)))
     if not touched or len(touched) < everywhere:
         raise ScheduleError(f"{buffer} is not touched in {loop} alone")
-    proofs = _stored_before_read(touched, loop)
+    proofs = stored_before_read(touched, loop)
     shape, offsets = _box(touched, old, outer)
     new = Buffer(buffer, tuple(n for n in shape if n != 1), old.dtype, scope)
     for access in touched:
@@ -101,7 +101,7 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
 
 
-def _stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
+def stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
     """Proofs that what is read was stored before, in the same iteration of all loops around both.
 
     Stores count that happen in every run and stand before the read in the program, so at equal
