@@ -27,6 +27,8 @@ from graphflow.arith.index_expr import (
     linear,
     maximum,
     minimum,
+    terms_of,
+    variables,
     weighted,
 )
 from graphflow.arith.predicate import (
@@ -186,8 +188,8 @@ class IntegerSet:
             relation = _relation(part.points, len(given))
             low, high = relation.dim_min(0).coalesce(), relation.dim_max(0).coalesce()
             return (
-                _as_bound(context, low, part, given, "max"),
-                _as_bound(context, high, part, given, "min"),
+                _as_bound(context, low, part, "max"),
+                _as_bound(context, high, part, "min"),
             )
 
     def extent(self, var: Var, given: Sequence[Var]) -> int:
@@ -304,21 +306,47 @@ def _ranges(context: Any, under: IntegerSet) -> dict[Var, tuple[int | None, int 
     return found
 
 
-def _as_bound(context: Any, value: Any, part: IntegerSet, given: Sequence[Var], kind: str) -> Bound:
-    """A piecewise expression as an index expression; `kind` "max" is for a least value."""
+def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
+    """The least ("max": a maximum of lower bounds) or greatest value of the last coordinate."""
+    given = part.variables[:-1]
     reach = value.domain()
-    ranges = _ranges(context, IntegerSet(tuple(given), reach))
+    ranges = _ranges(context, IntegerSet(given, reach))
     pieces = value.gist(reach).coalesce().get_pieces()
-    exprs = [simplify(_index(aff, given), ranges) for _, aff in pieces]
-    exprs = list(dict.fromkeys(exprs))
-    for candidate in _combined(exprs, kind):
-        text = f"{{ {_tuple(given)} -> [{isl_index(candidate)}] }}"
+    exprs = list(dict.fromkeys(simplify(_index(aff, given), ranges) for _, aff in pieces))
+    for candidate in (*_combined(exprs, kind), *_from_constraints(part, kind)):
+        short = simplify(candidate, ranges)
+        text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
         again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)
         if again.is_equal(value):
-            return Bound(simplify(candidate, ranges), True)
+            return Bound(short, True)
     ends = isl.Map.from_pw_aff(value).range()
     end = ends.dim_min_val(0) if kind == "max" else ends.dim_max_val(0)
     return Bound(const(int(end.to_python()) if end.is_int() else 0), False)
+
+
+def _from_constraints(part: IntegerSet, kind: str) -> Iterator[IndexExpr]:
+    """What the constraints on the last coordinate say of it: where it takes few values of the
+    others, isl gives these one by one, such as 15 and 3 for `min(15, 19 - 16*o)`."""
+    var = part.variables[-1]
+    outer, inner = (minimum, maximum) if kind == "max" else (maximum, minimum)
+    ends: list[IndexExpr] = []
+    for piece in part.points.coalesce().compute_divs().remove_redundancies().get_basic_sets():
+        sides = []
+        for constraint in piece.get_constraints():
+            expr = _numerator(constraint.get_aff(), part.variables)
+            k = next((c for atom, c in terms_of(expr)[0] if atom is var), 0)
+            rest = expr - k * var
+            if not k or var in variables(rest):
+                continue
+            if constraint.is_equality() and (k > 0) == (kind == "min"):
+                k, rest = -k, -rest
+            if (k > 0) == (kind == "max"):  # k·v + rest >= 0
+                sides.append(-floor_div(rest, k) if k > 0 else floor_div(rest, -k))
+        if not sides:
+            return
+        ends.append(reduce(inner, sides))
+    if ends:
+        yield reduce(outer, ends)
 
 
 def _combined(exprs: list[IndexExpr], kind: str) -> Iterator[IndexExpr]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import cast
 
 from graphflow.arith import (
     Domain,
@@ -29,7 +28,14 @@ from graphflow.schedule.bound_inference import Requirement, demands, read_by
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.parts import fuse
-from graphflow.schedule.places import find, find_loop, fresh_copy, place_names, rewrite_at
+from graphflow.schedule.places import (
+    find,
+    find_loop,
+    fresh_copy,
+    name_of,
+    place_names,
+    rewrite_at,
+)
 from graphflow.schedule.private import at_equal_iterations, sink_alloc
 from graphflow.tir import (
     Allocate,
@@ -134,9 +140,9 @@ class _Site:
 def _site(func: PrimFunc, stage: str, loop: str) -> _Site:
     """The places of a `compute_at`; ScheduleError where the stage cannot move there."""
     model = statements_of(func)
-    stmt, _ = find(func, stage)
-    target, _ = find_loop(func, loop)
-    here, there = (next(s for s in model.statements if s.stmt is one) for one in (stmt, target))
+    find(func, stage), find_loop(func, loop)  # where they are not, these say so
+    here, there = _statement(model, stage), _statement(model, loop)
+    stmt = here.stmt
     if here.holds(there) or there.number < here.number:
         raise ScheduleError(f"{stage} does not come before {loop}")
     if here.loops != there.loops[: len(here.loops)]:
@@ -151,6 +157,11 @@ def _site(func: PrimFunc, stage: str, loop: str) -> _Site:
         if isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED:
             raise ScheduleError(f"{inner.var} is vectorized; vectorize after the stage has moved")
     return _Site(model, here, there, _stored(model, here, there, stage, loop))
+
+
+def _statement(model: KernelStatements, place: str) -> Statement:
+    # By name: the model may be that of an equal kernel, with statements of its own.
+    return next(one for one in model.statements if name_of(one.stmt) == place)
 
 
 def _stored(
@@ -183,7 +194,7 @@ def _stored(
 def _inputs_stay(site: _Site) -> list[Proof]:
     """Proofs that nothing between the stage and the end of the loop writes what the stage reads."""
     reads = [a for a in site.in_stage() if not a.access.writes and a.access.buffer != site.buffer]
-    name = _name(site.stage.stmt)
+    name = name_of(site.stage.stmt)
     between = range(site.stage.stop, site.loop.stop)
     proofs: list[Proof] = []
     for write in site.model.accesses:
@@ -203,10 +214,6 @@ def _inputs_stay(site: _Site) -> list[Proof]:
     return proofs
 
 
-def _name(stmt: Stmt) -> str:
-    return stmt.name if isinstance(stmt, Block) else str(cast(For, stmt).var)
-
-
 def _without_empty(stmt: Stmt) -> Body:
     """The statement, or nothing for a block or condition that the stage left empty."""
     empty = (isinstance(stmt, Block) and not stmt.body) or (
@@ -223,7 +230,7 @@ def _restricted(site: _Site, required: Requirement) -> Body:
             at = ", ".join(f"{var}={value}" for var, value in missing.sample().items())
             loop = site.path[-1]
             raise ScheduleError(
-                f"{_name(site.stage.stmt)} reads {read} of its own buffer, of which {loop} does "
+                f"{name_of(site.stage.stmt)} reads {read} of its own buffer, of which {loop} does "
                 f"not need all: not the element at {at}"
             )
     writes = {a.statement.number: a for a in site.in_stage() if a.access.writes}

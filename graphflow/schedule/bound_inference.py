@@ -126,7 +126,9 @@ def _volume(shape: Sequence[int]) -> int:
 
 
 def range_of(points: IntegerSet, var: Var, given: Sequence[Var]) -> Range:
-    """The closest range of a coordinate for each value of others."""
+    """The closest range of a coordinate for each value of others; `[0, 0]` for the empty set."""
+    if points.is_empty:
+        return Range(const(0), const(0), True)
     low, high = points.bounds(var, given)
     return Range(low.expr, _length(low.expr, high.expr), low.exact and high.exact)
 
