@@ -159,13 +159,11 @@ class IntegerSet:
         with _decided():
             return bool(self.points.is_equal(right.points))
 
-    def first(self) -> tuple[int, ...]:
-        """The lexicographically least point of a set that is not empty."""
+    def least(self) -> tuple[int, ...]:
+        """The least value of each coordinate of a set that is bounded and not empty."""
         with _decided():
-            point = self.points.lexmin().sample_point()
-            count = len(self.variables)
-            values = (point.get_coordinate_val(isl.dim_type.set, k) for k in range(count))
-            return tuple(int(value.to_python()) for value in values)
+            places = range(len(self.variables))
+            return tuple(int(self.points.dim_min_val(k).to_python()) for k in places)
 
     def sample(self) -> dict[Var, int]:
         """A point; Undecided where there is none."""
@@ -181,16 +179,24 @@ class IntegerSet:
     def bounds(self, var: Var, given: Sequence[Var]) -> tuple[Bound, Bound]:
         """The least and the greatest value of a coordinate, for each value of others.
 
-        Where the others have values for which there is no point, the bounds say nothing.
+        Where the others have values for which there is no point, the bounds say nothing.  Where isl
+        finds no expression they are constants, and not exact.
         """
         part = self.over((*given, var))
-        with _decided() as context:
-            relation = _relation(part.points, len(given))
-            low, high = relation.dim_min(0).coalesce(), relation.dim_max(0).coalesce()
-            return (
-                _as_bound(context, low, part, "max"),
-                _as_bound(context, high, part, "min"),
-            )
+        try:
+            with _decided() as context:
+                relation = _relation(part.points, len(given))
+                low, high = relation.dim_min(0).coalesce(), relation.dim_max(0).coalesce()
+                return (
+                    _as_bound(context, low, part, "max"),
+                    _as_bound(context, high, part, "min"),
+                )
+        except Undecided:
+            with _decided():
+                last = part.points.dim(isl.dim_type.set) - 1
+                ends = (part.points.dim_min_val(last), part.points.dim_max_val(last))
+                low, high = (Bound(const(int(end.to_python())), False) for end in ends)
+                return low, high
 
     def extent(self, var: Var, given: Sequence[Var]) -> int:
         """The most values between the least and the greatest of a coordinate, those included, for

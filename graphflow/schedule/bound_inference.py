@@ -37,6 +37,9 @@ from graphflow.tir import AccessKind, Buffer, If, PrimFunc
 MOST_BOXES = 4
 """Boxes beyond which one box under a predicate is taken: each box is a nest of its own."""
 
+GAIN = 0.75
+"""The share of a single box that several may have at most, for the overhead of their nests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -88,15 +91,15 @@ class Requirement:
         return tuple(self.needed.extent(var, self.path) for var in self.element)
 
     def boxes(self) -> tuple[Requirement, ...]:
-        """Disjoint parts of the requirement, whose smallest boxes together have fewer elements than
-        that of the whole; the requirement itself where there are none."""
+        """Disjoint parts of the requirement, whose smallest boxes together have at most `GAIN` of
+        the elements of the whole's; the requirement itself where there are none."""
         if self.is_box:
             return (self,)
-        apart = sorted(self.needed.parts(), key=lambda part: part.first())
+        apart = sorted(self.needed.parts(), key=lambda part: part.least())
         parts = [Requirement(self.buffer, self.path, part) for part in apart]
         hulls = [part.needed.hull(self.path) for part in parts]
         meet = any(not (a & b).is_empty for k, a in enumerate(hulls) for b in hulls[:k])
-        fewer = sum(_volume(p.shape()) for p in parts) < _volume(self.shape())
+        fewer = sum(_volume(p.shape()) for p in parts) <= GAIN * _volume(self.shape())
         if not 1 < len(parts) <= MOST_BOXES or meet or not fewer:
             return (self,)
         return tuple(parts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import islpy as isl
 import pytest
 
-from graphflow.arith import IntegerSet, evaluate
+from graphflow.arith import IntegerSet, Undecided, evaluate
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     LoopRange,
@@ -290,7 +291,26 @@ def hull_of(elements: set[tuple[int, ...]]) -> list[tuple[int, int]]:
     return [(min(axis), max(axis) - min(axis) + 1) for axis in zip(*elements, strict=True)]
 
 
-def check_bounds(seed: int) -> tuple[int, int]:
+def check_bounds(seeds: Iterable[int]) -> None:
+    """Compares the bounds of random graphs with enumeration.
+
+    At most one in fifty may be undecided, and one in twenty of the ranges inexact.
+    """
+    exact = total = undecided = cases = 0
+    for seed in seeds:
+        cases += 1
+        try:
+            counts = compare_bounds(seed)
+        except (ScheduleError, Undecided) as error:
+            assert "not decided" in str(error)
+            undecided += 1
+            continue
+        exact, total = exact + counts[0], total + counts[1]
+    assert undecided <= 0.02 * cases + 1
+    assert exact >= 0.95 * total
+
+
+def compare_bounds(seed: int) -> tuple[int, int]:
     """Compares the bounds of a random graph with enumeration; exact ranges, and all ranges."""
     dice = Random(seed)
     func = stage_graph(seed)
@@ -306,7 +326,8 @@ def check_bounds(seed: int) -> tuple[int, int]:
             bounds = infer_bounds(func, wanted)
             attached = wanted
         except ScheduleError as error:
-            assert "is read outside" in str(error)
+            if "is read outside" not in str(error):
+                raise
     bounds = infer_bounds(func, attached)
     found = enumerate_bounds(func, attached)
     exact = total = 0
@@ -361,8 +382,7 @@ def check_steps(seed: int) -> int:
 
 
 def test_bounds_equal_enumeration() -> None:
-    counts = [check_bounds(seed) for seed in range(60)]
-    assert sum(exact for exact, _ in counts) >= 0.9 * sum(total for _, total in counts)
+    check_bounds(range(60))
 
 
 def test_attached_stages_compute_the_same() -> None:
@@ -371,8 +391,7 @@ def test_attached_stages_compute_the_same() -> None:
 
 @pytest.mark.slow
 def test_bounds_equal_enumeration_at_length() -> None:
-    for seed in range(2000):
-        check_bounds(seed)
+    check_bounds(range(2000))
 
 
 @pytest.mark.slow
