@@ -24,7 +24,7 @@ from graphflow.arith.index_expr import (
     variables,
     weighted,
 )
-from graphflow.arith.integer_sets import Bound, IntegerSet, Undecided
+from graphflow.arith.integer_sets import IntegerSet, Undecided
 from graphflow.arith.predicate import (
     FALSE,
     TRUE,
@@ -77,7 +77,6 @@ __all__ = [
     "And",
     "AtLeastZero",
     "Axis",
-    "Bound",
     "Const",
     "Domain",
     "Extremum",

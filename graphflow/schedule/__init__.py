@@ -9,7 +9,7 @@ from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
-from graphflow.schedule.bound_inference import Bounds, LoopRange, Requirement, infer_bounds
+from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -48,10 +48,9 @@ from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
-from graphflow.schedule.windows import stage_window
+from graphflow.schedule.staging import stage_window
 
 __all__ = [
-    "Bounds",
     "Handle",
     "LoopRange",
     "Marked",

@@ -42,7 +42,7 @@ GAIN = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class IndexRange:
     """The values from `start` on, `extent` of them; printed `[start, extent]`."""
 
     start: IndexExpr
@@ -59,7 +59,7 @@ class Range:
         return f"[{self.start}, {self.extent}]"
 
 
-Box = tuple[Range, ...]
+Box = tuple[IndexRange, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,12 +128,12 @@ def _volume(shape: Sequence[int]) -> int:
     return reduce(lambda a, b: a * b, shape, 1)
 
 
-def range_of(points: IntegerSet, var: Var, given: Sequence[Var]) -> Range:
+def range_of(points: IntegerSet, var: Var, given: Sequence[Var]) -> IndexRange:
     """The closest range of a coordinate for each value of others; `[0, 0]` for the empty set."""
     if points.is_empty:
-        return Range(const(0), const(0), True)
+        return IndexRange(const(0), const(0), True)
     low, high = points.bounds(var, given)
-    return Range(low.expr, _length(low.expr, high.expr), low.exact and high.exact)
+    return IndexRange(low.expr, _length(low.expr, high.expr), low.exact and high.exact)
 
 
 def _length(low: IndexExpr, high: IndexExpr) -> IndexExpr:
@@ -156,7 +156,7 @@ class LoopRange:
 
     var: Var
     path: tuple[Var, ...]
-    range: Range
+    range: IndexRange
 
     def __str__(self) -> str:
         return f"{self.var} in {self.range}"
@@ -177,7 +177,7 @@ class Bounds:
                 return one
         raise ScheduleError(f"nothing writes a buffer {buffer}")
 
-    def range(self, loop: str) -> Range:
+    def range(self, loop: str) -> IndexRange:
         """The range of a loop by name; ScheduleError where no needed write is in it."""
         for ranges in self.loops.values():
             for one in ranges:
