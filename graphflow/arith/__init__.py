@@ -24,6 +24,7 @@ from graphflow.arith.index_expr import (
     variables,
     weighted,
 )
+from graphflow.arith.integer_sets import IntegerSet, Undecided
 from graphflow.arith.predicate import (
     FALSE,
     TRUE,
@@ -84,6 +85,7 @@ __all__ = [
     "Image",
     "IndexExpr",
     "IndexLike",
+    "IntegerSet",
     "Interval",
     "IsZero",
     "IslBudget",
@@ -94,6 +96,7 @@ __all__ = [
     "Ranges",
     "Sum",
     "Truth",
+    "Undecided",
     "Var",
     "Verdict",
     "Witness",

@@ -8,7 +8,8 @@ condition is refuted or not decided.
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
-from graphflow.schedule.attach import compute_at
+from graphflow.schedule.attach import compute_at, reverse_compute_at
+from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -45,15 +46,19 @@ from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.private import sink_alloc
+from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
+from graphflow.schedule.staging import stage_window
 
 __all__ = [
     "Handle",
+    "LoopRange",
     "Marked",
     "PadFunction",
     "PadValue",
     "PaddingKind",
     "Refusal",
+    "Requirement",
     "Rewrite",
     "Schedule",
     "ScheduleStep",
@@ -69,10 +74,12 @@ __all__ = [
     "compute_at",
     "cut_loop",
     "divide_loop",
+    "divide_with_recompute",
     "eliminate_dead_code",
     "fission",
     "forbids_access",
     "fuse",
+    "infer_bounds",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -89,6 +96,7 @@ __all__ = [
     "require_in_bounds",
     "require_sound",
     "restrict_loop",
+    "reverse_compute_at",
     "rfactor",
     "sequential_buffer_access",
     "shift_loop",
@@ -96,6 +104,7 @@ __all__ = [
     "sink_alloc",
     "split_condition",
     "stage_mem",
+    "stage_window",
     "state_padding",
     "stride_loop",
     "transform_layout",

@@ -22,6 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.bound_inference import Bounds, infer_bounds
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.places import (
     find_loop,
@@ -310,6 +311,18 @@ class Schedule:
         """
         wanted = pattern.format(*(self[p] if isinstance(p, Handle) else p for p in parts))
         return fresh_name(wanted, lambda name: has_place(self.func, name))
+
+    def bounds(self, attached: Mapping[Handle | str, Handle | str] | None = None) -> Bounds:
+        """What each stage must compute and over which range each loop runs; `print` shows it.
+
+        With `attached`, by names or handles of buffers, as if each were computed at the loop given
+        for it.  ScheduleError as of `infer_bounds`.
+        """
+
+        def name(place: Handle | str) -> str:
+            return self[place] if isinstance(place, Handle) else place
+
+        return infer_bounds(self.func, {name(b): name(at) for b, at in (attached or {}).items()})
 
     def trace(self) -> str:
         """The steps as text, one a line, each followed by its proofs; then what was refused."""

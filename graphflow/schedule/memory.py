@@ -121,7 +121,7 @@ def stage_mem(
     }
     made: dict[str, tuple[str, ...]] = {"buffer": (name,), "load": (), "store": ()}
     stmt, domain = find_loop(func, loop)
-    _no_lanes_around(func, stmt, domain)
+    require_no_lanes_around(func, stmt, domain)
     old = find_buffer(func, buffer)
     footprint, touched = _footprint(stmt, domain, old, tuple(dims))
     proofs: list[Proof] = [
@@ -161,7 +161,7 @@ def stage_mem(
     return Rewrite(staged, tuple(proofs), made=made)
 
 
-def _no_lanes_around(func: PrimFunc, stmt: For, domain: Domain) -> None:
+def require_no_lanes_around(func: PrimFunc, stmt: For, domain: Domain) -> None:
     """ScheduleError where the loop, or one around it, is vectorized."""
     around = (*(axis.var for axis in domain.axes), stmt.var)
     lanes = first_in_lanes(func, stmt.var.name, around)
@@ -177,7 +177,7 @@ def _footprint(
     touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == buffer)
     if not touched:
         raise ScheduleError(f"{stmt.var} does not touch {buffer.name}")
-    _not_claimed(stmt, buffer)
+    require_not_claimed(stmt, buffer)
     first = touched[0]
     for access in touched:
         if any(a is not b for a, b in zip(access.indices, first.indices, strict=True)):
@@ -212,7 +212,7 @@ def _footprint(
     return _Footprint(first.indices, chosen, guard, points), touched
 
 
-def _not_claimed(stmt: For, buffer: Buffer) -> None:
+def require_not_claimed(stmt: For, buffer: Buffer) -> None:
     """ScheduleError where the loop assumes something of the buffer, or allocates it."""
     for inner in walk(stmt.body):
         if isinstance(inner, Assume) and any(a.buffer == buffer for a in loads_in((inner,))):
@@ -376,9 +376,9 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     require_names(name)
     require_fresh(func, name)
     stmt, domain = find_loop(func, place)
-    _no_lanes_around(func, stmt, domain)
+    require_no_lanes_around(func, stmt, domain)
     old = find_buffer(func, buffer)
-    _not_claimed(stmt, old)
+    require_not_claimed(stmt, old)
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = [a for a in accesses(stmt.body, inner) if a.buffer == old]
     if not touched or any(a.writes for a in touched):

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from graphflow.arith import (
+    Const,
     Domain,
     Image,
     IndexExpr,
+    IntegerSet,
     Proof,
+    Undecided,
     Var,
     bounds,
     conjunction,
     const,
     image_within,
     linear,
+    predicate_variables,
     prove,
     terms_of,
     variables,
@@ -28,6 +33,7 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import claimed_loads
+from graphflow.schedule.bound_inference import element_of
 from graphflow.schedule.dependence import still_independent
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.memory import without_allocation
@@ -55,8 +61,9 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     All accesses to `buffer`, which the kernel allocates, must be in `loop`, and each element that
     an iteration reads must be stored before in the same iteration.  Of an index, what the loops
     outside add to all accesses alike is left out, and the axis shrinks to the range of the rest;
-    an axis of one element goes.  The loop may be parallel, for each thread has its own buffer, but
-    neither it nor one around it vectorized.
+    an axis of one element goes.  Where accesses differ in that, or stand under conditions, the box
+    is the smallest on integer sets (`bound_inference`).  The loop may be parallel, for each thread
+    has its own buffer, but neither it nor one around it vectorized.
     """
     old = find_buffer(func, buffer)
     stmt, domain = find_loop(func, loop)
@@ -76,8 +83,8 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     everywhere = sum(a.buffer == old for a in (*accesses(func.body), *claimed_loads(func.body)))
     if not touched or len(touched) < everywhere:
         raise ScheduleError(f"{buffer} is not touched in {loop} alone")
-    proofs = _stored_before_read(touched, loop)
-    shape, offsets = _box(touched, old, frozenset(outer))
+    proofs = stored_before_read(touched, loop)
+    shape, offsets = _box(touched, old, outer)
     new = Buffer(buffer, tuple(n for n in shape if n != 1), old.dtype, scope)
     for access in touched:
         moved = _moved(access.indices, offsets)
@@ -95,7 +102,7 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
 
 
-def _stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
+def stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
     """Proofs that what is read was stored before, in the same iteration of all loops around both.
 
     Stores count that happen in every run and stand before the read in the program, so at equal
@@ -109,7 +116,9 @@ def _stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
         at = tuple(axis.var for axis in reader.domain.axes)
         read = Image(reader.domain, (*at, *reader.indices))
         stores = [a for a in touched[:place] if a.kind is AccessKind.WRITE and a.certain]
-        images = [Image(_both(a.domain, reader.domain), (*at, *a.indices)) for a in stores]
+        images = [
+            Image(at_equal_iterations(a.domain, reader.domain), (*at, *a.indices)) for a in stores
+        ]
         proofs.append(
             require(
                 image_within(read, images),
@@ -119,40 +128,69 @@ def _stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:
     return proofs
 
 
-def _both(store: Domain, read: Domain) -> Domain:
-    """The points of a store beside those of a read, in equal iterations of the loops around both.
+def at_equal_iterations(one: Domain, other: Domain) -> Domain:
+    """The points of two domains beside each other, in equal iterations of the loops around both.
 
     Loops have names of their own, so an axis in both domains is one loop.
     """
-    own = {axis.var for axis in store.axes}
-    rest = tuple(axis for axis in read.axes if axis.var not in own)
-    return Domain((*store.axes, *rest), conjunction((store.where, read.where)))
+    own = {axis.var for axis in one.axes}
+    rest = tuple(axis for axis in other.axes if axis.var not in own)
+    return Domain((*one.axes, *rest), conjunction((one.where, other.where)))
 
 
 def _box(
-    touched: Sequence[Access], buffer: Buffer, outer: frozenset[Var]
+    touched: Sequence[Access], buffer: Buffer, outer: tuple[Var, ...]
 ) -> tuple[tuple[int, ...], tuple[IndexExpr, ...]]:
-    """The smallest box, and the offset of its first element on each axis of the buffer.
+    """The smallest box, and the offset of its first element on each axis of the buffer."""
+    windows = [_by_form(touched, axis, frozenset(outer)) for axis in range(len(buffer.shape))]
+    if None in windows:
+        try:
+            found = _window(touched, buffer, outer)
+        except Undecided:
+            found = [(const(0), extent) for extent in buffer.shape]
+        windows = [own or other for own, other in zip(windows, found, strict=True)]
+    known = [window for window in windows if window]
+    return tuple(n for _, n in known), tuple(offset for offset, _ in known)
 
-    An axis stays as it is where the loops outside do not add the same to all accesses.
+
+def _by_form(
+    touched: Sequence[Access], axis: int, outer: frozenset[Var]
+) -> tuple[IndexExpr, int] | None:
+    """Offset and extent of one axis where the form of the indices shows that none is smaller.
+
+    So it is where the loops outside add the same to all accesses, and the rest takes its least and
+    its greatest value in each of their iterations: it is linear in loops of constant bounds, on
+    which no condition depends.
     """
-    shape: list[int] = []
-    offsets: list[IndexExpr] = []
-    for axis, extent in enumerate(buffer.shape):
-        parts = [_parted(access.indices[axis], outer) for access in touched]
-        bases = {base for base, _ in parts}
-        ends = [
-            bounds(rest, a.domain.ranges()) for (_, rest), a in zip(parts, touched, strict=True)
-        ]
-        lows = [low for low, _ in ends if low is not None]
-        highs = [high for _, high in ends if high is not None]
-        if len(bases) > 1 or len(lows) < len(ends) or len(highs) < len(ends):
-            shape.append(extent)
-            offsets.append(const(0))
-            continue
-        shape.append(max(max(highs) - min(lows) + 1, 1))
-        offsets.append(bases.pop() + min(lows))
-    return tuple(shape), tuple(offsets)
+    parts = [_parted(access.indices[axis], outer) for access in touched]
+    ends: list[tuple[int, int]] = []
+    for (_, rest), access in zip(parts, touched, strict=True):
+        sides = {axis.var: axis for axis in access.domain.axes}
+        atoms, _ = terms_of(rest)
+        used = [sides[atom] for atom, _ in atoms if isinstance(atom, Var)]
+        fixed = all(isinstance(s.start, Const) and isinstance(s.stop, Const) for s in used)
+        low, high = bounds(rest, access.domain.ranges())
+        if len(used) < len(atoms) or not fixed or low is None or high is None:
+            return None
+        if predicate_variables(access.domain.where) - outer:
+            return None
+        ends.append((low, high))
+    bases = {base for base, _ in parts}
+    if len(bases) > 1:
+        return None
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    return bases.pop() + low, max(high - low + 1, 1)
+
+
+def _window(
+    touched: Sequence[Access], buffer: Buffer, outer: tuple[Var, ...]
+) -> list[tuple[IndexExpr, int]]:
+    """Offset and extent of each axis of the smallest box, on integer sets."""
+    element = element_of(buffer)
+    sets = [IntegerSet.of(a.domain).image(element, a.indices) for a in touched]
+    used = reduce(lambda a, b: a | b, (one.over((*outer, *element)) for one in sets))
+    windows = (used.offset(var, outer) for var in element)
+    return [(offset, max(extent, 1)) for offset, extent in windows]
 
 
 def _parted(index: IndexExpr, outer: frozenset[Var]) -> tuple[IndexExpr, IndexExpr]:

@@ -34,11 +34,11 @@ from graphflow.schedule import (
     assume_finite,
     assume_reciprocal,
     cache_write,
-    compute_at,
     divide_loop,
     mult_loops,
     reorder_loops,
     restrict_loop,
+    reverse_compute_at,
     sequential_buffer_access,
     simplify_kernel,
     split_condition,
@@ -74,7 +74,7 @@ def merge_stages(s: Schedule) -> Schedule:
     s = join_axes(s)
     blocks = s.handles(stmt for stmt in s.func.body if isinstance(stmt, Block))
     for block in blocks[1:]:
-        s = s.apply(compute_at, s[block], s[blocks[0]])
+        s = s.apply(reverse_compute_at, s[block], s[blocks[0]])
     return s
 
 

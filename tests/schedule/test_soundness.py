@@ -24,7 +24,6 @@ from graphflow.schedule import (
     bind_expr,
     cache_read,
     cache_write,
-    compute_at,
     divide_loop,
     parallelize_loop,
     remove_branching_through_overcompute,
@@ -32,6 +31,7 @@ from graphflow.schedule import (
     require_consistent,
     require_in_bounds,
     require_sound,
+    reverse_compute_at,
     sequential_buffer_access,
     shift_loop,
     simplify_kernel,
@@ -553,4 +553,4 @@ def test_joining_with_a_stage_that_does_nothing_is_refused() -> None:
         "x: i32[5, 1], y: out[i32[1]]",
     )
     with pytest.raises(ScheduleError, match="does nothing"):
-        Schedule.of(func).apply(simplify_kernel).apply(compute_at, "compute", "init")
+        Schedule.of(func).apply(simplify_kernel).apply(reverse_compute_at, "compute", "init")

@@ -18,7 +18,6 @@ from graphflow.schedule import (
     bind_expr,
     cache_read,
     cache_write,
-    compute_at,
     cut_loop,
     divide_loop,
     eliminate_dead_code,
@@ -31,6 +30,7 @@ from graphflow.schedule import (
     remove_branching_through_overcompute,
     reorder_loops,
     restrict_loop,
+    reverse_compute_at,
     rfactor,
     sequential_buffer_access,
     shift_loop,
@@ -135,7 +135,7 @@ def _fuse(t: Trial) -> Chosen:
 
 def _compute_at(t: Trial) -> Chosen:
     pair = _neighbours(t, Block)
-    return (compute_at, pair[::-1]) if pair else None
+    return (reverse_compute_at, pair[::-1]) if pair else None
 
 
 def _stage(t: Trial) -> Chosen:
@@ -263,7 +263,7 @@ STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
     "shift_loop": (1.5, lambda t: (shift_loop, (_loop(t).var.name, t.dice.between(0, 5)))),
     "fission": (2, _fission),
     "fuse": (1.5, _fuse),
-    "compute_at": (1.2, _compute_at),
+    "reverse_compute_at": (1.2, _compute_at),
     "cache_read": (1.5, lambda t: (cache_read, (t.dice.among(t.func.inputs).name, t.name()))),
     "cache_write": (1.5, lambda t: (cache_write, (t.dice.among(t.func.outputs).name, t.name()))),
     "transform_layout": (3, _transform),
@@ -293,7 +293,7 @@ NEEDS_NO_LOOP = (
     "cache_write",
     "transform_layout",
     "simplify_kernel",
-    "compute_at",
+    "reverse_compute_at",
     "eliminate_dead_code",
     "absorb_padding",
     "assume_finite",

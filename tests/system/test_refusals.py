@@ -54,7 +54,9 @@ def test_variants_that_a_step_refused_are_told_in_full() -> None:
     exe = gf.build(SWAP)
     (choice,) = exe.compiled.plan.choices.values()
     assert [item.variant for item in choice.refused] == ["tiles of registers"]
-    assert "variant tiles of registers: compute_at('swap', 'copy')" in exe.explain("y", full=True)
+    assert "variant tiles of registers: reverse_compute_at('swap', 'copy')" in exe.explain(
+        "y", full=True
+    )
     (refused,) = (r for r in exe.report()["refusals"] if not r["chosen"])
     assert (refused["nodes"], refused["variant"]) == (["swap"], "tiles of registers")
     np.testing.assert_array_equal(exe(np.eye(5, dtype="float32")), np.eye(5))

@@ -1,0 +1,408 @@
+"""Exact sets of integer points with named coordinates, and what code needs of them.
+
+In: domains, intersected, united and projected.  Out: the least and greatest value of a coordinate
+as index expressions of others, the smallest box, and a predicate that holds exactly in the set.
+What always holds: an expression that is read from isl is compared with isl's own before it is
+returned, so it is exact where it says so.  `Undecided` where a question takes too many operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from itertools import permutations
+from typing import Any
+
+import islpy as isl
+
+from graphflow.arith.bounds import simplify, simplify_predicate
+from graphflow.arith.index_expr import (
+    Extremum,
+    IndexExpr,
+    Var,
+    const,
+    floor_div,
+    linear,
+    maximum,
+    minimum,
+    terms_of,
+    variables,
+    weighted,
+)
+from graphflow.arith.predicate import (
+    Predicate,
+    at_least_zero,
+    conjunction,
+    disjunction,
+    equal,
+)
+from graphflow.arith.sets import (
+    OPERATION_BUDGET,
+    Axis,
+    Domain,
+    IslBudget,
+    isl_constraints,
+    isl_index,
+    isl_name,
+    out_of_budget,
+)
+
+_IN, _OUT, _DIV = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.div
+
+MOST_PIECES = 4
+"""Pieces of a piecewise expression that are tried as minima and maxima of each other."""
+
+
+class Undecided(Exception):
+    """A question that isl did not answer within its operation budget, or that has no short form."""
+
+
+@contextmanager
+def _decided() -> Iterator[Any]:
+    try:
+        with IslBudget() as context:
+            yield context
+    except isl.Error as error:
+        if not out_of_budget(error):
+            raise
+        raise Undecided(f"not decided within {OPERATION_BUDGET} operations") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least or the greatest value of a coordinate, as an expression of others.
+
+    Where `exact` is false the expression is a bound on that side, and not the closest.
+    """
+
+    expr: IndexExpr
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegerSet:
+    """Points whose coordinates are the values of `variables`, in this order.
+
+    The isl set belongs to the thread that made it.
+    """
+
+    variables: tuple[Var, ...]
+    points: Any
+
+    @staticmethod
+    def of(domain: Domain) -> IntegerSet:
+        """The points of a domain."""
+        variables = tuple(axis.var for axis in domain.axes)
+        with _decided() as context:
+            text = f"{{ {_tuple(variables)} : {isl_constraints(domain)} }}"
+            return IntegerSet(variables, isl.Set.read_from_str(context, text))
+
+    @staticmethod
+    def nothing(variables: Sequence[Var]) -> IntegerSet:
+        """The empty set."""
+        with _decided() as context:
+            text = f"{{ {_tuple(variables)} : false }}"
+            return IntegerSet(tuple(variables), isl.Set.read_from_str(context, text))
+
+    def over(self, variables: Sequence[Var]) -> IntegerSet:
+        """The same points over other coordinates: others than these are projected out, new ones
+        take every value."""
+        if tuple(variables) == self.variables:
+            return self
+        with _decided() as context:
+            text = f"{{ {_tuple(self.variables)} -> {_tuple(variables)} }}"
+            return IntegerSet(
+                tuple(variables), self.points.apply(isl.Map.read_from_str(context, text))
+            )
+
+    def image(self, names: Sequence[Var], indices: Sequence[IndexExpr]) -> IntegerSet:
+        """The points with one more coordinate for each index, called by the names."""
+        with _decided() as context:
+            text = ", ".join((*map(isl_name, self.variables), *map(isl_index, indices)))
+            moved = isl.Map.read_from_str(context, f"{{ {_tuple(self.variables)} -> [{text}] }}")
+            return IntegerSet((*self.variables, *names), self.points.apply(moved))
+
+    def renamed(self, names: Mapping[Var, Var]) -> IntegerSet:
+        """The same points under other names of coordinates."""
+        return IntegerSet(tuple(names.get(v, v) for v in self.variables), self.points)
+
+    def __and__(self, other: IntegerSet) -> IntegerSet:
+        """The points over the coordinates of both that lie in both."""
+        variables = tuple(dict.fromkeys((*self.variables, *other.variables)))
+        left, right = self.over(variables), other.over(variables)
+        with _decided():
+            return IntegerSet(variables, left.points.intersect(right.points))
+
+    def __or__(self, other: IntegerSet) -> IntegerSet:
+        """The points in one of two sets with the same coordinates."""
+        right = other.over(self.variables)
+        with _decided():
+            return IntegerSet(self.variables, self.points.union(right.points).coalesce())
+
+    def __sub__(self, other: IntegerSet) -> IntegerSet:
+        """The points that are not in the other set with the same coordinates."""
+        right = other.over(self.variables)
+        with _decided():
+            return IntegerSet(self.variables, self.points.subtract(right.points).coalesce())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no point."""
+        with _decided():
+            return bool(self.points.is_empty())
+
+    def equals(self, other: IntegerSet) -> bool:
+        """Whether the other set, over the same coordinates, has the same points."""
+        right = other.over(self.variables)
+        with _decided():
+            return bool(self.points.is_equal(right.points))
+
+    def least(self) -> tuple[int, ...]:
+        """The least value of each coordinate of a set that is bounded and not empty."""
+        with _decided():
+            places = range(len(self.variables))
+            return tuple(int(self.points.dim_min_val(k).to_python()) for k in places)
+
+    def sample(self) -> dict[Var, int]:
+        """A point; Undecided where there is none."""
+        with _decided():
+            point = self.points.sample_point()
+            if point.is_void():
+                raise Undecided("an empty set has no point")
+            return {
+                var: point.get_coordinate_val(isl.dim_type.set, place).to_python()
+                for place, var in enumerate(self.variables)
+            }
+
+    def bounds(self, var: Var, given: Sequence[Var]) -> tuple[Bound, Bound]:
+        """The least and the greatest value of a coordinate, for each value of others.
+
+        Where the others have values for which there is no point, the bounds say nothing.  Where isl
+        finds no expression they are constants, and not exact.
+        """
+        part = self.over((*given, var))
+        try:
+            with _decided() as context:
+                relation = _relation(part.points, len(given))
+                low, high = relation.dim_min(0).coalesce(), relation.dim_max(0).coalesce()
+                return (
+                    _as_bound(context, low, part, "max"),
+                    _as_bound(context, high, part, "min"),
+                )
+        except Undecided:
+            with _decided():
+                last = part.points.dim(isl.dim_type.set) - 1
+                ends = (part.points.dim_min_val(last), part.points.dim_max_val(last))
+                low, high = (Bound(const(int(end.to_python())), False) for end in ends)
+                return low, high
+
+    def extent(self, var: Var, given: Sequence[Var]) -> int:
+        """The most values between the least and the greatest of a coordinate, those included, for
+        any value of others; 0 for the empty set."""
+        part = self.over((*given, var))
+        with _decided():
+            relation = _relation(part.points, len(given))
+            if relation.is_empty():
+                return 0
+            length = relation.dim_max(0).sub(relation.dim_min(0))
+            most = isl.Map.from_pw_aff(length).range().dim_max_val(0)
+            return int(most.to_python()) + 1
+
+    def offset(self, var: Var, given: Sequence[Var]) -> tuple[IndexExpr, int]:
+        """A start and a constant length such that the coordinate always lies in between.
+
+        The length is the least possible.  Of the starts that it permits the simplest is returned:
+        the start of a window that is cut off at a border may lie beyond the border.
+        """
+        length = self.extent(var, given)
+        low, high = self.bounds(var, given)
+        part = self.over((*given, var))
+        starts = [*_operands(low.expr), *(e - (length - 1) for e in _operands(high.expr)), low.expr]
+        for start in dict.fromkeys(starts):
+            axis = Axis(var, start, start + length)
+            if _inside(part, given, axis):
+                return start, length
+        whole = part.over((var,))
+        least, _ = whole.bounds(var, ())
+        return least.expr, whole.extent(var, ())
+
+    def predicate(self, under: IntegerSet) -> Predicate:
+        """A predicate that holds at the points of `under` exactly where they are in this set.
+
+        Undecided where none is found that isl confirms.
+        """
+        here = self.over(under.variables)
+        with _decided() as context:
+            wanted = here.points.intersect(under.points)
+            short = wanted.gist(under.points).coalesce().compute_divs()
+            pieces = [
+                conjunction(_constraint(c, under.variables) for c in piece.get_constraints())
+                for piece in short.get_basic_sets()
+            ]
+            found = simplify_predicate(disjunction(pieces), _ranges(context, under))
+            text = isl_constraints(Domain((), found))
+            again = isl.Set.read_from_str(context, f"{{ {_tuple(under.variables)} : {text} }}")
+            if not again.intersect(under.points).is_equal(wanted):
+                raise Undecided("the form that isl gives a set is not one of index expressions")
+            return found
+
+    def hull(self, given: Sequence[Var]) -> IntegerSet:
+        """For each value of the given coordinates the smallest box of the others that covers the
+        points."""
+        rest = [var for var in self.variables if var not in given]
+        with _decided() as context:
+            from_below, from_above = (
+                isl.Map.read_from_str(context, f"{{ [a] -> [b] : {order} }}")
+                for order in ("b >= a", "b <= a")
+            )
+        box = self.over(tuple(given))
+        for var in rest:
+            part = self.over((*given, var))
+            with _decided():
+                values = _relation(part.points, len(given))
+                between = values.apply_range(from_below).intersect(values.apply_range(from_above))
+                spread = between.wrap().flatten()
+            box = box & IntegerSet(part.variables, spread)
+        return box.over(self.variables)
+
+    def parts(self) -> tuple[IntegerSet, ...]:
+        """Disjoint convex pieces (up to divisibility) that together are this set."""
+        with _decided():
+            apart = self.points.coalesce().make_disjoint().coalesce()
+            return tuple(
+                IntegerSet(self.variables, isl.Set.from_basic_set(piece))
+                for piece in apart.get_basic_sets()
+                if not piece.is_empty()
+            )
+
+
+def _tuple(variables: Sequence[Var]) -> str:
+    return f"[{', '.join(map(isl_name, variables))}]"
+
+
+def _relation(points: Any, given: int) -> Any:
+    """The set as a map from its first coordinates to the others."""
+    return isl.Map.from_range(points).move_dims(_IN, 0, _OUT, 0, given)
+
+
+def _inside(part: IntegerSet, given: Sequence[Var], axis: Axis) -> bool:
+    """Whether the last coordinate lies between the bounds of the axis at every point."""
+    text = isl_constraints(Domain((axis,)))
+    with _decided() as context:
+        box = isl.Set.read_from_str(context, f"{{ {_tuple((*given, axis.var))} : {text} }}")
+        return bool(part.points.is_subset(box))
+
+
+def _operands(expr: IndexExpr) -> tuple[IndexExpr, ...]:
+    """The operands of minima and maxima, the simplest first; else the expression."""
+    if not isinstance(expr, Extremum):
+        return (expr,)
+    found = [e for operand in expr.operands for e in _operands(operand)]
+    return tuple(sorted(found, key=lambda e: len(str(e))))
+
+
+def _ranges(context: Any, under: IntegerSet) -> dict[Var, tuple[int | None, int | None]]:
+    found: dict[Var, tuple[int | None, int | None]] = {}
+    for place, var in enumerate(under.variables):
+        ends = [under.points.dim_min_val(place), under.points.dim_max_val(place)]
+        low, high = (int(e.to_python()) if e.is_int() else None for e in ends)
+        found[var] = (low, high)
+    return found
+
+
+def _as_bound(context: Any, value: Any, part: IntegerSet, kind: str) -> Bound:
+    """The least ("max": a maximum of lower bounds) or greatest value of the last coordinate."""
+    given = part.variables[:-1]
+    reach = value.domain()
+    ranges = _ranges(context, IntegerSet(given, reach))
+    pieces = value.gist(reach).coalesce().get_pieces()
+    exprs = list(dict.fromkeys(simplify(_index(aff, given), ranges) for _, aff in pieces))
+    for candidate in (*_combined(exprs, kind), *_from_constraints(part, kind)):
+        short = simplify(candidate, ranges)
+        text = f"{{ {_tuple(given)} -> [{isl_index(short)}] }}"
+        again = isl.PwAff.read_from_str(context, text).intersect_domain(reach)
+        if again.is_equal(value):
+            return Bound(short, True)
+    ends = isl.Map.from_pw_aff(value).range()
+    end = ends.dim_min_val(0) if kind == "max" else ends.dim_max_val(0)
+    return Bound(const(int(end.to_python()) if end.is_int() else 0), False)
+
+
+def _from_constraints(part: IntegerSet, kind: str) -> Iterator[IndexExpr]:
+    """What the constraints on the last coordinate say of it: where it takes few values of the
+    others, isl gives these one by one, such as 15 and 3 for `min(15, 19 - 16*o)`."""
+    var = part.variables[-1]
+    outer, inner = (minimum, maximum) if kind == "max" else (maximum, minimum)
+    ends: list[IndexExpr] = []
+    for piece in part.points.coalesce().compute_divs().remove_redundancies().get_basic_sets():
+        sides = []
+        for constraint in piece.get_constraints():
+            expr = _numerator(constraint.get_aff(), part.variables)
+            k = next((c for atom, c in terms_of(expr)[0] if atom is var), 0)
+            rest = expr - k * var
+            if not k or var in variables(rest):
+                continue
+            if constraint.is_equality() and (k > 0) == (kind == "min"):
+                k, rest = -k, -rest
+            if (k > 0) == (kind == "max"):  # k·v + rest >= 0
+                sides.append(-floor_div(rest, k) if k > 0 else floor_div(rest, -k))
+        if not sides:
+            return
+        ends.append(reduce(inner, sides))
+    if ends:
+        yield reduce(outer, ends)
+
+
+def _combined(exprs: list[IndexExpr], kind: str) -> Iterator[IndexExpr]:
+    """Ways to make one expression of those of the pieces, the likeliest first."""
+    if not exprs:
+        yield const(0)
+        return
+    operators = (maximum, minimum) if kind == "max" else (minimum, maximum)
+    for operator in operators:
+        yield reduce(operator, exprs)
+    if 2 < len(exprs) <= MOST_PIECES:
+        for first, *others in permutations(exprs):
+            for outer, inner in (operators, operators[::-1]):
+                yield outer(first, reduce(inner, others))
+                if len(others) == 3:
+                    yield inner(outer(first, others[0]), outer(others[1], others[2]))
+
+
+def _index(aff: Any, variables: Sequence[Var]) -> IndexExpr:
+    """An affine expression of isl, with its integer divisions, as an index expression."""
+    numerator = _numerator(aff, variables)
+    return floor_div(numerator, int(aff.get_denominator_val().to_python()))
+
+
+def _numerator(aff: Any, variables: Sequence[Var]) -> IndexExpr:
+    """The expression times its denominator."""
+    scale = aff.get_denominator_val()
+
+    def whole(value: Any) -> int:
+        return int(value.mul(scale).to_python())
+
+    dims = _IN if aff.dim(_IN) == len(variables) else isl.dim_type.set
+    terms: list[tuple[IndexExpr, int]] = [
+        (var, whole(aff.get_coefficient_val(dims, place))) for place, var in enumerate(variables)
+    ]
+    rest = linear([t for t in terms if t[1]], whole(aff.get_constant_val()))
+    for place in range(aff.dim(_DIV)):
+        k = whole(aff.get_coefficient_val(_DIV, place))
+        if not k:
+            continue
+        inner = aff.get_div(place)
+        divisor = int(inner.get_denominator_val().to_python())
+        top = _numerator(inner, variables)
+        if k == -1:  # a - floor(b / c) = floor((c·a - b + c - 1) / c)
+            rest = floor_div(weighted([(rest, divisor), (top, -1)]) + (divisor - 1), divisor)
+        else:
+            rest = rest + k * floor_div(top, divisor)
+    return rest
+
+
+def _constraint(constraint: Any, variables: Sequence[Var]) -> Predicate:
+    expr = _numerator(constraint.get_aff(), variables)
+    return equal(expr, 0) if constraint.is_equality() else at_least_zero(expr)
