@@ -5,10 +5,20 @@ from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.questions import never_touched, overwritten_unread
 from graphflow.effects.relations import relations_of
-from graphflow.effects.statements import Path, claimed_loads, statements_of
+from graphflow.effects.statements import (
+    KernelStatements,
+    Path,
+    Statement,
+    StatementAccess,
+    claimed_loads,
+    statements_of,
+)
 
 __all__ = [
+    "KernelStatements",
     "Path",
+    "Statement",
+    "StatementAccess",
     "claimed_loads",
     "commuting",
     "independent_iterations",
