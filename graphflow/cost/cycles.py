@@ -32,6 +32,10 @@ TRANSPOSING, IN_PART = 0.35, 0.7
 """The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
 block, whose loads or stores are partial vectors."""
 
+CROSSING = 0.2
+"""The same where a kernel transposes what its tiles read next into a buffer of the thread, which
+the first-level cache holds: 0.14 to 0.16 for 16 to 64 rows of 64, and 0.29 for rows of 256."""
+
 UNPACKED = 2.6
 """The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
 vector serves a single multiply-add."""
@@ -66,6 +70,11 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
     else:
         one = (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
     return work.elements * one
+
+
+def crossing_cycles(elements: int) -> float:
+    """Cycles in which a kernel transposes elements into a buffer of the thread."""
+    return elements * CROSSING
 
 
 def _in_whole_vectors(count: int, lanes: int) -> float:

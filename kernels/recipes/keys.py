@@ -82,7 +82,8 @@ def _tiled(recipe: Tiled) -> str:
     return (
         f"Tiled(tiling={tiling}, finite={recipe.finite}, "
         f"reciprocal={recipe.excludes_negative_zero}, group={recipe.group}, "
-        f"group_rows={recipe.group_rows}, registers={recipe.held_axis})"
+        f"group_rows={recipe.group_rows}, registers={recipe.held_axis}"
+        f"{f', crossed={recipe.crossed}' if recipe.crossed else ''})"
     )
 
 

@@ -45,6 +45,9 @@ class Tiled:
 
     `held_axis` is the physical axis of the output that gives the rows of a tile, where that is not
     the axis before the lanes (None).
+
+    The inputs in `crossed` are contiguous along the reduced axis, across the lanes: what the tiles
+    of one plane read of them is transposed into a buffer of the thread first.
     """
 
     tiling: Tiling
@@ -53,6 +56,7 @@ class Tiled:
     group: int = 0
     group_rows: int = 0
     held_axis: int | None = None
+    crossed: tuple[str, ...] = ()
 
     @property
     def rests_on(self) -> frozenset[str]:
