@@ -12,8 +12,10 @@ around the blocks for threads, the last block is cut off, so that only it has ma
 from __future__ import annotations
 
 from graphflow.kernels.recipes.contiguity import as_one, inner_body, perfect_nest, run_on
-from graphflow.kernels.recipes.shared_loops import intermediates
+from graphflow.kernels.recipes.register_blocks import transposed
+from graphflow.kernels.recipes.shared_loops import copies_of, intermediates
 from graphflow.kernels.recipes.variant import SharedLoops
+from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -23,9 +25,11 @@ from graphflow.schedule import (
     reorder_loops,
     simplify_kernel,
     sink_alloc,
+    transform_layout,
     unroll_loop,
     vectorize_loop,
 )
+from graphflow.tir import walk, writes_in
 
 
 def lanes_across(
@@ -41,6 +45,7 @@ def lanes_across(
     if order != shared:
         s = s.apply(reorder_loops, s.names(order))
     *around, row = order
+    s = _rows_innermost(s, recipe.crossed, order)
     while around and run_on(s.loop(around[-1]), s.loop(row)):
         s, row = as_one(s, around.pop(), row)
     width = recipe.lanes * recipe.vectors
@@ -51,8 +56,10 @@ def lanes_across(
     for buffer in intermediates(s.func):
         s = _in_block(s, buffer.name, blocks)
     s, pieces = stages_apart(s, lane)
+    copies = copies_of(s.func, recipe.crossed).values()
     for place in pieces:
-        s = _stage_in_lanes(s, place, recipe)
+        crosses = any(stmt in copies for stmt in walk((s.loop(place),)))
+        s = _lines_in_blocks(s, place, recipe) if crosses else _stage_in_lanes(s, place, recipe)
     if around and extent % width and extent > width:
         s = s.apply(cut_loop, s[blocks], extent // width, "_rest")
         return s.apply(simplify_kernel), tuple(around)
@@ -74,6 +81,34 @@ def stages_apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
         (first,), (lane,) = s.made["first"], s.made["second"]
         done.append(first)
     return s, [*done, lane]
+
+
+def _rows_innermost(s: Schedule, crossed: tuple[str, ...], order: tuple[Handle, ...]) -> Schedule:
+    """The copies of `crossed` parameters with the axes of the shared loops `order` innermost."""
+    shared = [s.loop(place).var for place in order]
+    for buffer, stmt in copies_of(s.func, crossed).items():
+        at = stmt.indices
+        axes = sorted(range(len(at)), key=lambda k: shared.index(at[k]) if at[k] in shared else -1)
+        index_map = IndexMap.from_function(
+            len(at), lambda *i, axes=axes: [i[k] for k in axes], buffer.shape
+        )
+        layout = Layout.of(index_map, buffer.shape, [buffer.shape[k] for k in axes])
+        s = s.apply(transform_layout, buffer.name, layout, None)
+    return s
+
+
+def _lines_in_blocks(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:
+    """A copy between lines of memory and lanes across them, in square blocks.
+
+    What is written is contiguous along the innermost loop: that over lanes for an input, that over
+    a line for an output.
+    """
+    nest = s.handles(perfect_nest(s.loop(lane)))
+    writes_lines = any(stmt.buffer.name in recipe.crossed for stmt in writes_in((s.loop(lane),)))
+    order = (lane, *nest[1:]) if writes_lines else (*nest[1:], lane)
+    if order != nest:
+        s = s.apply(reorder_loops, s.names(order))
+    return transposed(s, order[-1], recipe.lanes)
 
 
 def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:

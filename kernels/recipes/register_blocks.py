@@ -87,7 +87,15 @@ def staged_across(
     """
     name = s.fresh("{}_across", s.handle(buffer))
     s = s.apply(stage_mem, s[place], buffer, name, s.names(loops), "scratch")
-    copy = _innermost(s, s.made["load"][-1])
+    return transposed(s, s.made["load"][-1], lanes)
+
+
+def transposed(s: Schedule, inner: Handle, lanes: int) -> Schedule:
+    """The copy in the innermost loop `inner` in blocks of up to `lanes` × `lanes` elements.
+
+    As it is where there is none, or a step is refused; the schedule keeps the reason.
+    """
+    copy = _innermost(s, inner)
     return s if copy is None else s.attempt_all(partial(_blocked, lanes=lanes), copy)
 
 

@@ -77,13 +77,16 @@ class SharedLoops:
 
     Lanes run along the loops that the stages keep to themselves, and an iteration handles `rows`
     of the innermost shared loop.  Or, where `across` is a number, they run along the shared loop
-    with this number, counted from the outermost, and an iteration handles `vectors` of them.
+    with this number, counted from the outermost, and an iteration handles `vectors` of them.  The
+    parameters in `crossed` are contiguous across those lanes; what an iteration reads or writes of
+    them is transposed, from or into a buffer of the thread.
     """
 
     lanes: int
     rows: int = 1
     across: int | None = None
     vectors: int = 1
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
