@@ -18,7 +18,14 @@ from math import prod
 from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import PER_ROW, Work, crossing_cycles, number_cycles, vector_cycles
+from graphflow.cost import (
+    PER_ROW,
+    Work,
+    clearly_less,
+    crossing_cycles,
+    number_cycles,
+    vector_cycles,
+)
 from graphflow.kernels.recipes.contiguity import (
     Place,
     as_it_is,
@@ -85,6 +92,7 @@ def stage_variants(
         return
     lanes = min(target.computed_lanes(p.buffer.dtype) for p in definition.params)
     loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
+    found: list[KernelVariant] = []
     # What the padding of an output holds is known of the first one alone.
     choices = families(_rank(definition), lanes)
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
@@ -92,10 +100,17 @@ def stage_variants(
         recipe = _recipe(s.func, loops, own, layouts, lanes)
         if recipe is not None:
             work = _work(s.func, loops, layouts, recipe)
-            yield _variant(definition, layouts, recipe, work)
+            found.append(_variant(definition, layouts, recipe, work))
     if len(definition.outputs) == 1:
         for family, lines in product(choices, choices):
-            yield from _across_lines(definition, family, lines, lanes, target)
+            found += _across_lines(definition, family, lines, lanes, target)
+    cheapest: dict[tuple[Layout, ...], KernelVariant] = {}
+    for variant in found:
+        placed = tuple(variant.layouts.values())
+        other = cheapest.setdefault(placed, variant)
+        if clearly_less(variant.work.cycles, other.work.cycles):
+            cheapest[placed] = variant
+    yield from cheapest.values()
 
 
 def _rank(definition: PrimFunc) -> int:
