@@ -11,6 +11,8 @@ around the blocks for threads, the last block is cut off, so that only it has ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphflow.kernels.recipes.contiguity import as_one, inner_body, perfect_nest, run_on
 from graphflow.kernels.recipes.register_blocks import transposed
 from graphflow.kernels.recipes.shared_loops import copies_of, intermediates
@@ -29,7 +31,7 @@ from graphflow.schedule import (
     unroll_loop,
     vectorize_loop,
 )
-from graphflow.tir import walk, writes_in
+from graphflow.tir import accesses, walk, writes_in
 
 
 def lanes_across(
@@ -45,7 +47,7 @@ def lanes_across(
     if order != shared:
         s = s.apply(reorder_loops, s.names(order))
     *around, row = order
-    s = _rows_innermost(s, recipe.crossed, order)
+    s = _rows_innermost(s, order)
     while around and run_on(s.loop(around[-1]), s.loop(row)):
         s, row = as_one(s, around.pop(), row)
     width = recipe.lanes * recipe.vectors
@@ -83,18 +85,26 @@ def stages_apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
     return s, [*done, lane]
 
 
-def _rows_innermost(s: Schedule, crossed: tuple[str, ...], order: tuple[Handle, ...]) -> Schedule:
-    """The copies of `crossed` parameters with the axes of the shared loops `order` innermost."""
+def _rows_innermost(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
+    """The intermediates with their axes over the shared loops `order` innermost.
+
+    As they are where that of the last loop, along which lanes run, is innermost already.
+    """
     shared = [s.loop(place).var for place in order]
-    for buffer, stmt in copies_of(s.func, crossed).items():
-        at = stmt.indices
+    places = {access.buffer: access.indices for access in accesses(s.func.body)}
+    for buffer in intermediates(s.func):
+        at = places[buffer]
+        if shared[-1] not in at or at[-1] is shared[-1]:
+            continue
         axes = sorted(range(len(at)), key=lambda k: shared.index(at[k]) if at[k] in shared else -1)
-        index_map = IndexMap.from_function(
-            len(at), lambda *i, axes=axes: [i[k] for k in axes], buffer.shape
-        )
-        layout = Layout.of(index_map, buffer.shape, [buffer.shape[k] for k in axes])
-        s = s.apply(transform_layout, buffer.name, layout, None)
+        s = s.apply(transform_layout, buffer.name, _with_axes(buffer.shape, axes), None)
     return s
+
+
+def _with_axes(shape: tuple[int, ...], axes: Sequence[int]) -> Layout:
+    """The layout with the logical `axes` in this order in memory."""
+    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in axes], shape)
+    return Layout.of(index_map, shape, [shape[k] for k in axes])
 
 
 def _lines_in_blocks(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:

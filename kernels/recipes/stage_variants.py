@@ -103,7 +103,11 @@ def stage_variants(
             found.append(_variant(definition, layouts, recipe, work))
     if len(definition.outputs) == 1:
         for family, lines in product(choices, choices):
-            found += _across_lines(definition, family, lines, lanes, target)
+            for variant in _across_lines(definition, family, lines, lanes, target):
+                if isinstance(variant, RefusedVariant):
+                    yield variant
+                else:
+                    found.append(variant)
     cheapest: dict[tuple[Layout, ...], KernelVariant] = {}
     for variant in found:
         placed = tuple(variant.layouts.values())
@@ -136,7 +140,7 @@ def _variant(
 
 def _across_lines(
     definition: PrimFunc, family: Family, lines: Family, lanes: int, target: Target
-) -> Iterator[KernelVariant]:
+) -> Iterator[KernelVariant | RefusedVariant]:
     """The variant with lanes across the lines of the inputs, which have the layout of `lines`.
 
     The output is in the layout of `family`.  Inputs and output that lie across the lanes are
@@ -150,15 +154,22 @@ def _across_lines(
     if any(layout.is_padded for layout in layouts.values()):
         return
     s, shared = rows_of_stages(definition)
+    extents = [s.loop(place).extent for place in shared]
     for number, place in reversed([*enumerate(shared)]):
         recipe = _crossing(s.func, s.loop(place), layouts, lanes, target)
-        if recipe is not None:
-            recipe = replace(recipe, across=number)
-            with_copies, shared = rows_of_stages(definition, recipe.crossed)
-            loops = [with_copies.loop(place) for place in shared]
-            work = _work(with_copies.func, loops, layouts, recipe)
-            yield _variant(definition, layouts, recipe, work)
+        if recipe is None:
+            continue
+        recipe = replace(recipe, across=number)
+        try:
+            copying, places = rows_of_stages(definition, recipe.crossed)
+        except ScheduleError as error:
+            yield RefusedVariant(f"{NAME}, across lines", Refusal.of(error))
             return
+        loops = [copying.loop(place) for place in places]
+        if [loop.extent for loop in loops] == extents:
+            work = _work(copying.func, loops, layouts, recipe)
+            yield _variant(definition, layouts, recipe, work)
+        return
 
 
 def _crossing(
