@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphflow.arith import IndexExpr, Var
 from graphflow.kernels.recipes.contiguity import as_one, inner_body, perfect_nest, run_on
 from graphflow.kernels.recipes.register_blocks import transposed
 from graphflow.kernels.recipes.shared_loops import copies_of, intermediates
@@ -96,9 +97,14 @@ def _rows_innermost(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
         at = places[buffer]
         if shared[-1] not in at or at[-1] is shared[-1]:
             continue
-        axes = sorted(range(len(at)), key=lambda k: shared.index(at[k]) if at[k] in shared else -1)
+        axes = sorted(range(len(at)), key=lambda k: _position(at[k], shared))
         s = s.apply(transform_layout, buffer.name, _with_axes(buffer.shape, axes), None)
     return s
+
+
+def _position(index: IndexExpr, loops: Sequence[Var]) -> int:
+    """The position among the loops of the one that an index is; -1 where it is none."""
+    return next((number for number, var in enumerate(loops) if index is var), -1)
 
 
 def _with_axes(shape: tuple[int, ...], axes: Sequence[int]) -> Layout:
