@@ -32,6 +32,11 @@ TRANSPOSING, IN_PART = 0.35, 0.7
 """The same where blocks are transposed in registers: in a block of whole vectors, and in a smaller
 block, whose loads or stores are partial vectors."""
 
+CROSSING = 0.15
+"""The same where a kernel transposes what it reads next into a buffer of the thread, which the
+first-level cache holds, or what it wrote there: 0.14 to 0.16 for 16 to 64 rows of 64 before a
+product (0.29 for rows of 256), and 0.05 to 0.12 around a normalization."""
+
 UNPACKED = 2.6
 """The factor on a kernel whose lanes run along rows of an image without packed weights: each loaded
 vector serves a single multiply-add."""
@@ -66,6 +71,11 @@ def conversion_cycles(work: ConversionWork, target: Target) -> float:
     else:
         one = (COPYING if work.adjacent else GATHERING) * whole + SCALAR * (1 - whole)
     return work.elements * one
+
+
+def crossing_cycles(elements: int) -> float:
+    """Cycles in which a kernel transposes elements into a buffer of the thread."""
+    return elements * CROSSING
 
 
 def _in_whole_vectors(count: int, lanes: int) -> float:

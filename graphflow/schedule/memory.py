@@ -402,35 +402,42 @@ def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
     return Rewrite(new, (claim, inside, allowed), made={"buffer": (name,)})
 
 
-def cache_read(func: PrimFunc, buffer: str, name: str) -> Rewrite:
+def cache_read(func: PrimFunc, buffer: str, name: str, liftable: bool = True) -> Rewrite:
     """`S[a]` → `name_copy: c = a`, then `S[c]`, for the input a and a new buffer c.
 
-    The stage `name_copy` is marked `preproc: copy`, so that `lift_stages` can lift it out.
+    If `liftable`, the stage `name_copy` is marked `preproc: copy`, so that `lift_stages` can lift
+    it out; without the mark it can be fused with others.
 
     Makes the copy in the role `buffer`, the stage in the role `block`.
     """
     old = find_buffer(func, buffer)
     if old not in func.inputs:
         raise ScheduleError(f"{buffer} is not an input of {func.name}")
-    return _cached(func, old, name, BlockNote.PREPROC, f"{buffer} is never written")
+    return _cached(func, old, name, BlockNote.PREPROC, liftable, f"{buffer} is never written")
 
 
-def cache_write(func: PrimFunc, buffer: str, name: str) -> Rewrite:
+def cache_write(func: PrimFunc, buffer: str, name: str, liftable: bool = True) -> Rewrite:
     """`S[a]` → `S[c]`, then `name_copy: a = c`, for the output a and a new buffer c.
 
-    The stage is marked `postproc: copy`, so that `lift_stages` can lift it out.  The kernel must
-    not read the output before it writes it, which the verifier ensures.
+    If `liftable`, the stage is marked `postproc: copy`, so that `lift_stages` can lift it out;
+    without the mark it can be fused with others.  The kernel must not read the output before it
+    writes it, which the verifier ensures.
 
     Makes the copy in the role `buffer`, the stage in the role `block`.
     """
     old = find_buffer(func, buffer)
     if old not in func.outputs:
         raise ScheduleError(f"{buffer} is not an output of {func.name}")
-    return _cached(func, old, name, BlockNote.POSTPROC, f"{buffer} starts undefined")
+    return _cached(func, old, name, BlockNote.POSTPROC, liftable, f"{buffer} starts undefined")
 
 
-def _cached(func: PrimFunc, buffer: Buffer, name: str, mark: BlockNote, because: str) -> Rewrite:
-    """A kernel that works on a copy of a parameter, with a stage so marked that makes the copy."""
+def _cached(
+    func: PrimFunc, buffer: Buffer, name: str, mark: BlockNote, marked: bool, because: str
+) -> Rewrite:
+    """A kernel that works on a copy of a parameter, with a stage that makes the copy.
+
+    The stage comes first with PREPROC and last with POSTPROC; if `marked`, it carries that mark.
+    """
     names = _may_cache(func, buffer, name)
     cache = replace(buffer, name=name)
     body = rename_buffers(func.body, {buffer: cache})
@@ -440,6 +447,8 @@ def _cached(func: PrimFunc, buffer: Buffer, name: str, mark: BlockNote, because:
     else:
         stage = _copy_stage(cache, buffer, names, mark)
         body = (*body, stage)
+    if not marked:
+        body = tuple(replace(stage, annotations=()) if stmt is stage else stmt for stmt in body)
     made = {"buffer": (name,), "block": (stage.name,)}
     new = replace(func, body=(Allocate(cache), *body))
     return Rewrite(new, (structural(because),), made=made)

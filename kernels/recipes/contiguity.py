@@ -96,11 +96,11 @@ def is_contiguous(
 
     Stores must be contiguous.  An index may take quotients by multiples of `lanes`.
     """
-    steps = [(a, _lane_step(a, loop, lanes, place)) for a in touched]
+    steps = [(a, lane_step(a, loop, lanes, place)) for a in touched]
     return all(step == 1 or (step == 0 and (not a.writes or a.op)) for a, step in steps)
 
 
-def _lane_step(access: Access, loop: For, lanes: int, place: Place) -> int | None:
+def lane_step(access: Access, loop: For, lanes: int, place: Place) -> int | None:
     """How far apart two neighbouring lanes access memory; None if that is no constant."""
     lane, block = Var(f"{loop.var}.lane"), Var(f"{loop.var}.block")
     flat = place(access)

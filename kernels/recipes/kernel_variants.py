@@ -29,7 +29,7 @@ from graphflow.kernels.recipes.operand_layouts import (
     UserLayout,
     channel_order,
 )
-from graphflow.kernels.recipes.operands import decisions_of, loses_axes
+from graphflow.kernels.recipes.operands import crosses_lanes, decisions_of, loses_axes
 from graphflow.kernels.recipes.roles import (
     Roles,
     iterations,
@@ -315,6 +315,29 @@ def _tiled(
                     yield from along_rows(variant, roles, constants, target)
                     if data is out:
                         yield from halo_variants(variant, roles, known)
+        for data in choices:
+            yield from _across(roles, constants, out, data, target)
+
+
+def _across(
+    roles: Roles, constants: frozenset[str], out: Family, data: Family, target: Target
+) -> Iterator[KernelVariant]:
+    """The variants that read one factor of a product across the lanes, in the layout of `data`.
+
+    Nothing where that is the layout which the other variants read it in.
+    """
+    decided = decisions_of(roles, constants, out, target)
+    for buffer in roles.inputs if decided is not None else ():
+        layout = data.instantiate(buffer.shape)
+        if buffer.name in constants or layout is None or decided is None:
+            continue
+        if layout != decided.layouts.get(buffer.name) and crosses_lanes(
+            roles, decided, buffer.name, layout, target
+        ):
+            given = OfferedLayouts(((buffer.name, layout),))
+            variant = tiled_variant(roles, constants, out, given, target)
+            if variant is not None:
+                yield variant
 
 
 def _packed_in_run(

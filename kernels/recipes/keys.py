@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled, Tiled
+from graphflow.kernels.recipes.variant import KernelVariant, Recipe, Scheduled, SharedLoops, Tiled
 from graphflow.kernels.recipes.views import crosses, memory_key
 from graphflow.layout import Layout
 from graphflow.processes.digest import text_digest
@@ -58,6 +58,8 @@ def _recipe(recipe: Recipe) -> str:
             return "\n".join((_anonymous(recipe.kernel), *recipe.finite))
         case Tiled():
             return _tiled(recipe)
+        case SharedLoops():
+            return _shared_loops(recipe)
         case _:
             return repr(recipe)
 
@@ -82,7 +84,17 @@ def _tiled(recipe: Tiled) -> str:
     return (
         f"Tiled(tiling={tiling}, finite={recipe.finite}, "
         f"reciprocal={recipe.excludes_negative_zero}, group={recipe.group}, "
-        f"group_rows={recipe.group_rows}, registers={recipe.held_axis})"
+        f"group_rows={recipe.group_rows}, registers={recipe.held_axis}"
+        f"{f', crossed={recipe.crossed}' if recipe.crossed else ''})"
+    )
+
+
+def _shared_loops(recipe: SharedLoops) -> str:
+    """The text of a recipe of stages at shared loops, written out for the same reason."""
+    crossed = f", crossed={recipe.crossed}" if recipe.crossed else ""
+    return (
+        f"SharedLoops(lanes={recipe.lanes}, rows={recipe.rows}, across={recipe.across}, "
+        f"vectors={recipe.vectors}{crossed})"
     )
 
 

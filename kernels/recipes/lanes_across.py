@@ -11,9 +11,14 @@ around the blocks for threads, the last block is cut off, so that only it has ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from graphflow.arith import IndexExpr, Var
 from graphflow.kernels.recipes.contiguity import as_one, inner_body, perfect_nest, run_on
-from graphflow.kernels.recipes.shared_loops import intermediates
+from graphflow.kernels.recipes.register_blocks import transposed
+from graphflow.kernels.recipes.shared_loops import copies_of, intermediates
 from graphflow.kernels.recipes.variant import SharedLoops
+from graphflow.layout import IndexMap, Layout
 from graphflow.schedule import (
     Handle,
     Schedule,
@@ -23,9 +28,11 @@ from graphflow.schedule import (
     reorder_loops,
     simplify_kernel,
     sink_alloc,
+    transform_layout,
     unroll_loop,
     vectorize_loop,
 )
+from graphflow.tir import accesses, walk, writes_in
 
 
 def lanes_across(
@@ -41,6 +48,7 @@ def lanes_across(
     if order != shared:
         s = s.apply(reorder_loops, s.names(order))
     *around, row = order
+    s = _rows_innermost(s, order)
     while around and run_on(s.loop(around[-1]), s.loop(row)):
         s, row = as_one(s, around.pop(), row)
     width = recipe.lanes * recipe.vectors
@@ -51,8 +59,10 @@ def lanes_across(
     for buffer in intermediates(s.func):
         s = _in_block(s, buffer.name, blocks)
     s, pieces = stages_apart(s, lane)
+    copies = copies_of(s.func, recipe.crossed).values()
     for place in pieces:
-        s = _stage_in_lanes(s, place, recipe)
+        crosses = any(stmt in copies for stmt in walk((s.loop(place),)))
+        s = _lines_in_blocks(s, place, recipe) if crosses else _stage_in_lanes(s, place, recipe)
     if around and extent % width and extent > width:
         s = s.apply(cut_loop, s[blocks], extent // width, "_rest")
         return s.apply(simplify_kernel), tuple(around)
@@ -74,6 +84,47 @@ def stages_apart(s: Schedule, lane: Handle) -> tuple[Schedule, list[Handle]]:
         (first,), (lane,) = s.made["first"], s.made["second"]
         done.append(first)
     return s, [*done, lane]
+
+
+def _rows_innermost(s: Schedule, order: tuple[Handle, ...]) -> Schedule:
+    """The intermediates with their axes over the shared loops `order` innermost.
+
+    As they are where that of the last loop, along which lanes run, is innermost already.
+    """
+    shared = [s.loop(place).var for place in order]
+    places = {access.buffer: access.indices for access in accesses(s.func.body)}
+    for buffer in intermediates(s.func):
+        at = places[buffer]
+        if shared[-1] not in at or at[-1] is shared[-1]:
+            continue
+        axes = sorted(range(len(at)), key=lambda k: _position(at[k], shared))
+        s = s.apply(transform_layout, buffer.name, _with_axes(buffer.shape, axes), None)
+    return s
+
+
+def _position(index: IndexExpr, loops: Sequence[Var]) -> int:
+    """The position among the loops of the one that an index is; -1 where it is none."""
+    return next((number for number, var in enumerate(loops) if index is var), -1)
+
+
+def _with_axes(shape: tuple[int, ...], axes: Sequence[int]) -> Layout:
+    """The layout with the logical `axes` in this order in memory."""
+    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in axes], shape)
+    return Layout.of(index_map, shape, [shape[k] for k in axes])
+
+
+def _lines_in_blocks(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:
+    """A copy between lines of memory and lanes across them, in square blocks.
+
+    What is written is contiguous along the innermost loop: that over lanes for an input, that over
+    a line for an output.
+    """
+    nest = s.handles(perfect_nest(s.loop(lane)))
+    writes_lines = any(stmt.buffer.name in recipe.crossed for stmt in writes_in((s.loop(lane),)))
+    order = (lane, *nest[1:]) if writes_lines else (*nest[1:], lane)
+    if order != nest:
+        s = s.apply(reorder_loops, s.names(order))
+    return transposed(s, order[-1], recipe.lanes)
 
 
 def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:

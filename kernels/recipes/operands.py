@@ -22,9 +22,9 @@ from graphflow.kernels.recipes.operand_layouts import (
     second_lane,
 )
 from graphflow.kernels.recipes.roles import Roles
-from graphflow.kernels.recipes.views import flat_offset
+from graphflow.kernels.recipes.views import LEAST_ACROSS, flat_offset
 from graphflow.layout import Family, Layout, row_major
-from graphflow.tir import Buffer
+from graphflow.tir import DTYPES, Buffer
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -86,6 +86,8 @@ def place_operands(
             if name in decided.movable or _is_along(roles, decided, name, offered, constants):
                 free.add(name)
                 given[name] = offered
+            elif name not in constants and crosses_lanes(roles, decided, name, offered, target):
+                given[name] = offered
             elif decided.layouts.get(name) != offered:
                 return None
     layouts: dict[str, Layout] = {}
@@ -111,6 +113,51 @@ def _is_along(
     flats = {flat_offset(layout, access.indices) for access in roles.reads[name]}
     moved = [[(a, k) for a, k in terms_of(flat)[0] if var in variables(a)] for flat in flats]
     return all(terms in ([], [(var, 1)]) for terms in moved)
+
+
+@lru_cache(maxsize=10_000)
+def crosses_lanes(
+    roles: Roles, decided: OutputDecisions, name: str, layout: Layout, target: Target
+) -> bool:
+    """Whether an operand may be transposed into a buffer of the thread before the tiles of a plane.
+
+    That is a factor of a sum of products that is contiguous along the reduced axis, while
+    neighbouring lanes lie apart, as the keys of an attention.  Every row of the tiles must read the
+    same elements of it, and what a plane reads must fit half of the second-level cache.  False for
+    elements of less than four bytes, of which no square block fits the registers, and for padded
+    outputs, whose last lanes would read elements that are not there.
+    """
+    reads = roles.reads[name]
+    if name not in roles.factors or len(reads) != 1 or decided.output.is_padded or decided.group:
+        return False
+    lane, outside = roles.axes[decided.lane], axes_outside(decided)
+    reduced = [(v, n) for v, n in roles.nest_of(reads[0]) if n > 1]
+    if len(reduced) != 1 or not outside or roles.depends_on(name, outside[-1]):
+        return False
+    ((along, depth),) = reduced
+    terms, _ = terms_of(flat_offset(layout, reads[0].indices))
+    steps = {atom: k for atom, k in terms if {lane, along} & variables(atom)}
+    size = depth * roles.output.shape[decided.lane] * DTYPES[reads[0].buffer.dtype].itemsize
+    return (
+        steps.keys() == {lane, along}
+        and steps[along] == 1
+        and steps[lane] > 1
+        and depth >= LEAST_ACROSS
+        and DTYPES[reads[0].buffer.dtype].itemsize >= 4
+        and size <= min(target.l2_bytes // 2, target.stack_bytes)
+    )
+
+
+@lru_cache(maxsize=10_000)
+def axes_outside(decided: OutputDecisions) -> tuple[int, ...]:
+    """The logical axes of more than one element outside the lanes, that of the tile's rows last."""
+    output = decided.output
+    order = [
+        next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
+        for e in output.index_map.outputs
+        if variables(e)
+    ]
+    return tuple(k for k in order if k != decided.lane and output.logical_shape[k] > 1)
 
 
 @lru_cache(maxsize=10_000)

@@ -11,7 +11,7 @@ a step refuses, stays a plain copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -75,6 +75,28 @@ def in_blocks(s: Schedule, lanes: int) -> tuple[Schedule, tuple[Handle, ...]]:
             s = s if found is None else s.attempt_all(step, found)
     s = s.apply(simplify_kernel)
     return s, s.handles(x for x in loops_of(s.func.body) if x.kind is LoopKind.VECTORIZED)
+
+
+def staged_across(
+    s: Schedule, buffer: str, place: Handle, loops: Sequence[Handle], lanes: int
+) -> Schedule:
+    """`for i: S[a[j, k]]` → `for i: {for k, j: t[k, j] = a[j, k]; S[t[k, j]]}`, in square blocks.
+
+    What an iteration of `place` reads of `buffer`, in a scratch buffer whose axes are the `loops`,
+    outermost first.  ScheduleError where it cannot be staged.
+    """
+    name = s.fresh("{}_across", s.handle(buffer))
+    s = s.apply(stage_mem, s[place], buffer, name, s.names(loops), "scratch")
+    return transposed(s, s.made["load"][-1], lanes)
+
+
+def transposed(s: Schedule, inner: Handle, lanes: int) -> Schedule:
+    """The copy in the innermost loop `inner` in blocks of up to `lanes` × `lanes` elements.
+
+    As it is where there is none, or a step is refused; the schedule keeps the reason.
+    """
+    copy = _innermost(s, inner)
+    return s if copy is None else s.attempt_all(partial(_blocked, lanes=lanes), copy)
 
 
 def _innermost(s: Schedule, inner: Handle) -> _Copy | None:

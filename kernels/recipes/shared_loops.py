@@ -20,6 +20,8 @@ from graphflow.kernels.recipes.contiguity import nests_in
 from graphflow.schedule import (
     Handle,
     Schedule,
+    cache_read,
+    cache_write,
     divide_loop,
     fuse,
     reorder_loops,
@@ -32,8 +34,10 @@ from graphflow.tir import (
     Body,
     Buffer,
     For,
+    Load,
     LoopKind,
     PrimFunc,
+    Store,
     accesses,
     loops_of,
     matched_variables,
@@ -46,16 +50,24 @@ MOST_STAGES = 12
 
 
 @lru_cache(maxsize=1024)
-def joined(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
+def joined(
+    definition: PrimFunc, crossed: tuple[str, ...] = ()
+) -> tuple[Schedule, tuple[Handle, ...]]:
     """The schedule in which all stages are in one nest, and the shared loops, outermost first.
 
+    Stages of their own copy the parameters in `crossed`, so that the others work on copies.
     A single stage shares all its loops but those it reduces over.  Where no loop is shared by all
     stages, as in the softmax of a single row, the stages stay apart and there are none.
     ScheduleError for more than `MOST_STAGES` stages, and where a step is refused.
     """
     if matched_variables(definition.body):
         raise ScheduleError("a matched loop runs one iteration only, which stages cannot share")
-    s = _groups_apart(Schedule.of(definition).apply(simplify_kernel))
+    s = Schedule.of(definition)
+    for name in crossed:
+        read = any(b.name == name for b in definition.inputs)
+        copy = s.fresh("{}_lines", s.handle(name))
+        s = s.apply(cache_read if read else cache_write, name, copy, False)
+    s = _groups_apart(s.apply(simplify_kernel))
     blocks = [stmt for stmt in s.func.body if not isinstance(stmt, Allocate)]
     if not all(isinstance(stmt, Block) for stmt in blocks):
         raise ScheduleError(f"{definition.name} has statements outside of its stages")
@@ -167,6 +179,18 @@ def intermediates(func: PrimFunc) -> list[Buffer]:
     return [s.buffer for s in walk(func.body) if isinstance(s, Allocate)]
 
 
+def copies_of(func: PrimFunc, crossed: tuple[str, ...]) -> dict[Buffer, Store]:
+    """The intermediates that the stages of `joined` copy parameters to or from, with the copies."""
+    found: dict[Buffer, Store] = {}
+    for stmt in walk(func.body):
+        if isinstance(stmt, Store) and isinstance(stmt.value, Load):
+            if stmt.value.buffer.name in crossed:
+                found[stmt.buffer] = stmt
+            elif stmt.buffer.name in crossed:
+                found[stmt.value.buffer] = stmt
+    return found
+
+
 def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
     """The buffer private to each iteration of a loop: in a register if that is one element."""
     inner = s.apply(sink_alloc, buffer.name, s[place], "scratch")
@@ -175,12 +199,14 @@ def sunk(s: Schedule, buffer: Buffer, place: Handle) -> Schedule:
 
 
 @lru_cache(maxsize=1024)
-def rows_of_stages(definition: PrimFunc) -> tuple[Schedule, tuple[Handle, ...]]:
+def rows_of_stages(
+    definition: PrimFunc, crossed: tuple[str, ...] = ()
+) -> tuple[Schedule, tuple[Handle, ...]]:
     """The stages in one nest over the shared loops, inside which each intermediate is allocated.
 
     With the shared loops, outermost first.  ScheduleError where a step is refused.
     """
-    s, shared = joined(definition)
+    s, shared = joined(definition, crossed)
     for buffer in intermediates(s.func) if shared else ():
         s = sunk(s, buffer, shared[-1])
     return s, shared

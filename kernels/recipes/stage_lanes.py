@@ -64,7 +64,7 @@ def met_at_shared_loops(
     `placements` are name, layout and padding.  ScheduleError where a step is refused, and where the
     intermediates do not fit the stack of a thread.
     """
-    s, shared = joined(definition)
+    s, shared = joined(definition, recipe.crossed)
     s = _placed(s, placements)
     lanes = _lanes_inside if recipe.across is None else lanes_across
     s, shared = lanes(s, shared, recipe)

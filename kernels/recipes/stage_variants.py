@@ -11,16 +11,26 @@ marks on loops are left to the recipe.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from math import prod
 
-from graphflow.arith import IndexExpr, Var, variables
+from graphflow.arith import IndexExpr, Var, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
-from graphflow.cost import PER_ROW, Work, number_cycles, vector_cycles
+from graphflow.cost import (
+    PER_ROW,
+    Work,
+    clearly_less,
+    crossing_cycles,
+    number_cycles,
+    vector_cycles,
+)
 from graphflow.kernels.recipes.contiguity import (
     Place,
     as_it_is,
     is_contiguous,
+    lane_step,
     perfect_nest,
 )
 from graphflow.kernels.recipes.roles import iterations
@@ -28,9 +38,10 @@ from graphflow.kernels.recipes.shared_loops import own_nests, rows_of_stages
 from graphflow.kernels.recipes.tiled import touched
 from graphflow.kernels.recipes.variant import KernelVariant, Padding, RefusedVariant, SharedLoops
 from graphflow.kernels.recipes.views import flat_offset
-from graphflow.layout import Layout, families, row_major
+from graphflow.layout import Family, Layout, families, row_major
 from graphflow.schedule import Refusal
 from graphflow.tir import (
+    DTYPES,
     Access,
     Allocate,
     Binary,
@@ -81,29 +92,124 @@ def stage_variants(
         return
     lanes = min(target.computed_lanes(p.buffer.dtype) for p in definition.params)
     loops, own = [s.loop(place) for place in shared], own_nests(s, shared)
-    rank = max(len(p.buffer.shape) for p in definition.params)
-    choices = families(rank, lanes)
+    found: list[KernelVariant] = []
     # What the padding of an output holds is known of the first one alone.
+    choices = families(_rank(definition), lanes)
     for family in choices if len(definition.outputs) == 1 else choices[:1]:
-        layouts = {
-            b.name: family.instantiate(b.shape) or row_major(b.shape)
-            for b in (p.buffer for p in definition.params)
-        }
+        layouts = _layouts(definition, family)
         recipe = _recipe(s.func, loops, own, layouts, lanes)
+        if recipe is not None:
+            work = _work(s.func, loops, layouts, recipe)
+            found.append(_variant(definition, layouts, recipe, work))
+    if len(definition.outputs) == 1:
+        for family, lines in product(choices, choices):
+            for variant in _across_lines(definition, family, lines, lanes, target):
+                if isinstance(variant, RefusedVariant):
+                    yield variant
+                else:
+                    found.append(variant)
+    cheapest: dict[tuple[Layout, ...], KernelVariant] = {}
+    for variant in found:
+        placed = tuple(variant.layouts.values())
+        other = cheapest.setdefault(placed, variant)
+        if clearly_less(variant.work.cycles, other.work.cycles):
+            cheapest[placed] = variant
+    yield from cheapest.values()
+
+
+def _rank(definition: PrimFunc) -> int:
+    return max(len(p.buffer.shape) for p in definition.params)
+
+
+def _layouts(definition: PrimFunc, family: Family) -> dict[str, Layout]:
+    """The parameters in a family; those of another rank are row-major."""
+    buffers = (p.buffer for p in definition.params)
+    return {b.name: family.instantiate(b.shape) or row_major(b.shape) for b in buffers}
+
+
+def _variant(
+    definition: PrimFunc, layouts: dict[str, Layout], recipe: SharedLoops, work: Work
+) -> KernelVariant:
+    output = layouts[definition.outputs[0].name]
+    padded = any(layouts[b.name].is_padded for b in definition.outputs)
+    read = [layouts[n].describe() for n in recipe.crossed if n != definition.outputs[0].name]
+    name = " → ".join(dict.fromkeys((*read, output.describe())))
+    padding = Padding.KEPT if padded else Padding.NONE
+    return KernelVariant(f"{name}, {NAME}", layouts, frozenset(), {}, padding, recipe, work, False)
+
+
+def _across_lines(
+    definition: PrimFunc, family: Family, lines: Family, lanes: int, target: Target
+) -> Iterator[KernelVariant | RefusedVariant]:
+    """The variant with lanes across the lines of the inputs, which have the layout of `lines`.
+
+    The output is in the layout of `family`.  Inputs and output that lie across the lanes are
+    transposed on the way.
+    """
+    layouts = _layouts(definition, family)
+    output = definition.outputs[0]
+    for buffer in definition.inputs:
+        if buffer.shape == output.shape:
+            layouts[buffer.name] = lines.instantiate(buffer.shape) or row_major(buffer.shape)
+    if any(layout.is_padded for layout in layouts.values()):
+        return
+    s, shared = rows_of_stages(definition)
+    extents = [s.loop(place).extent for place in shared]
+    for number, place in reversed([*enumerate(shared)]):
+        recipe = _crossing(s.func, s.loop(place), layouts, lanes, target)
         if recipe is None:
             continue
-        padded = any(layouts[b.name].is_padded for b in definition.outputs)
-        output = layouts[definition.outputs[0].name]
-        yield KernelVariant(
-            f"{output.describe()}, {NAME}",
-            layouts,
-            frozenset(),
-            {},
-            Padding.KEPT if padded else Padding.NONE,
-            recipe,
-            _work(s.func, loops, layouts, recipe),
-            False,
-        )
+        recipe = replace(recipe, across=number)
+        try:
+            copying, places = rows_of_stages(definition, recipe.crossed)
+        except ScheduleError as error:
+            yield RefusedVariant(f"{NAME}, across lines", Refusal.of(error))
+            return
+        loops = [copying.loop(place) for place in places]
+        if [loop.extent for loop in loops] == extents:
+            work = _work(copying.func, loops, layouts, recipe)
+            yield _variant(definition, layouts, recipe, work)
+        return
+
+
+def _crossing(
+    func: PrimFunc, loop: For, layouts: dict[str, Layout], lanes: int, target: Target
+) -> SharedLoops | None:
+    """The recipe in which lanes run along a shared loop, across lines of some parameters.
+
+    None where all parameters are contiguous along the loop, where one of them neither is nor has
+    lines of its own across, where the loop does not fill whole vectors, and where the lines of a
+    block exceed half of the first-level cache.
+    """
+
+    def place(access: Access) -> IndexExpr:
+        return flat_offset(layouts[access.buffer.name], access.indices)
+
+    outside = [a for a in accesses(func.body) if a.buffer.name in layouts]
+    apart = [a for a in outside if not is_contiguous(loop, (a,), lanes, place)]
+    if not apart or (loop.extent or 1) % lanes:
+        return None
+    line = 0
+    for access in apart:
+        number = [axis.var for axis in access.domain.axes].index(loop.var)
+        own = access.domain.axes[number + 1 :]
+        steps = dict(terms_of(place(access))[0])
+        if DTYPES[access.buffer.dtype].itemsize < 4 or not any(steps.get(x.var) == 1 for x in own):
+            return None
+        line = max(line, iterations(own))
+    names = tuple(dict.fromkeys(access.buffer.name for access in apart))
+    held = len(names) * line * max(DTYPES[a.buffer.dtype].itemsize for a in apart)
+    vectors = next(
+        (
+            n
+            for n in (4, 2, 1)
+            if (loop.extent or 1) % (lanes * n) == 0
+            and all(lane_step(a, loop, lanes * n, place) is not None for a in apart)
+            and held * lanes * n <= target.l1_bytes // 2
+        ),
+        0,
+    )
+    return SharedLoops(lanes, 1, None, vectors, names) if vectors else None
 
 
 def _recipe(
@@ -160,6 +266,8 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
     stmt = site.stmt
     if not isinstance(stmt, Store | Reduce):
         return 0.0
+    if stmt.buffer.name in recipe.crossed or _is_of(stmt.value, recipe.crossed):
+        return crossing_cycles(iterations(site.domain.axes))
     own_loops = {axis.var for axis in site.domain.axes[shared:]}
     moving = {e: None for e in walk_expr(stmt.value) if not _stays(e, own_loops)}
     names = [_operation(e) for e in moving]  # equal terms are computed once
@@ -173,6 +281,11 @@ def _statement_cycles(site: Site, shared: int, recipe: SharedLoops) -> float:
         return rows * number_cycles(names)
     vectors = -(-own // recipe.lanes)
     return rows * (vectors * vector_cycles(names) + PER_ROW * reduces)
+
+
+def _is_of(value: Expr, names: tuple[str, ...]) -> bool:
+    """Whether a value is an element of one of these buffers."""
+    return isinstance(value, Load) and value.buffer.name in names
 
 
 def _stays(expr: Expr, loops: set[Var]) -> bool:

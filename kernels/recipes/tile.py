@@ -19,6 +19,7 @@ from collections.abc import Container
 from graphflow.arith import Predicate, Var, conjuncts, predicate_variables, terms_of, variables
 from graphflow.base.errors import ScheduleError
 from graphflow.cost import Panels, Tiling
+from graphflow.kernels.recipes.register_blocks import staged_across
 from graphflow.schedule import (
     Handle,
     PaddingKind,
@@ -83,12 +84,15 @@ def register_tile(
     tiling: Tiling,
     reduction: tuple[Handle, ...],
     lanes_meet_borders: bool,
+    crossed: tuple[str, ...] = (),
 ) -> Schedule:
     """The schedule with the nest over the output `axes` tiled and shared by threads.
 
     The `reduction` loops run around each tile in the order given.  Loops of `axes` that run once
     may be gone.  Borders are cut off the loops over tiles of rows; with `lanes_meet_borders`, off
-    the loops over panels instead.  ScheduleError where a step of the recipe is refused.
+    the loops over panels instead.  What a plane (or a panel, if panels run outermost) reads of the
+    inputs in `crossed` is transposed into a buffer of the thread first.  ScheduleError where a step
+    of the recipe is refused.
     """
     present = s.present(axes)
     if not present:
@@ -101,9 +105,13 @@ def register_tile(
         s = s.apply(divide_loop, s[lane], first.width, parts, "guard")
         panel, column = s.made["parts"]
         s = _reordered(s, [panel, *outer, *_some(row), column])
+        around = [panel, *outer][-1]
+        s = _crossed(s, crossed, around, (*reduction, column), first.lanes)
         s, tiles = _plane(s, row, column, first, reduction, tiling)
         return _in_parallel(_borders_cut(s, tiles), [panel, *outer])
     s = _reordered(s, [*outer, lane, *_some(row)])
+    if crossed:
+        s = _crossed(s, crossed, outer[-1], (*reduction, lane), first.lanes)
     tiles = []
     rest = lane
     for number, panels in enumerate(tiling.panels):
@@ -122,6 +130,15 @@ def register_tile(
         inside = tuple(r for _, reductions in found for r in reductions)
         tiles += [(panel, inside)] if lanes_meet_borders else found
     return _in_parallel(_borders_cut(s, tiles), outer)
+
+
+def _crossed(
+    s: Schedule, names: tuple[str, ...], around: Handle, loops: tuple[Handle, ...], lanes: int
+) -> Schedule:
+    """The inputs of these names transposed inside `around`, with axes for the `loops`."""
+    for name in names:
+        s = staged_across(s, name, around, s.present(loops), lanes)
+    return s
 
 
 def _some(place: Handle | None) -> list[Handle]:

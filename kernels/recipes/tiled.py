@@ -21,7 +21,9 @@ from graphflow.cost import (
     UNPACKED,
     SlidingRows,
     TileProblem,
+    Tiling,
     Work,
+    crossing_cycles,
     fits_sets,
     gathering_cycles,
     near_weights,
@@ -31,7 +33,12 @@ from graphflow.cost import (
 )
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
-from graphflow.kernels.recipes.operands import OutputDecisions, place_operands
+from graphflow.kernels.recipes.operands import (
+    OutputDecisions,
+    axes_outside,
+    crosses_lanes,
+    place_operands,
+)
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
 from graphflow.kernels.recipes.tiling import choose_tiling, has_few_pieces
@@ -65,6 +72,8 @@ def tiled_variant(
         problem = replace(problem, broadcast_stride=apart)
     problem = _with_loads(problem, roles, decided, layouts, target)
     tiling, cycles = choose_tiling(problem, target)
+    crossed = _crossed(roles, constants | packed, decided, layouts, target)
+    tiling, crossed = _planes_apart(tiling, crossed, problem, decided)
     rows = _group_rows(decided, problem, cycles, target)
     width = max(panel.width for panel in tiling.panels)
     for buffer in decided.packed:
@@ -74,7 +83,8 @@ def tiled_variant(
     tiling = replace(tiling, sliding=problem.sliding is not None)
     shares = not problem.own_vectors or tiling.sliding
     if not problem.own_loads:
-        cycles *= _lane_penalty(roles, layouts, decided, shares)
+        cycles *= _lane_penalty(roles, layouts, decided, shares, crossed)
+    cycles += sum(_crossing_cycles(roles, name, decided, problem) for name in crossed)
     if not roles.reduction:
         # Each vector of such an operand is put together from single elements.
         gathered = sum(
@@ -95,7 +105,7 @@ def tiled_variant(
         private=frozenset(b.name for b in decided.packed) & constants,
         demands={},
         padding=padding,
-        recipe=Tiled(tiling, group=group, group_rows=rows),
+        recipe=Tiled(tiling, group=group, group_rows=rows, crossed=crossed),
         work=Work(
             2.0 * roles.multiply_adds, cycles, problem.planes, *touched(roles.params, layouts)
         ),
@@ -115,7 +125,7 @@ def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
     Its `broadcast_stride` is left 0: it depends on the layout of the data, and seldom matters.
     """
     shape, group = roles.output.shape, decided.group
-    outside = _axes_outside(decided)
+    outside = axes_outside(decided)
     rows, phases = (shape[outside[-1]], roles.phases[outside[-1]]) if outside else (1, 1)
     if rows % phases == 0:
         rows //= phases
@@ -135,16 +145,45 @@ def _problem(roles: Roles, decided: OutputDecisions) -> TileProblem:
     )
 
 
-@lru_cache(maxsize=10_000)
-def _axes_outside(decided: OutputDecisions) -> tuple[int, ...]:
-    """The logical axes of more than one element outside the lanes, that of the tile's rows last."""
-    output = decided.output
-    order = [
-        next(k for k, v in enumerate(output.index_map.inputs) if v in variables(e))
-        for e in output.index_map.outputs
-        if variables(e)
-    ]
-    return tuple(k for k in order if k != decided.lane and output.logical_shape[k] > 1)
+def _crossed(
+    roles: Roles,
+    packed: frozenset[str],
+    decided: OutputDecisions,
+    layouts: Mapping[str, Layout],
+    target: Target,
+) -> tuple[str, ...]:
+    """The operands to be transposed before the tiles read them; without those in `packed`."""
+    return tuple(
+        b.name
+        for b in roles.inputs
+        if b.name not in packed and crosses_lanes(roles, decided, b.name, layouts[b.name], target)
+    )
+
+
+def _planes_apart(
+    tiling: Tiling, crossed: tuple[str, ...], problem: TileProblem, decided: OutputDecisions
+) -> tuple[Tiling, tuple[str, ...]]:
+    """The tiling in which the operands in `crossed` can be transposed, and those that can be.
+
+    That is done once for each plane, so panels run inside planes.  Where there is a single plane,
+    it is done for each panel, if no panel reaches past the columns.
+    """
+    if not crossed:
+        return tiling, ()
+    if len(axes_outside(decided)) > 1:
+        return replace(tiling, panel_outermost=False), crossed
+    whole = problem.columns % tiling.panels[0].width == 0
+    return tiling, crossed if tiling.panel_outermost and whole else ()
+
+
+def _crossing_cycles(
+    roles: Roles, name: str, decided: OutputDecisions, problem: TileProblem
+) -> float:
+    """Cycles to transpose what each plane reads of an operand."""
+    access = roles.reads[name][0]
+    depth = prod(extent for _, extent in roles.nest_of(access))
+    columns = roles.output.shape[decided.lane]
+    return crossing_cycles(problem.planes * depth * columns)
 
 
 def _group_rows(
@@ -156,7 +195,7 @@ def _group_rows(
     share the outermost loop: with rows outermost, a thread reads and writes the rows that it has in
     the kernels before and after.
     """
-    outside = _axes_outside(decided)
+    outside = axes_outside(decided)
     if not decided.group or len(outside) < 2:
         return 0
     extent = decided.output.logical_shape[outside[-2]]
@@ -169,7 +208,7 @@ def _group_rows(
 
 def _broadcast_stride(roles: Roles, decided: OutputDecisions, layouts: Mapping[str, Layout]) -> int:
     """Bytes between the elements that neighbouring rows of a tile broadcast; 0 where none are."""
-    outside = _axes_outside(decided)
+    outside = axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
         return 0
@@ -244,7 +283,7 @@ def _taps_shared(
     positions of that row; so they are where the lanes are channels.  Where the lanes run along the
     row and the tile has several rows, they are the taps across rows.  (1, 1, None) if none are.
     """
-    outside = _axes_outside(decided)
+    outside = axes_outside(decided)
     name = next((name for name in _reduced(roles) if name in layouts), None)
     if not outside or name is None:
         return 1, 1, None
@@ -290,7 +329,7 @@ def _rows_share_vectors(roles: Roles, decided: OutputDecisions) -> bool:
     a row of the image and whose tiles hold several of these rows.  The image of a convolution in
     groups depends on the group of a lane, which is the same for all lanes of a tile.
     """
-    outside = _axes_outside(decided)
+    outside = axes_outside(decided)
     if not outside:
         return True
     row, lane = roles.axes[outside[-1]], roles.axes[decided.lane]
@@ -314,15 +353,22 @@ def _is_same(index: IndexExpr, lane: Var, last: int) -> bool:
 
 
 def _lane_penalty(
-    roles: Roles, layouts: Mapping[str, Layout], decided: OutputDecisions, shares: bool
+    roles: Roles,
+    layouts: Mapping[str, Layout],
+    decided: OutputDecisions,
+    shares: bool,
+    crossed: tuple[str, ...],
 ) -> float:
     """The factor on a step of a reduction for what its lanes load: 1 where that is contiguous.
 
-    `shares` says whether the rows of a tile share the vectors loaded.
+    `shares` says whether the rows of a tile share the vectors loaded, `crossed` are the operands
+    that are transposed before.
     """
     lane, second = decided.lane, decided.second_channel
     if roles.reduction and any(
-        _is_gathered(roles, name, layouts[name], lane, second) for name in roles.reads
+        _is_gathered(roles, name, layouts[name], lane, second)
+        for name in roles.reads
+        if name not in crossed
     ):
         return GATHERED
     apart = roles.multiply_adds and lane != 1 and len(roles.axes) > 2 and not shares

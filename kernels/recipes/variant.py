@@ -45,6 +45,9 @@ class Tiled:
 
     `held_axis` is the physical axis of the output that gives the rows of a tile, where that is not
     the axis before the lanes (None).
+
+    The inputs in `crossed` are contiguous along the reduced axis, across the lanes: what the tiles
+    of one plane read of them is transposed into a buffer of the thread first.
     """
 
     tiling: Tiling
@@ -53,6 +56,7 @@ class Tiled:
     group: int = 0
     group_rows: int = 0
     held_axis: int | None = None
+    crossed: tuple[str, ...] = ()
 
     @property
     def rests_on(self) -> frozenset[str]:
@@ -73,13 +77,16 @@ class SharedLoops:
 
     Lanes run along the loops that the stages keep to themselves, and an iteration handles `rows`
     of the innermost shared loop.  Or, where `across` is a number, they run along the shared loop
-    with this number, counted from the outermost, and an iteration handles `vectors` of them.
+    with this number, counted from the outermost, and an iteration handles `vectors` of them.  The
+    parameters in `crossed` are contiguous across those lanes; what an iteration reads or writes of
+    them is transposed, from or into a buffer of the thread.
     """
 
     lanes: int
     rows: int = 1
     across: int | None = None
     vectors: int = 1
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

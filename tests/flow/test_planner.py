@@ -18,7 +18,7 @@ from graphflow.flow import plan_layouts
 from graphflow.flow.candidates import Candidates, enumerate_candidates
 from graphflow.graph import OperatorGraph, interpret_graph
 from graphflow.kernels import definitions as d
-from graphflow.kernels.recipes import Crossing, View, memory_key
+from graphflow.kernels.recipes import Tiled, View, memory_key
 from graphflow.layout import (
     blocked,
     channels_last,
@@ -305,12 +305,13 @@ def attention(tokens: int, heads: int, width: int) -> OperatorGraph:
 
 @pytest.mark.parametrize("target", [avx2_target(), host_target()], ids=lambda t: t.name)
 @pytest.mark.parametrize("tokens", [64, 197])
-def test_transposed_keys_are_a_view_and_converted_once(tokens: int, target: Target) -> None:
+def test_transposed_keys_are_a_view_and_read_across_lanes(tokens: int, target: Target) -> None:
     graph = attention(tokens, 4, 32)
     plan = plan_layouts(graph, target, 1)
     assert "n_keys" in views(graph, plan)
-    (made,) = [c for c in plan.conversions if c.value in ("keys", "k")]
-    assert isinstance(made.recipe, Crossing) and made.because
+    assert not [c for c in plan.conversions if c.value in ("keys", "k")]
+    recipe = plan.choices["n_scores"].variant.recipe
+    assert isinstance(recipe, Tiled) and recipe.crossed == ("b",)
 
 
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)])

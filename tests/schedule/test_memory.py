@@ -13,10 +13,12 @@ from graphflow.schedule import (
     bind_expr,
     cache_read,
     cache_write,
+    fuse,
     lift_alloc,
     stage_mem,
     transform_layout,
 )
+from graphflow.tir import Block
 from support.schedule_checks import kernel, same
 
 Golden = Callable[[str, str], None]
@@ -371,6 +373,19 @@ def test_caches_are_for_parameters_without_padding() -> None:
     padded = transform_layout(func, "y", blocked((14,), 0, 4), 0).func
     with pytest.raises(ScheduleError, match="y has padding, which the copy would touch"):
         cache_write(padded, "y", "yc")
+
+
+def test_caches_without_a_mark_are_stages_like_others() -> None:
+    func = kernel('with block("a"):\n    for i in serial(0, 16):\n        y[i] = x[i]')
+    marked, plain = (
+        cache_write(cache_read(func, "x", "xc", liftable).func, "y", "yc", liftable).func
+        for liftable in (True, False)
+    )
+    notes = [[bool(b.annotations) for b in f.body if isinstance(b, Block)] for f in (marked, plain)]
+    assert notes == [[True, False, True], [False] * 3]
+    with pytest.raises(ScheduleError, match="annotations"):
+        fuse(marked, "xc_copy", "a")
+    same(func, fuse(fuse(plain, "xc_copy", "a").func, "xc_copy", "yc_copy"))
 
 
 def test_cache_names_of_the_copy_are_fresh() -> None:

@@ -29,8 +29,8 @@ FLOAT = onnx.TensorProto.FLOAT
 WEIGHTS = {"convnext_tiny": 28.59e6, "mobilevit_xxs": 1.27e6, "segformer_b0": 3.75e6}
 """Of the published networks, BatchNormalization folded."""
 
-CONVERSIONS = {"convnext": 0, "mobilevit": 6, "segformer": 6}
-"""The most inner conversions: keys that are transposed for a product, and unfolded patches."""
+CONVERSIONS = {"convnext": 0, "mobilevit": 3, "segformer": 2}
+"""The most inner conversions: unfolded patches, and a few tensors of small maps."""
 
 
 @cache

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphflow.cost import NO_WORK, Panels, Tiling
-from graphflow.kernels.recipes import KernelVariant, Padding, Tiled, variant_key
+from graphflow.kernels.recipes import (
+    KernelVariant,
+    Padding,
+    Recipe,
+    SharedLoops,
+    Tiled,
+    variant_key,
+)
 from graphflow.processes.digest import text_digest
 
 ONE = Tiled(Tiling((Panels(count=1, nr_vectors=2, lanes=8, mr=6),)))
@@ -19,7 +26,7 @@ SEVERAL = Tiled(
 )
 
 
-def key(recipe: Tiled) -> str:
+def key(recipe: Recipe) -> str:
     variant = KernelVariant("", {}, frozenset(), {}, Padding.NONE, recipe, NO_WORK, True)
     return variant_key("definition", variant, None)
 
@@ -50,6 +57,7 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
         "group": 4,
         "group_rows": 4,
         "held_axis": 4,
+        "crossed": ("x",),
     }
     assert changed.keys() == {*Tiled.__dataclass_fields__}
     recipes = [replace(ONE, **{field: value}) for field, value in changed.items()]
@@ -63,3 +71,11 @@ def test_each_field_of_a_tiled_recipe_is_in_its_key() -> None:
     fields = {"panels", "panel_outermost", "write_padding", "sliding", "run"}
     assert Tiling.__dataclass_fields__.keys() == fields
     assert len({key(recipe) for recipe in (ONE, *recipes)}) == len(recipes) + 1
+
+
+def test_stages_at_shared_loops_have_a_key_of_their_own_where_they_cross_lines() -> None:
+    """Without crossing it is the text of the tables that users filled."""
+    plain = SharedLoops(16, 1, 0, 4)
+    text = "SharedLoops(lanes=16, rows=1, across=0, vectors=4)"
+    assert key(plain) == text_digest("\n".join(("kernel", "definition", text, "None")))
+    assert key(replace(plain, crossed=("x",))) != key(plain)

@@ -20,7 +20,7 @@ def made(
 ) -> tuple[Schedule, list[int | None]]:
     """A softmax in lanes across its rows, beside the definition; the extents of loops left."""
     definition = softmax(shape, (axis,))
-    s, shared = joined(definition)
+    s, shared = joined(definition, recipe.crossed)
     s, around = lanes_across(s, shared, recipe)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     x.reshape(-1)[:: max(x.size // 3, 1)] = -np.inf
@@ -79,3 +79,28 @@ for i in serial(0, 16):
     s = Schedule.of(kernel(bound))
     with pytest.raises(ScheduleError):
         stages_apart(s, s.handle("i"))
+
+
+@pytest.mark.parametrize("crossed", [("x",), ("y",), ("x", "y")])
+@pytest.mark.parametrize(("columns", "vectors"), [(3, 1), (4, 2), (7, 1), (19, 4)])
+def test_lines_are_transposed_on_the_way(
+    columns: int, vectors: int, crossed: tuple[str, ...]
+) -> None:
+    s, around = made((2, 16, columns), SharedLoops(4, 1, 1, vectors, crossed), axis=2)
+    assert around == [2 * 16 // (4 * vectors)]
+    assert not s.refusals
+    rows = [b for b in intermediates(s.func) if b.name.startswith("rows_")]
+    assert len(rows) >= len(crossed)
+    assert all(b.scope == "register" for b in rows)
+    lines = [b for b in intermediates(s.func) if b.name.split("_")[-1] == "lines"]
+    assert {b.shape for b in lines} == {(columns, 4 * vectors)}
+
+
+def test_intermediates_lie_along_the_lanes() -> None:
+    """A trap: rows are not the last axis of the tensor, so lanes would store elements apart."""
+    s, _ = made((2, 16, 7), SharedLoops(4, 1, 1, 2, ("x", "y")), axis=2)
+    shapes = {b.name: b.shape for b in intermediates(s.func)}
+    assert shapes["powers"] == (7, 8)
+    s, _ = made((2, 3, 16), SharedLoops(4, 1, 1, 2))
+    shapes = {b.name: b.shape for b in intermediates(s.func)}
+    assert shapes["powers"] == (3, 8)

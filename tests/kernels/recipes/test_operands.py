@@ -8,8 +8,8 @@ import pytest
 
 from graphflow.codegen import avx2_target
 from graphflow.kernels.definitions import matmul
-from graphflow.kernels.recipes import KernelVariant, kernel_variants
-from graphflow.layout import IndexMap, Layout, row_major
+from graphflow.kernels.recipes import KernelVariant, Tiled, kernel_variants
+from graphflow.layout import IndexMap, Layout, channels_last, row_major
 from graphflow.tir import PrimFunc
 
 TARGET = avx2_target()
@@ -44,17 +44,72 @@ def test_a_product_reads_both_operands_where_products_left_them() -> None:
     assert min(v.work.cycles for v in both) == pytest.approx(plain.work.cycles, rel=0.25)
 
 
-def test_the_operand_of_the_lanes_is_not_read_where_they_would_be_gathered() -> None:
-    """Transposed, neighbouring columns are a row apart."""
+def crossing(definition: PrimFunc, layout: Layout) -> list[KernelVariant]:
+    """The variants that read b in this layout, with lanes across its lines."""
+    found = reading(definition, b=layout)
+    return [v for v in found if isinstance(v.recipe, Tiled) and "b" in v.recipe.crossed]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 3, 1, 2)])
+def test_the_operand_of_the_lanes_is_transposed_where_they_would_be_gathered(
+    order: tuple[int, ...],
+) -> None:
+    """Neighbouring columns are a row apart, as the keys of an attention."""
     definition = matmul(A, B)
-    name = definition.inputs[1].name
     output = definition.outputs[0]
-    turned = permuted(B, (0, 1, 3, 2))
-    assert not [
-        v
-        for v in reading(definition, **{name: turned})
-        if v.layouts[output.name] == row_major(output.shape)
-    ]
+    found = crossing(definition, permuted(B, order))
+    assert row_major(output.shape) in [v.layouts[output.name] for v in found]
+    plain = kernel_variants(definition, frozenset(), TARGET)[0]
+    assert plain.work.cycles < min(v.work.cycles for v in found) < 2 * plain.work.cycles
+
+
+def test_transposing_costs_more_for_each_row_where_there_are_few() -> None:
+    def share(rows: int) -> float:
+        definition = matmul((2, 3, rows, 24), B)
+        plain = kernel_variants(definition, frozenset(), TARGET)[0]
+        (best, *_) = crossing(definition, permuted(B, (0, 1, 3, 2)))
+        return best.work.cycles / plain.work.cycles
+
+    assert share(4) > share(17) > share(200) > 1
+
+
+NOT_ACROSS: dict[str, tuple[PrimFunc, Layout]] = {
+    "the reduced axis is not contiguous": (matmul(A, B), permuted(B, (3, 2, 0, 1))),
+    "lines of two elements": (matmul((2, 9, 2), (2, 2, 8)), permuted((2, 2, 8), (0, 2, 1))),
+    "no rows": (matmul((2, 1, 24), (2, 24, 40)), permuted((2, 24, 40), (0, 2, 1))),
+    "elements of two bytes": (matmul(A, B, "int16"), permuted(B, (0, 1, 3, 2))),
+    "a plane that no near cache holds": (
+        matmul((2, 9, 1024), (2, 1024, 1024)),
+        permuted((2, 1024, 1024), (0, 2, 1)),
+    ),
+    "one plane, and a panel that reaches past the columns": (
+        matmul((9, 24), (24, 37)),
+        permuted((24, 37), (1, 0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ACROSS)
+def test_an_operand_is_not_transposed_where(name: str) -> None:
+    assert not crossing(*NOT_ACROSS[name])
+
+
+def test_lanes_over_the_padding_of_the_output_are_not_across_an_operand() -> None:
+    """The last lanes would read columns that are not there."""
+    shape = (2, 24, 40)
+    found = crossing(matmul((2, 13, 24), shape), permuted(shape, (2, 0, 1)))
+    assert found
+    assert not any(v.layouts["y"].is_padded for v in found)
+
+
+def test_a_family_is_read_across_the_lanes_without_an_offer() -> None:
+    """Of rank 3, keys in the order in which they are computed are channels-last."""
+    definition = matmul((4, 9, 24), (4, 24, 40))
+    found = kernel_variants(definition, frozenset(), TARGET)
+    assert any(
+        v.layouts["b"] == channels_last((4, 24, 40)) and v.layouts["y"] == row_major((4, 9, 40))
+        for v in found
+    )
 
 
 def test_constants_are_in_the_layout_that_they_are_packed_in() -> None:

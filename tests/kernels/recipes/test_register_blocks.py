@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphflow.arith import terms_of
+from graphflow.base.errors import ScheduleError
 from graphflow.base.target import Target
 from graphflow.codegen import avx2_target, emit_assembly, host_target
 from graphflow.codegen.emit_builder import IrBuilder, IrValue
@@ -26,11 +27,15 @@ from graphflow.kernels.recipes import (
     copy_run,
     crosses,
 )
+from graphflow.kernels.recipes.register_blocks import staged_across, transposed
 from graphflow.layout import Layout, blocked, channels_last, channels_last_padded, row_major
 from graphflow.lower.called_kernels import lower_call
 from graphflow.physical import PhysicalCall, Placement
+from graphflow.schedule import Schedule
 from graphflow.tir import DTYPES, Allocate, Literal, LoopKind, accesses, loops_of, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
+from support.schedule_checks import kernel as parsed
+from support.schedule_checks import same
 
 CHANNELS = (3, 4, 8, 12, 20, 24, 58)
 IMAGES = ((2, 7), (3, 9), (1, 13), (2, 16))
@@ -220,3 +225,39 @@ def test_columns_of_any_number_of_rows(width: int, itemsize: int) -> None:
         for column in range(width):
             found = column_of(builder, rows, column, itemsize)
             assert (builder.arrays[int(found.text)][:count] == items[:, column]).all()
+
+
+READ_ACROSS = """
+for i in serial(0, 3):
+    for j in serial(0, 10):
+        y[i, j] = i32(0)
+        for k in serial(0, 6):
+            y[i, j] += x[j, i, k]
+"""
+SHAPES = "x: i32[10, 3, 6], y: out[i32[3, 10]]"
+
+
+def test_what_a_loop_reads_is_staged_across_its_lines() -> None:
+    func = parsed(READ_ACROSS, SHAPES)
+    s = Schedule.of(func)
+    i, j, k = (s.handle(name) for name in "ijk")
+    s = staged_across(s, "x", i, (k, j), 4)
+    same(func, s)
+    made = {a.buffer.name: a.buffer for a in walk(s.func.body) if isinstance(a, Allocate)}
+    assert (made["x_across"].shape, made["x_across"].scope) == ((6, 10), "scratch")
+    assert any(name.startswith("rows_") for name in made)
+    assert not s.refusals
+
+
+def test_what_is_read_at_several_places_is_not_staged() -> None:
+    body = READ_ACROSS.replace("x[j, i, k]", "x[j, i, k] * x[j, i, 5 - k]")
+    s = Schedule.of(parsed(body, SHAPES))
+    i, j, k = (s.handle(name) for name in "ijk")
+    with pytest.raises(ScheduleError, match="touched at"):
+        staged_across(s, "x", i, (k, j), 4)
+
+
+def test_a_copy_along_memory_stays_as_it_is() -> None:
+    func = parsed("for i in serial(0, 16):\n    y[i] = x[i]")
+    s = Schedule.of(func)
+    assert transposed(s, s.handle("i"), 4).func == func

@@ -56,7 +56,7 @@ with block("turned"):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "several"),
-    [(64, 58, ROWS), (64, 512, ROWS), (64, 520, 1), (7, 58, 1), (8, 58, ROWS), (1, 58, 1)],
+    [(64, 133, ROWS), (64, 512, ROWS), (64, 520, 1), (7, 133, 1), (8, 133, ROWS), (1, 58, 1)],
 )
 def test_short_rows_are_handled_several_at_a_time(rows: int, columns: int, several: int) -> None:
     (recipe,) = recipes(softmax((rows, columns), (1,))).values()
@@ -94,3 +94,73 @@ def test_prices_grow_with_the_work() -> None:
     assert large == pytest.approx(2 * small)
     normal = layer_normalization((64, 80), 1, (80,), (80,))
     assert 0 < cycles(reduce("max", (64, 80), (1,))) < cycles(normal) < small
+
+
+def crossing(definition: PrimFunc) -> dict[tuple[str, str], SharedLoops]:
+    """By the layouts of x and y, the recipes with lanes across lines of memory."""
+    found: dict[tuple[str, str], SharedLoops] = {}
+    for variant in stage_variants(definition, TARGET):
+        assert isinstance(variant, KernelVariant) and isinstance(variant.recipe, SharedLoops)
+        if variant.recipe.crossed:
+            layouts = variant.layouts["x"].describe(), variant.layouts["y"].describe()
+            found[layouts] = variant.recipe
+    return found
+
+
+def test_lanes_across_lines_cross_what_does_not_lie_along_them() -> None:
+    """Rows of 32 elements are short: a row alone is a few vectors, and added up at the end."""
+    found = crossing(layer_normalization((1, 4096, 32), 2, (32,), (32,)))
+    crossed = {layouts: recipe.crossed for layouts, recipe in found.items()}
+    assert crossed["NCW", "NCW"] == ("x", "y")
+    assert crossed["NCW", "NCW8c"] == crossed["NCW", "NWC"] == ("x",)
+    assert crossed["NCW8c", "NCW"] == ("y",)
+    assert all(recipe.across == 0 and recipe.vectors == 4 for recipe in found.values())
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(64, "NCW"), (512, "NCW")])
+def test_long_rows_keep_their_lanes_where_they_lie_in_memory(columns: int, rows: str) -> None:
+    """Of two variants in the same layouts only the cheaper one is offered."""
+    definition = layer_normalization((1, 256, columns), 2, (columns,), (columns,))
+    placed = [
+        tuple(layout for _, layout in variant.layouts.items())
+        for variant in stage_variants(definition, TARGET)
+        if isinstance(variant, KernelVariant)
+    ]
+    assert len(set(placed)) == len(placed)
+    assert (rows, rows) not in crossing(definition)
+
+
+@pytest.mark.parametrize("rows", [197, 4])
+def test_rows_that_fill_no_whole_vectors_cross_nothing(rows: int) -> None:
+    assert not crossing(layer_normalization((1, rows, 32), 2, (32,), (32,)))
+
+
+def test_lines_that_the_near_cache_does_not_hold_are_not_crossed() -> None:
+    assert not crossing(layer_normalization((1, 64, 4096), 2, (4096,), (4096,)))
+
+
+def test_elements_of_two_bytes_are_not_crossed() -> None:
+    definition = unary_then_sum("int16")
+    assert crossing(unary_then_sum("int32"))
+    assert not crossing(definition)
+
+
+def unary_then_sum(dtype: str) -> PrimFunc:
+    """Each element of 64 rows of 16 less the sum of its row."""
+    body = f"""
+t = alloc({dtype}[64])
+with block("clear"):
+    for c in serial(0, 64):
+        t[c] = {dtype}(0)
+with block("sums"):
+    for r in serial(0, 64):
+        for k in serial(0, 16):
+            t[r] += x[r, k]
+with block("less"):
+    for i in serial(0, 64):
+        for j in serial(0, 16):
+            y[i, j] = x[i, j] - t[i]
+"""
+    short = dtype.replace("int", "i")
+    body = body.replace(dtype, short)
+    return kernel(body, f"x: {short}[64, 16], y: out[{short}[64, 16]]")

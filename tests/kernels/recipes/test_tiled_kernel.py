@@ -41,7 +41,7 @@ from graphflow.layout import (
 )
 from graphflow.lower import lower_call
 from graphflow.schedule import replay
-from graphflow.tir import PrimFunc, Reduce, interpret, sites
+from graphflow.tir import Allocate, PrimFunc, Reduce, interpret, sites, walk
 from support.placing import (
     SENTINEL,
     Native,
@@ -91,6 +91,12 @@ def shuffled(shape: tuple[int, ...], groups: int) -> Layout:
         return [i[0], *i[2:], i[1] % groups * each + i[1] // groups]
 
     return Layout.of(IndexMap.from_function(len(shape), place, shape), shape)
+
+
+def in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> Layout:
+    """The logical axes in this order in memory."""
+    index_map = IndexMap.from_function(len(shape), lambda *i: [i[k] for k in order], shape)
+    return Layout.of(index_map, shape, [shape[k] for k in order])
 
 
 def fused(anchor: PrimFunc, *tails: tuple[PrimFunc, int], constants: str = "") -> Case:
@@ -373,6 +379,28 @@ CASES: dict[str, Case] = {
     ),
     "matmul": Case(d.matmul((2, 3, 5), (5, 6)), frozenset({"b"})),
     "matmul batched": Case(d.matmul((2, 3, 5), (2, 5, 6))),
+    "scores of keys": Case(
+        d.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
+        offered=(("b", (in_order((2, 3, 7, 10), (0, 3, 1, 2)),)),),
+    ),
+    "scores of keys 197": Case(
+        d.matmul((1, 2, 5, 20), (1, 2, 20, 197)), target=LONG,
+        offered=(("b", (in_order((1, 2, 20, 197), (0, 3, 1, 2)),)),),
+    ),
+    "scores of keys, one head": Case(
+        d.matmul((1, 1, 9, 58), (1, 1, 58, 128)), target=LONG,
+        offered=(("b", (in_order((1, 1, 58, 128), (0, 1, 3, 2)),)),),
+    ),
+    "scores of keys, shared by all": Case(
+        d.matmul((3, 9, 6), (1, 6, 11)), offered=(("b", (in_order((1, 6, 11), (2, 0, 1)),)),),
+    ),
+    "keys and queries turned": Case(
+        d.matmul((2, 3, 9, 7), (2, 3, 7, 10)),
+        offered=(
+            ("a", (in_order((2, 3, 9, 7), (0, 2, 1, 3)),)),
+            ("b", (in_order((2, 3, 7, 10), (0, 3, 1, 2)),)),
+        ),
+    ),
     "matmul with a vector": Case(d.matmul((3, 5), (5,))),
     "softmax": Case(d.softmax((2, 37), (1,))),
     "softmax over channels": Case(d.softmax((1, 6, 2, 3), (1,))),
@@ -472,6 +500,7 @@ def close(got: Array, want: Array) -> None:
 
 REPLAYED = [
     "transposed conv of three taps",
+    "scores of keys",
     "conv 6 to 7, batch 2", "conv of an image larger than its tiles", "grouped", "conv+relu",
     "max pool", "average pool", "exp", "add per channel", "sum over channels", "gemm", "matmul",
     "softmax", "concat", "reshape",
@@ -503,6 +532,23 @@ def test_an_operand_is_read_in_the_layout_that_is_offered(name: str) -> None:
         assert offered
         read = [variant.layouts[buffer] for variant, _ in kernels(name)]
         assert all(layout in read for layout in offered)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("scores of keys")])
+def test_operands_across_the_lanes_are_transposed_in_blocks(name: str) -> None:
+    """All of a plane before its tiles, or of a panel where there is one plane."""
+    found = [
+        (variant, kernel)
+        for variant, kernel in kernels(name)
+        if isinstance(variant.recipe, Tiled) and variant.recipe.crossed
+    ]
+    assert found
+    for _, kernel in found:
+        steps = {refusal.step.split("(")[0] for refusal in kernel.schedule.refusals}
+        assert steps <= {"remove_branching_through_overcompute"}, "masks of the last lanes alone"
+        made = [s.buffer for s in walk(kernel.func.body) if isinstance(s, Allocate)]
+        assert sum(b.scope == "scratch" for b in made) == 1
+        assert any(b.name.startswith("rows_") and b.scope == "register" for b in made)
 
 
 @pytest.mark.parametrize("name", REPLAYED)
