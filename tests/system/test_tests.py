@@ -20,6 +20,7 @@ WITHOUT_MODULE = {
     "frontends/test_operators.py": "each attribute of the operators, whichever module imports them",
     "frontends/test_transposed.py": "one operator of ops_window.py, at length",
     "schedule/test_handles.py": "the handles of frame.py, through the primitives of all modules",
+    "schedule/test_primitives.py": "every primitive, whichever module it is in, on random kernels",
 }
 """Test modules beside a package that are named after none of its modules, and why."""
 

@@ -1,0 +1,139 @@
+"""Random applications of scheduling primitives, and whether they were safe by running both kernels.
+
+In: a `PrimitiveCase` and a seed.  Out: whether the primitive applied, and if it refused, whether
+the rewrite without its conditions would have computed the same.  What always holds: an application
+that changes what a kernel computes raises AssertionError, and so does one that loses a place.
+
+To add a primitive, add a `PrimitiveCase` to the tuple of a `*_cases.py` beside this file and that
+tuple to tests/schedule/test_primitives.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from graphflow.base.errors import GraphflowError, ScheduleError, VerifyError
+from graphflow.schedule import Rewrite, Schedule
+from graphflow.schedule.places import place_names
+from graphflow.tir import DTYPES, PrimFunc, interpret, to_text, verify
+from support.effect_kernels import EffectKernel
+from support.random_kernels import Number
+
+POISONS = (-7.0, 1_000_003.0)
+"""What memory that was never written holds, on both sides of every constant of the kernels."""
+
+RUNS = 3
+"""Random inputs for each comparison."""
+
+
+def effect_kernel(number: Number) -> PrimFunc:
+    """A random kernel, every third one with conditions on data."""
+    return EffectKernel(number, data_conditions=number(0, 2) == 0).func()
+
+
+@dataclass(frozen=True)
+class PrimitiveCase:
+    """A primitive with random arguments for it."""
+
+    primitive: Callable[..., Rewrite]
+    arguments: Callable[[PrimFunc, Number], tuple[Any, ...] | None]
+    """Arguments behind the kernel; None where the kernel has no place for the primitive."""
+    unchecked: Callable[..., PrimFunc | None]
+    """The rewrite without its conditions, written apart from the primitive, for the same arguments;
+    None where the text of the kernel does not have the shape that the primitive rewrites."""
+    kernel: Callable[[Number], PrimFunc] = effect_kernel
+
+    @property
+    def name(self) -> str:
+        return self.primitive.__name__
+
+
+class Outcome(StrEnum):
+    """What became of one application."""
+
+    APPLIED = "applied"
+    REFUSED_SAFE = "refused, though safe"
+    REFUSED_UNSAFE = "refused, and unsafe"
+
+
+def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
+    """The outcome for a seed; None without a place, or where nothing is to be changed.
+
+    AssertionError, with both kernels, where the primitive applied and the meaning changed.
+    """
+    random = Random(f"{case.name} {seed}")
+    func = case.kernel(random.randint)
+    arguments = case.arguments(func, random.randint)
+    if arguments is None:
+        return None
+    schedule = Schedule.of(func)
+    held = [schedule.handle(name) for name in place_names(func)]
+    try:
+        after = schedule.apply(case.primitive, *arguments)
+    except ScheduleError:
+        rewritten = case.unchecked(func, *arguments)
+        if rewritten is None:
+            return None
+        return Outcome.REFUSED_SAFE if is_same(func, rewritten) else Outcome.REFUSED_UNSAFE
+    if after.func is func:
+        return None
+    story = f"{case.name}{arguments}, seed {seed}\n{to_text(func)}\nbecame\n{to_text(after.func)}"
+    verify(after.func, "scheduled")
+    assert means_the_same(func, after.func), story
+    there = set(place_names(after.func))
+    for place in held:
+        assert there.issuperset(now.name for now in after.forward(place)), story
+    for places in after.made.values():
+        assert there.issuperset(place.name for place in places if place.there), story
+    return Outcome.APPLIED
+
+
+def is_same(func: PrimFunc, other: PrimFunc) -> bool:
+    """Whether `other` is a valid kernel with the meaning of `func`."""
+    try:
+        verify(other, "scheduled")
+        return means_the_same(func, other)
+    except GraphflowError:
+        return False
+
+
+def means_the_same(func: PrimFunc, other: PrimFunc) -> bool:
+    """Whether both leave the same in each element of an output that `func` defines.
+
+    An element is defined if it is the same whatever unwritten memory holds.
+    """
+    random = np.random.default_rng(0)
+    for _ in range(RUNS):
+        arrays = {
+            b.name: random.integers(-2, 9, b.shape).astype(DTYPES[b.dtype]) for b in func.inputs
+        }
+        wants = [interpret(func, arrays, undefined=poison) for poison in POISONS]
+        for poison in POISONS:
+            try:
+                got = interpret(other, arrays, undefined=poison, reverse=poison > 0)
+            except VerifyError:
+                return False
+            for name in wants[0]:
+                defined = wants[0][name] == wants[1][name]
+                if not np.array_equal(got[name][defined], wants[0][name][defined]):
+                    return False
+    return True
+
+
+def outcomes(case: PrimitiveCase, seeds: range) -> Counter[Outcome]:
+    """The outcomes over some seeds."""
+    found = (try_primitive(case, seed) for seed in seeds)
+    return Counter(outcome for outcome in found if outcome is not None)
+
+
+def share(found: Counter[Outcome]) -> float:
+    """The part of the safe cases in which the primitive applied; 1 where none was safe."""
+    safe = found[Outcome.APPLIED] + found[Outcome.REFUSED_SAFE]
+    return found[Outcome.APPLIED] / safe if safe else 1.0
