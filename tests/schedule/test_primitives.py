@@ -9,7 +9,7 @@ from support.primitive_cases import Outcome, PrimitiveCase, outcomes, share
 
 CASES = (*LOOP_CASES,)
 
-SEEDS = 40
+SEEDS = 24
 SLOW_SEEDS = 600
 
 
