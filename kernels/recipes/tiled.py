@@ -30,6 +30,7 @@ from graphflow.cost import (
     operation_cycles,
     plain_first,
     rows_worth_weights,
+    vector_cycles,
 )
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
@@ -91,6 +92,9 @@ def tiled_variant(
             _is_gathered(roles, n, layouts[n], lane, decided.second_channel) for n in roles.reads
         )
         cycles += gathered * gathering_cycles(prod(roles.output.shape))
+    else:
+        lanes = target.computed_lanes(roles.output.dtype)
+        cycles += prod(roles.output.shape) / lanes * vector_cycles(roles.epilogue)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block

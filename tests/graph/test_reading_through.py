@@ -13,12 +13,13 @@ from graphflow.baselines import plan_groups
 from graphflow.codegen import avx2_target
 from graphflow.frontends import import_model
 from graphflow.graph import (
+    Expansions,
     OperatorGraph,
     canonicalize,
-    find_expansions,
     fuse,
     interpret_graph,
     moved_channels,
+    reading_through,
 )
 from graphflow.graph.channels import segments_of
 from graphflow.kernels.definitions import Segment
@@ -51,7 +52,7 @@ def fused(model: onnx.ModelProto) -> OperatorGraph:
 def through_movement(graph: OperatorGraph) -> OperatorGraph:
     """The graph with every expansion, and without the movement that is in vain then."""
     moves = moved_channels(graph)
-    found = find_expansions(graph, moves, set(moves))
+    found = reading_through(Expansions(graph), moves, set(moves))
     needed = set(graph.outputs)
     for node in reversed(graph.nodes):
         taken = found.of_node.get(node.name)
@@ -112,7 +113,7 @@ def test_nothing_changes_where_nobody_reduces_over_channels() -> None:
     b.output(b.relu(b.concat(b.relu(x), x)))
     graph = fused(b.model())
     moves = moved_channels(graph)
-    assert not find_expansions(graph, moves, set(moves)).of_node
+    assert not reading_through(Expansions(graph), moves, set(moves)).of_node
 
 
 def test_a_pinned_graph_keeps_its_tensors() -> None:
