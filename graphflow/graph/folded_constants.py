@@ -46,7 +46,7 @@ class NotFoldable(Exception):
 
 
 @dataclass(frozen=True)
-class Folding:
+class FoldedConstants:
     """An expansion, and the constants that it reads: initializers, and nodes of the same name."""
 
     expansion: Expansion
@@ -75,7 +75,7 @@ def folding_constants(graph: OperatorGraph) -> Expansions:
     return Expansions(wide, tuple(constants), found)
 
 
-def folding_of(graph: OperatorGraph, node: Node) -> Folding:
+def folding_of(graph: OperatorGraph, node: Node) -> FoldedConstants:
     """The expansion of one node; raises NotFoldable with the reason if there is none."""
     if node.by_user or node.func.callee is not None or len(node.outputs) != 1:
         raise NotFoldable(f"{node.name} is not computed by a definition of one output")
@@ -94,7 +94,7 @@ class _Folder:
         self._arrays: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
 
-    def folding(self) -> Folding:
+    def folding(self) -> FoldedConstants:
         node, found = self._node, self._found
         factor = self._vector("factor", found.factor)
         if not _normal(self._elements(factor)).all():
@@ -124,7 +124,7 @@ class _Folder:
             inputs=tuple(inputs),
             inner=tuple((v, b) for v, b in node.inner if b not in found.gone),
         )
-        return Folding(Expansion(taking, gone=gone), self._arrays, tuple(self._nodes.values()))
+        return FoldedConstants(Expansion(taking, gone=gone), self._arrays, tuple(self._nodes.values()))
 
     def _elements(self, value: str) -> Array:
         """The elements of a constant; raises NotFoldable where they are not known."""
