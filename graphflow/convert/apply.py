@@ -23,7 +23,7 @@ from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSp
 from graphflow.plan import Conversion, CopyKind, LayoutPlan
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
-from graphflow.tir import Literal
+from graphflow.tir import Literal, only_moves
 
 
 def apply_plan(graph: OperatorGraph, plan: LayoutPlan) -> PhysicalGraph:
@@ -292,7 +292,14 @@ class _Builder:
         target = self._own(name, value, layout, "constant")
         placements[definition.outputs[0].name] = target
         self.prepare.append(
-            PhysicalCall(f"pack {value}", definition, placements, Staged(), prepare=True)
+            PhysicalCall(
+                f"pack {value}",
+                definition,
+                placements,
+                Staged(),
+                moves=only_moves(node.func),
+                prepare=True,
+            )
         )
         return target
 

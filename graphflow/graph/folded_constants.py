@@ -124,7 +124,9 @@ class _Folder:
             inputs=tuple(inputs),
             inner=tuple((v, b) for v, b in node.inner if b not in found.gone),
         )
-        return FoldedConstants(Expansion(taking, gone=gone), self._arrays, tuple(self._nodes.values()))
+        return FoldedConstants(
+            Expansion(taking, gone=gone), self._arrays, tuple(self._nodes.values())
+        )
 
     def _elements(self, value: str) -> Array:
         """The elements of a constant; raises NotFoldable where they are not known."""
