@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +38,11 @@ from graphflow.kernels.definitions import (
 )
 from graphflow.tir import interpret, only_moves
 
-BITS = {"float32": np.uint32, "float64": np.uint64}
+BITS: Mapping[str, type[np.unsignedinteger[Any]]] = {"float32": np.uint32, "float64": np.uint64}
 """Unsigned integers as wide as a float; without the sign they are ordered as magnitudes are."""
+
+SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
+"""Below this, numbers have fewer digits, and products may have lost all."""
 
 
 class NotFoldable(Exception):
@@ -81,6 +85,8 @@ def folding_of(graph: OperatorGraph, node: Node) -> FoldedConstants:
         raise NotFoldable(f"{node.name} is not computed by a definition of one output")
     if only_moves(node.func) or graph.is_constant(node.outputs[0]):
         raise NotFoldable(f"{node.name} computes nothing in a run")
+    if not all(buffer.size for buffer in (*node.func.inputs, *node.func.outputs)):
+        raise NotFoldable(f"{node.name} has an empty operand")
     found = scaled_sum(node.func, constant_inputs(graph, node))
     if isinstance(found, str):
         raise NotFoldable(f"{node.name}: {found}")
@@ -163,8 +169,8 @@ class _Folder:
 
 
 def _normal(array: Array) -> NDArray[np.bool_]:
-    size = np.abs(array)
-    return np.asarray(np.isfinite(size) & (size >= np.finfo(array.dtype).tiny))
+    size: NDArray[Any] = np.abs(array)
+    return np.asarray(np.isfinite(size) & (size >= SMALLEST_NORMAL[array.dtype.name]))
 
 
 def _not_scalable(weight: Array, factor: Array, axes: Sequence[int]) -> str:
@@ -179,12 +185,13 @@ def _not_scalable(weight: Array, factor: Array, axes: Sequence[int]) -> str:
     moved = np.moveaxis(weight, (*axes, *others), range(weight.ndim))
     bits = np.ascontiguousarray(moved).view(unsigned) & (top >> unsigned(1))
     bits = bits.reshape((*moved.shape[: len(axes)], -1))
-    largest = bits.max(axis=-1, initial=unsigned(0)).view(weight.dtype)
+    largest: NDArray[Any] = bits.max(axis=-1, initial=unsigned(0)).view(weight.dtype)
     bits -= unsigned(1)  # a zero becomes the largest number
     least = bits.min(axis=-1, initial=top)
-    scale = np.abs(factor.reshape(least.shape))
+    scale: NDArray[Any] = np.abs(factor.reshape(least.shape))
     with np.errstate(all="ignore"):
         if not np.isfinite(largest * scale).all():
             return "is not finite"
-        small = (least + unsigned(1)).view(weight.dtype) * scale < np.finfo(weight.dtype).tiny
+        fewest = (least + unsigned(1)).view(weight.dtype) * scale
+        small = fewest < SMALLEST_NORMAL[weight.dtype.name]
     return "is zero or subnormal where the weight is not zero" if small[least != top].any() else ""

@@ -392,7 +392,9 @@ def _weight(
                 break
             axes.append(along[0])
         else:
-            return load, ScaledWeight(name, tuple(axes))
+            if len(set(axes)) == len(axes):
+                return load, ScaledWeight(name, tuple(axes))
+            refusal = f"two axes of {update.buffer.name} are one axis of {name}"
     return refusal
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -342,7 +343,7 @@ def normalized(depth: int) -> ModelBuilder:
     """Convolutions and BatchNormalization, as exported without folding; each is scaled again."""
     b = ModelBuilder(1, name="normalized")
     x = b.input("input", (1, 8, 10, 9))
-    for k in range(depth):
+    for _ in range(depth):
         x = b.conv(x, 24, 3, pads=[1, 1, 1, 1])
         x = b.batch_norm(x)
         x = b.relu(x)
@@ -389,11 +390,30 @@ def test_a_plan_folds_where_it_pays() -> None:
     assert "w_scaled" not in to_text(graph.node("n_t0").func)
 
 
+def test_empty_operands_and_diagonals_are_refused() -> None:
+    empty = group(("mul", column(0, 1)), w=np.zeros((0, 3, 1, 1), np.float32))
+    assert "empty operand" in refusal(empty)
+    diagonal = gf.kernel("""
+@primfunc
+def diagonal(x: f32[4, 5], w: f32[4, 5], a: f32[4, 4], y: out[f32[4, 4]]):
+    t = alloc(f32[4, 4])
+    with block("sum"):
+        for i in serial(0, 4):
+            t[i, i] = f32(0.0)
+            for k in serial(0, 5):
+                t[i, i] += x[i, k] * w[i, k]
+    with block("scale"):
+        for p in serial(0, 4):
+            for q in serial(0, 4):
+                y[p, q] = t[p, q] * a[p, q]
+""")
+    assert d.scaled_sum(diagonal, frozenset("wa")) == "two axes of t are one axis of w"
+
+
 def test_a_group_of_a_user_keeps_its_kernel() -> None:
     graph = group(("mul", column(6, 1)))
     (node,) = graph.nodes
-    graph.replace(node.name, Node(
-        node.name, node.op, node.func, node.inputs, node.outputs, offered=(node.func,)))  # fmt: skip
+    graph.replace(node.name, replace(node, offered=(node.func,)))
     assert "is not computed by a definition of one output" in refusal(graph)
 
 
