@@ -44,7 +44,6 @@ from graphflow.tir import (
     Role,
     Stmt,
     Store,
-    Unary,
     accesses,
     loops_of,
     matched_variables,
@@ -83,7 +82,8 @@ class Roles:
     sum_dtype: str = ""
     """The widest element type that is reduced into; empty where nothing is."""
     epilogue: tuple[str, ...] = ()
-    """The operations on each element after its reductions: operators, and loads of inputs."""
+    """The operations on each element after its reductions that differ between definitions of a
+    kernel: sums, differences, products, and loads of inputs."""
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -199,7 +199,8 @@ def _epilogue(func: PrimFunc) -> tuple[str, ...]:
         for e in walk_expr(s.value)
     ]
     loads = ["load" for e in values if isinstance(e, Load) and e.buffer in inputs]
-    return (*(e.op for e in values if isinstance(e, Binary | Unary)), *loads) if sums else ()
+    found = [e.op for e in values if isinstance(e, Binary) and e.op in ("add", "sub", "mul")]
+    return (*found, *loads) if sums else ()
 
 
 def _starts(store: Store, sums: Set[Buffer]) -> bool:

@@ -92,9 +92,7 @@ def tiled_variant(
             _is_gathered(roles, n, layouts[n], lane, decided.second_channel) for n in roles.reads
         )
         cycles += gathered * gathering_cycles(prod(roles.output.shape))
-    else:
-        lanes = target.computed_lanes(roles.output.dtype)
-        cycles += prod(roles.output.shape) / lanes * vector_cycles(roles.epilogue)
+    cycles += epilogue_cycles(roles, target)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -115,6 +113,12 @@ def tiled_variant(
         ),
         vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and shares),
     )
+
+
+def epilogue_cycles(roles: Roles, target: Target) -> float:
+    """Cycles of what follows the reductions; 0 for a kernel without any."""
+    vectors = prod(roles.output.shape) / target.computed_lanes(roles.output.dtype)
+    return vectors * vector_cycles(roles.epilogue)
 
 
 def _ends_in_block(layout: Layout) -> bool:
