@@ -9,7 +9,8 @@ padding of the target is not written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from dataclasses import replace
+from itertools import count, product
 from math import inf
 
 from graphflow.arith import (
@@ -30,17 +31,20 @@ from graphflow.arith import (
     linear,
     simplify,
     simplify_predicate,
+    substitute,
     substitute_in,
     terms_of,
 )
 from graphflow.base.errors import LayoutConflict
-from graphflow.layout import Layout, Region, physical_vars
+from graphflow.layout import Layout, Region, physical_vars, row_major
 from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Expr,
     For,
     If,
+    IndexValue,
     Literal,
     Load,
     LoopKind,
@@ -48,6 +52,11 @@ from graphflow.tir import (
     PrimFunc,
     Role,
     Store,
+    in_order_store,
+    loads_in,
+    map_expr,
+    map_expressions,
+    rename_buffers,
 )
 
 MOST_BOXES = 16
@@ -93,6 +102,50 @@ def conversion(
     nest = _nest(order, _sides(ranges[axis] for axis in order), copy)
     params = (Param(src, Role.INPUT), Param(dst, Role.OUTPUT))
     return PrimFunc(name, params, (Block(name, nest),))
+
+
+def computed_in(
+    func: PrimFunc, target: Layout, fill: Literal, name: str = "convert"
+) -> PrimFunc | None:
+    """An elementwise kernel with its output in a layout; None if `func` is no such kernel.
+
+        for i: y[i] = f(i)  →  dst[p] = f(i of p) where p holds an element, else the fill value
+
+    The inputs keep their buffers.  LayoutConflict as of `conversion`.
+    """
+    if len(func.outputs) != 1:
+        return None
+    (y,) = func.outputs
+    store = in_order_store(func.body, y.shape)
+    if store is None or any(load.buffer == y for load in loads_in(func.body)):
+        return None
+    loops = [index for index in store.indices if isinstance(index, Var)]
+    copy = conversion(row_major(y.shape), target, y.dtype, fill, name)
+    (src,) = copy.inputs
+
+    def computed(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or expr.buffer != src:
+            return expr
+        at = dict(zip(loops, expr.indices, strict=True))
+        return map_expr(store.value, lambda e: _at(e, at))
+
+    (dst,) = copy.outputs
+    names = {buffer.name for buffer in func.inputs}
+    free = next(n for k in count() if (n := f"dst{k or ''}") not in names)
+    body = rename_buffers(map_expressions(copy.body, computed), {dst: replace(dst, name=free)})
+    params = [Param(buffer, Role.INPUT) for buffer in func.inputs]
+    return PrimFunc(name, (*params, Param(replace(dst, name=free), Role.OUTPUT)), body)
+
+
+def _at(expr: Expr, at: Mapping[Var, IndexExpr]) -> Expr:
+    """An expression with its indices substituted."""
+    match expr:
+        case Load():
+            return Load(expr.buffer, tuple(substitute(e, at) for e in expr.indices))
+        case IndexValue():
+            return replace(expr, index=substitute(expr.index, at))
+        case _:
+            return expr
 
 
 def _source_order(

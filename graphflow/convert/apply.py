@@ -16,14 +16,14 @@ from graphflow.base.errors import VerifyError
 from graphflow.convert.verify_plan import verify_plan
 from graphflow.convert.windows import inner_place, placed_inside
 from graphflow.graph import Node, OperatorGraph
-from graphflow.kernels.conversion import conversion, fill_region
+from graphflow.kernels.conversion import computed_in, conversion, fill_region
 from graphflow.kernels.recipes import Staged, View, memory_key
 from graphflow.layout import LOGICAL, Constant, Layout, row_major
 from graphflow.physical import PhysicalCall, PhysicalGraph, Placement, StorageSpec
 from graphflow.plan import Conversion, CopyKind, LayoutPlan
 from graphflow.program import Space
 from graphflow.schedule import StatedPad
-from graphflow.tir import Literal
+from graphflow.tir import Literal, only_moves
 
 
 def apply_plan(graph: OperatorGraph, plan: LayoutPlan) -> PhysicalGraph:
@@ -259,6 +259,10 @@ class _Builder:
         plain = row_major(self.graph.values[value].shape)
         if memory_key(layout) == memory_key(plain):
             return self._plain_constant(value, plain)
+        if (value, memory_key(plain)) not in self.constants:
+            packed = self._computed_in(value, layout)
+            if packed is not None:
+                return packed
         source = self._constant(value, plain)
         name = f"{value}@{len(self.constants)}"
         target = self._own(name, value, layout, "constant")
@@ -275,6 +279,37 @@ class _Builder:
         )
         return target
 
+    def _computed_in(self, value: str, layout: Layout) -> Placement | None:
+        """A constant that an elementwise kernel computes, computed in a layout; None for others."""
+        node = self.graph.producer(value)
+        if node is None:
+            return None
+        definition = computed_in(node.func, layout, _zero(self._dtype(value)))
+        if definition is None:
+            return None
+        placements = self._operands(node)
+        name = f"{value}@{len(self.constants)}"
+        target = self._own(name, value, layout, "constant")
+        placements[definition.outputs[0].name] = target
+        self.prepare.append(
+            PhysicalCall(
+                f"pack {value}",
+                definition,
+                placements,
+                Staged(),
+                moves=only_moves(node.func),
+                prepare=True,
+            )
+        )
+        return target
+
+    def _operands(self, node: Node) -> dict[str, Placement]:
+        """The constants that a node reads, by parameter."""
+        return {
+            buffer.name: self._constant(source, row_major(self.graph.values[source].shape))
+            for buffer, source in zip(node.func.inputs, node.inputs, strict=True)
+        }
+
     def _plain_constant(self, value: str, layout: Layout) -> Placement:
         array = self.graph.initializers.get(value)
         if array is not None:
@@ -285,10 +320,7 @@ class _Builder:
         node = self.graph.producer(value)
         if node is None:
             raise VerifyError(f"the constant {value} has no contents and no producer")
-        placements = {
-            buffer.name: self._constant(source, row_major(self.graph.values[source].shape))
-            for buffer, source in zip(node.func.inputs, node.inputs, strict=True)
-        }
+        placements = self._operands(node)
         for buffer, made in zip(node.func.outputs, node.outputs, strict=True):
             plain = row_major(self.graph.values[made].shape)
             placements[buffer.name] = self._own(made, made, plain, "constant")

@@ -195,7 +195,6 @@ def _key(candidate: Candidate) -> object:
     recipe = candidate.variant.recipe
     return (
         recipe if isinstance(recipe, Scheduled) else None,
-        candidate.definition and candidate.definition.func,
         candidate.output_aliasing,
         candidate.family,
         tuple([

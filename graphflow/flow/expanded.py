@@ -27,8 +27,9 @@ from graphflow.graph import (
     Expansions,
     Node,
     OperatorGraph,
-    find_expansions,
+    folding_constants,
     moved_channels,
+    reading_through,
     shuffled,
 )
 from graphflow.kernels.recipes import KernelVariant, View, memory_key
@@ -39,9 +40,11 @@ Requirements: TypeAlias = tuple[OperandRequirement, ...]
 
 
 def expansions_of(graph: OperatorGraph) -> Expansions:
-    """The expansions that are searched: reading through movement that cannot all be views."""
+    """The expansions that are searched: of sums that constants scale, and reading through movement
+    that cannot all be views.
+    """
     moves = moved_channels(graph)
-    return find_expansions(graph, moves, shuffled(moves))
+    return reading_through(folding_constants(graph), moves, shuffled(moves))
 
 
 class ExpandedVariants:

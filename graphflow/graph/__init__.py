@@ -13,11 +13,13 @@ from graphflow.graph.contents import (
     contents,
     fact_of_array,
 )
-from graphflow.graph.expansions import Expansion, Expansions, find_expansions, shuffled
+from graphflow.graph.expansions import Expansion, Expansions
+from graphflow.graph.folded_constants import folding_constants
 from graphflow.graph.groups import fuse
 from graphflow.graph.interpret_graph import interpret_graph
 from graphflow.graph.known_inputs import constant_inputs, finite_inputs, known_inputs
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
+from graphflow.graph.reading_through import reading_through, shuffled
 from graphflow.graph.stated import take_assumptions
 from graphflow.graph.structure import elementwise_store, is_identity, reads_in_place
 from graphflow.graph.value import Array, Value
@@ -38,14 +40,15 @@ __all__ = [
     "contents",
     "elementwise_store",
     "fact_of_array",
-    "find_expansions",
     "finite_inputs",
+    "folding_constants",
     "fuse",
     "graph_of",
     "interpret_graph",
     "is_identity",
     "known_inputs",
     "moved_channels",
+    "reading_through",
     "reads_in_place",
     "shuffled",
     "take_assumptions",

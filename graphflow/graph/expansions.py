@@ -1,38 +1,16 @@
 """Other definitions with which a node can compute its output, from other tensors.
 
-In: a graph of fusion groups.  Out: the `Expansions` of its nodes, and, once it is decided which are
-taken, the equivalent graph with them.  A reduction over the channels of a moved tensor has one in
-which it reads the tensors that the channels come from, as a sum of reductions over segments, each
-with the matching part of its constant operands.  Where every reader does that the tensor is
-unmoved: it is never put together.  A moved tensor that other kernels read has an expansion that
-puts it together directly from the tensors where its channels were computed.
-
-    before:  y = Concat(a, b); z = Conv(y, w)
-    after:   z = Conv(a, w[:, :ca]) + Conv(b, w[:, ca:]), as one kernel
+In: a graph of fusion groups, and the expansions that rewrites found for its nodes.  Out: once it is
+decided which are taken, the equivalent graph with them.  A rewrite adds expansions to those that
+are known; it may rewrite the nodes of these, so a node can have several, by one rewrite or by two.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from graphflow.graph.channels import Moved, segments_of
 from graphflow.graph.operator_graph import Node, OperatorGraph, Removed
-from graphflow.kernels.definitions import (
-    ReadThrough,
-    Weight,
-    copied,
-    reduced_through,
-    take_slice,
-)
-from graphflow.tir import only_moves
-
-MOST_SEGMENTS = 32
-"""The most segments of one operand; each becomes a loop of its own in the kernel."""
-
-SHUFFLE = "ChannelShuffle"
-"""The operator name of nodes that put a tensor together from where its channels were computed."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +18,13 @@ class Expansion:
     """What can take the place of a node.
 
     `node` has the same name and outputs.  `through` has the inputs of its kernel that are bound to
-    sources of a moved value, by parameter: that value, which is not read itself.
+    sources of a moved value, by parameter: that value, which is not read itself.  `gone` has the
+    tensors inside the node's kernel that the new one does not compute, each with the reason.
     """
 
     node: Node
-    through: Mapping[str, str]
+    through: Mapping[str, str] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -57,10 +37,11 @@ class Expansion:
 class Expansions:
     """All expansions of a graph.
 
-    `graph` is the graph with the `constants` that expansions read, each made by a node of its own
-    name.  `of_node` has the expansions by node.  `origins` has the values that can stay unmoved,
-    each with the values that its elements are moved from; there are none for a value between the
-    nodes of one step of movement, which nothing can read unmoved.
+    `graph` is the graph with the `constants` that expansions read, in the order of making:
+    initializers, and values made by a node of the same name.  `of_node` has the expansions by node.
+    `origins` has the values that can stay unmoved, each with the values that its elements are moved
+    from; there are none for a value between the nodes of one step of movement, which nothing can
+    read unmoved.
     """
 
     graph: OperatorGraph
@@ -68,13 +49,26 @@ class Expansions:
     of_node: Mapping[str, tuple[Expansion, ...]] = field(default_factory=dict)
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def definitions(self, node: Node) -> Iterator[Expansion]:
+        """The node as it is, and its expansions."""
+        yield Expansion(node)
+        yield from self.of_node.get(node.name, ())
+
+    def adding(self, found: Mapping[str, Sequence[Expansion]]) -> dict[str, tuple[Expansion, ...]]:
+        """The expansions by node, with further ones."""
+        names = dict.fromkeys((*self.of_node, *found))
+        return {name: (*self.of_node.get(name, ()), *found.get(name, ())) for name in names}
+
     def take(self, expansions: Iterable[Expansion], unmoved: Set[str]) -> OperatorGraph:
         """The graph with these expansions in place of their nodes, and without the values that stay
-        unmoved, which nothing may read.
+        unmoved and the constants, which nothing reads then.
         """
         out = self.graph.copy()
+        read_before: dict[str, None] = {}
         for expansion in expansions:
+            read_before.update(dict.fromkeys(out.node(expansion.node.name).inputs))
             out.replace(expansion.node.name, expansion.node)
+            out.removed.update((name, Removed(why)) for name, why in expansion.gone.items())
         for node in reversed(out.nodes):
             value = node.outputs[0]
             if value in unmoved:
@@ -82,204 +76,14 @@ class Expansions:
                 out.remove_value(value)
                 reason = f"the readers of {node.op} {node.name} read the tensors that it moved"
                 out.removed[value] = Removed(reason)
-        for name in self.constants:
+        for name in reversed(self.constants):
             if not out.consumers(name):
-                out.remove(name)
+                if name in out:
+                    out.remove(name)
                 out.remove_value(name)
+        for name in read_before:
+            constant = name in out.initializers and name not in (*out.inputs, *out.outputs)
+            if constant and not out.consumers(name):
+                out.remove_value(name)
+                out.removed[name] = Removed("other constants were computed from it")
         return out
-
-
-def shuffled(moves: Mapping[str, Moved]) -> set[str]:
-    """The moved values that cannot all be parts of other tensors.
-
-    These are the results of several nodes, as a channel shuffle is, and what several nodes put
-    together with other values, since a value is a part of at most one.
-    """
-    joined = Counter(
-        origin for moved in moves.values() if len(moved.origins) > 1 for origin in moved.origins
-    )
-    return {value for value, moved in moves.items() if moved.between or joined[value] > 1}
-
-
-def find_expansions(
-    graph: OperatorGraph, moves: Mapping[str, Moved], wanted: Set[str]
-) -> Expansions:
-    """The expansions of the nodes that read or make moved values, `moves`.
-
-    Considered are the values in `wanted` and all that movement connects with them.  A reader has an
-    expansion if it reduces over the channels of an operand, in at most `MOST_SEGMENTS` segments,
-    with constant other operands where these have to be cut.
-    """
-    region = _region(graph, wanted)
-    within = {value: moved for value, moved in moves.items() if value in region}
-    wide = graph.copy()
-    readers = {}
-    for node in graph.nodes:
-        found = _reading_through(wide, node, within)
-        if found is not None:
-            readers[node.name] = found
-    if not readers:
-        return Expansions(graph)
-    makers = {}
-    for value in _put_together(within, _needed(graph, within, readers)):
-        maker = graph.producer(value)
-        assert maker is not None, "a moved value was moved by a node"
-        joined = _taken_from_sources(wide, maker, within[value], within)
-        if joined is not None:
-            makers[maker.name] = joined
-    origins: dict[str, tuple[str, ...]] = {}
-    for value, moved in within.items():
-        origins |= {between: () for between in moved.between if between not in within}
-        origins[value] = moved.origins
-    constants = tuple(node.name for node in wide.nodes if node.name not in graph)
-    of_node = {name: (found,) for name, found in (*readers.items(), *makers.items())}
-    return Expansions(wide, constants, of_node, origins)
-
-
-def _needed(
-    graph: OperatorGraph, moves: Mapping[str, Moved], readers: Mapping[str, Expansion]
-) -> Iterator[str]:
-    """The moved values that have to be computed, for readers that read nothing in their place."""
-    for value in moves:
-        through = (
-            _moves(graph, node)
-            or (node.name in readers and value in readers[node.name].through.values())
-            for node, _ in graph.consumers(value)
-        )
-        if value in graph.outputs or not all(through):
-            yield value
-
-
-def _put_together(moves: Mapping[str, Moved], needed: Iterable[str]) -> list[str]:
-    """The moved values that may be put together from their sources, where these are `needed`.
-
-    A needed value itself, or the tensors that are joined in it: a tensor cannot be both inside its
-    source and inside another one, so one of the two costs a copy.
-    """
-    found: dict[str, None] = {}
-    left = list(needed)
-    for value in left:  # grows
-        found[value] = None
-        moved = [origin for origin in moves[value].origins if origin in moves]
-        if len(moves[value].origins) > 1:
-            found.update(dict.fromkeys(moved))
-        else:
-            left += [origin for origin in moved if origin not in found]
-    return list(found)
-
-
-def _region(graph: OperatorGraph, wanted: Set[str]) -> set[str]:
-    """The values that are connected with those wanted through nodes that only move elements."""
-    region = set(wanted)
-    movers = [{*n.inputs, *n.outputs} for n in graph.nodes if _moves(graph, n)] if wanted else []
-    growing = True
-    while growing:
-        reached = [touched for touched in movers if touched & region and not touched <= region]
-        region.update(*reached)
-        growing = bool(reached)
-    return region
-
-
-def _moves(graph: OperatorGraph, node: Node) -> bool:
-    return only_moves(node.func) and not all(graph.is_constant(v) for v in node.outputs)
-
-
-def _reading_through(
-    wide: OperatorGraph, node: Node, moves: Mapping[str, Moved]
-) -> Expansion | None:
-    """The node with every operand read in segments over whose channels it reduces; None if there is
-    no such operand.
-
-    Constants that it reads are added to the graph.
-    """
-    if node.by_user or only_moves(node.func):
-        return None
-    found = Expansion(node, {})
-    for value in node.inputs:
-        if value in moves and node.inputs.count(value) == 1:
-            found = _through_operand(wide, found, value, moves[value]) or found
-    return found if found.through else None
-
-
-def _through_operand(
-    wide: OperatorGraph, so_far: Expansion, value: str, moved: Moved
-) -> Expansion | None:
-    node = so_far.node
-    sources, segments = segments_of(moved.table)
-    if len(segments) > MOST_SEGMENTS:
-        return None
-    shapes = [wide.values[source].shape for source in sources]
-    operand = node.func.inputs[node.inputs.index(value)].name
-    made = reduced_through(node.func, operand, shapes, segments)
-    if not isinstance(made, ReadThrough) or not _parts_are_known(wide, node, made):
-        return None
-    taking = replace(node, func=made.func, inputs=_inputs(wide, node, sources, made))
-    bound = zip(made.func.inputs, made.inputs, strict=True)
-    through = {buffer.name: value for buffer, what in bound if isinstance(what, int)}
-    return Expansion(taking, {**so_far.through, **through})
-
-
-def _bound(node: Node) -> dict[str, str]:
-    return dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
-
-
-def _parts_are_known(graph: OperatorGraph, node: Node, made: ReadThrough) -> bool:
-    """Whether the operands that have to be cut into parts are constants."""
-    bound = _bound(node)
-    return all(graph.is_constant(bound[w.name]) for w in made.inputs if isinstance(w, Weight))
-
-
-def _inputs(
-    wide: OperatorGraph, node: Node, sources: Sequence[str], made: ReadThrough
-) -> tuple[str, ...]:
-    """The values bound to the inputs of the new kernel; parts of constants become new values."""
-    bound = _bound(node)
-    found = []
-    for what in made.inputs:
-        if isinstance(what, int):
-            found.append(sources[what])
-        else:
-            operand = bound[what.name if isinstance(what, Weight) else what]
-            found.append(_part(wide, operand, what) if isinstance(what, Weight) else operand)
-    return tuple(found)
-
-
-def _part(wide: OperatorGraph, value: str, wanted: Weight) -> str:
-    """The value of a part of a constant, added if new; the constant itself where the part is all of
-    it.
-    """
-    constant, part = wide.values[value], wanted.segment
-    ranges = [range(extent) for extent in constant.shape]
-    ranges[wanted.axis] = range(part.at, part.at + part.stride * part.count, part.stride)
-    if ranges[wanted.axis] == range(constant.shape[wanted.axis]):
-        return value
-    name = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
-    if name not in wide.values:
-        func = take_slice(constant.shape, ranges, constant.dtype)
-        wide.add(Node(name, "Slice", func, (value,), (name,)))
-    return name
-
-
-def _taken_from_sources(
-    graph: OperatorGraph, maker: Node, moved: Moved, moves: Mapping[str, Moved]
-) -> Expansion | None:
-    """The kernel that puts a value together from where its channels were computed.
-
-    None where these are what it is moved from, where only one tensor is, and for too many segments.
-    """
-    sources, segments = segments_of(moved.table)
-    if len(segments) > MOST_SEGMENTS or len(sources) == 1 or maker.by_user:
-        return None
-    if set(sources) <= set(moved.origins):
-        return None
-    shapes = [graph.values[source].shape for source in sources]
-    func = copied(shapes, segments, graph.values[maker.outputs[0]].dtype)
-    through = {}
-    for buffer, source in zip(func.inputs, sources, strict=True):
-        if source not in moved.origins:
-            through[buffer.name] = next(
-                origin
-                for origin in moved.origins
-                if origin in moves and any(source == value for value, _ in moves[origin].table)
-            )
-    return Expansion(replace(maker, op=SHUFFLE, func=func, inputs=sources), through)

@@ -6,16 +6,13 @@ so two kernels with the same body get the same answer.
 
 from __future__ import annotations
 
-from graphflow.arith import constant_value
 from graphflow.tir import (
     AccessKind,
     Allocate,
-    Block,
-    Body,
-    For,
     PrimFunc,
     Store,
     accesses,
+    in_order_store,
     only_moves,
     walk,
 )
@@ -29,30 +26,7 @@ def elementwise_store(func: PrimFunc) -> Store | None:
     """
     if len(func.outputs) != 1:
         return None
-    body: Body = func.body
-    variables = []
-    for extent in func.outputs[0].shape:
-        loop = _only(_unwrapped(body))
-        if not isinstance(loop, For) or constant_value(loop.start) != 0:
-            return None
-        if constant_value(loop.stop) != extent:
-            return None
-        variables.append(loop.var)
-        body = loop.body
-    store = _only(_unwrapped(body))
-    if not isinstance(store, Store) or store.indices != tuple(variables):
-        return None
-    return store
-
-
-def _only(body: Body) -> object:
-    return body[0] if len(body) == 1 else None
-
-
-def _unwrapped(body: Body) -> Body:
-    while len(body) == 1 and isinstance(body[0], Block):
-        body = body[0].body
-    return body
+    return in_order_store(func.body, func.outputs[0].shape)
 
 
 def reads_in_place(func: PrimFunc, position: int) -> bool:

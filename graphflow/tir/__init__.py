@@ -31,7 +31,7 @@ from graphflow.tir.hashed import Hashed
 from graphflow.tir.interpret import interpret
 from graphflow.tir.kept import kept
 from graphflow.tir.matched import expression_variables, matched_value, matched_variables
-from graphflow.tir.moves import Move, moves_of, only_moves
+from graphflow.tir.moves import Move, in_order_store, moves_of, only_moves
 from graphflow.tir.operators import (
     BINARY_FUNCTIONS,
     UNARY_FUNCTIONS,
@@ -145,6 +145,7 @@ __all__ = [
     "expression_variables",
     "expressions_of",
     "float32",
+    "in_order_store",
     "interpret",
     "is_identifier",
     "is_predicate",

@@ -1,16 +1,18 @@
-"""Movement: kernels that store what they load, and compute nothing.
+"""Stores: kernels that store what they load and compute nothing, nests of one store in order.
 
-In: a kernel.  Out: its stores, each with the load that it stores and the iterations that do it.
+In: a kernel, or a nest.  Out: its stores, with the load that each stores and the iterations that do
+it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from graphflow.arith import Domain
+from graphflow.arith import Domain, constant_value
 from graphflow.tir.expr import Load
-from graphflow.tir.stmt import Assume, PrimFunc, Reduce, Store
+from graphflow.tir.stmt import Assume, Block, Body, For, PrimFunc, Reduce, Store
 from graphflow.tir.visit import sites
 
 Move: TypeAlias = tuple[Store, Load, Domain]
@@ -47,3 +49,29 @@ def moves_of(definition: PrimFunc) -> tuple[Move, ...] | None:
                 return None
             found.append((stmt, stmt.value, site.domain))
     return tuple(found)
+
+
+def in_order_store(body: Body, shape: Sequence[int]) -> Store | None:
+    """The one store of a perfect loop nest over all of `shape`, its indices the loop variables in
+    order; None where the body is anything else.
+    """
+    variables = []
+    for extent in shape:
+        loop = _only(body)
+        if not isinstance(loop, For) or constant_value(loop.start) != 0:
+            return None
+        if constant_value(loop.stop) != extent:
+            return None
+        variables.append(loop.var)
+        body = loop.body
+    store = _only(body)
+    if not isinstance(store, Store) or store.indices != tuple(variables):
+        return None
+    return store
+
+
+def _only(body: Body) -> object:
+    """The only statement of a body, blocks around it left out; None if there are more."""
+    while len(body) == 1 and isinstance(body[0], Block):
+        body = body[0].body
+    return body[0] if len(body) == 1 else None

@@ -101,6 +101,14 @@ from graphflow.kernels.definitions.sampling import (
     roi_align,
 )
 from graphflow.kernels.definitions.scalar_functions import is_infinite, is_nan
+from graphflow.kernels.definitions.scaled_sum import (
+    ScaledSum,
+    ScaledWeight,
+    Shift,
+    Vector,
+    scaled_sum,
+    scaled_weight,
+)
 from graphflow.kernels.definitions.scan import cumulative, triangle
 from graphflow.kernels.definitions.segments import (
     ReadThrough,
@@ -134,8 +142,12 @@ __all__ = [
     "Coordinates",
     "ReadThrough",
     "Recurrence",
+    "ScaledSum",
+    "ScaledWeight",
     "Segment",
     "Shape",
+    "Shift",
+    "Vector",
     "Weight",
     "Window",
     "arg_reduce",
@@ -221,6 +233,8 @@ __all__ = [
     "roi_align",
     "runs_of",
     "scale_and_shift",
+    "scaled_sum",
+    "scaled_weight",
     "scatter_elements",
     "scatter_nd",
     "selected",

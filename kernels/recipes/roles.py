@@ -10,7 +10,7 @@ definition with the same access relations gets the same variants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -81,6 +81,9 @@ class Roles:
     every position meets every tap."""
     sum_dtype: str = ""
     """The widest element type that is reduced into; empty where nothing is."""
+    epilogue: tuple[str, ...] = ()
+    """The operations on each element after its reductions that differ between definitions of a
+    kernel: sums, differences, products, and loads of inputs."""
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -175,6 +178,7 @@ def _roles_or_refusal(definition: PrimFunc) -> Roles | Refusal | None:
         _start(merged),
         _phases(merged, axes),
         _sum_dtype(merged),
+        _epilogue(merged),
     )
 
 
@@ -182,6 +186,26 @@ def _sum_dtype(func: PrimFunc) -> str:
     """The widest element type that is reduced into; empty without a reduction."""
     found = {s.buffer.dtype for s in walk(func.body) if isinstance(s, Reduce)}
     return max(sorted(found), key=lambda dtype: DTYPES[dtype].itemsize, default="")
+
+
+def _epilogue(func: PrimFunc) -> tuple[str, ...]:
+    """See `Roles.epilogue`; the first values of reductions are no part of it."""
+    sums = {s.buffer for s in walk(func.body) if isinstance(s, Reduce)}
+    inputs = set(func.inputs)
+    values = [
+        e
+        for s in walk(func.body)
+        if isinstance(s, Store) and not (s.buffer in sums and _starts(s, sums))
+        for e in walk_expr(s.value)
+    ]
+    loads = ["load" for e in values if isinstance(e, Load) and e.buffer in inputs]
+    found = [e.op for e in values if isinstance(e, Binary) and e.op in ("add", "sub", "mul")]
+    return (*found, *loads) if sums else ()
+
+
+def _starts(store: Store, sums: Set[Buffer]) -> bool:
+    """Whether a store to a sum is of its first value, which no sum is read for."""
+    return not any(isinstance(e, Load) and e.buffer in sums for e in walk_expr(store.value))
 
 
 def _phases(func: PrimFunc, axes: tuple[Var, ...]) -> tuple[int, ...]:

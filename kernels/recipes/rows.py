@@ -21,6 +21,7 @@ from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import lane_axis
 from graphflow.kernels.recipes.packing import packed_layout
 from graphflow.kernels.recipes.roles import Roles
+from graphflow.kernels.recipes.tiled import epilogue_cycles
 from graphflow.kernels.recipes.tiling import choose_tiling
 from graphflow.kernels.recipes.variant import KernelVariant, Tiled
 from graphflow.kernels.recipes.views import flat_offset
@@ -77,6 +78,7 @@ def along_rows(
         sum_dtype=roles.sum_dtype,
     )
     tiling, cycles = choose_tiling(problem, target)
+    cycles += epilogue_cycles(roles, target)
     others = {n: x for n, x in variant.layouts.items() if n not in weights}
     packed = {
         n: packed_layout(roles, roles.reads[n][0].buffer, held, tiling.panels[0].mr, others)

@@ -30,6 +30,7 @@ from graphflow.cost import (
     operation_cycles,
     plain_first,
     rows_worth_weights,
+    vector_cycles,
 )
 from graphflow.kernels.recipes.halo import overhang
 from graphflow.kernels.recipes.operand_layouts import OfferedLayouts, SameAxisOrder, UserLayout
@@ -91,6 +92,7 @@ def tiled_variant(
             _is_gathered(roles, n, layouts[n], lane, decided.second_channel) for n in roles.reads
         )
         cycles += gathered * gathering_cycles(prod(roles.output.shape))
+    cycles += epilogue_cycles(roles, target)
     if _ends_in_block(output):
         cycles = plain_first(cycles)
         if group % target.computed_lanes(roles.output.dtype):  # groups begin anywhere in a block
@@ -111,6 +113,12 @@ def tiled_variant(
         ),
         vectorized=len(roles.output.shape) <= 2 or lane == 1 or bool(roles.factors and shares),
     )
+
+
+def epilogue_cycles(roles: Roles, target: Target) -> float:
+    """Cycles of what follows the reductions; 0 for a kernel without any."""
+    vectors = prod(roles.output.shape) / target.computed_lanes(roles.output.dtype)
+    return vectors * vector_cycles(roles.epilogue)
 
 
 def _ends_in_block(layout: Layout) -> bool:

@@ -14,7 +14,8 @@ from graphflow.base.errors import ScheduleError
 from graphflow.base.options import Options
 from graphflow.base.trace import Trace
 from graphflow.codegen import host_target
-from graphflow.kernels.conversion import conversion
+from graphflow.kernels import definitions as d
+from graphflow.kernels.conversion import computed_in, conversion
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Crossing, Recipe, Staged, build
 from graphflow.layout import IndexMap, Layout
@@ -181,3 +182,25 @@ def test_such_a_layout_can_be_pinned_between_two_softmaxes() -> None:
         powers = np.exp(expected - expected.max(-1, keepdims=True))
         expected = powers / powers.sum(-1, keepdims=True)
     np.testing.assert_allclose(executable.run({"x": x})["y"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_an_elementwise_kernel_computes_in_a_layout(steps: int) -> None:
+    """The scaled weights, where a layout has them, and the fill value in the padding."""
+    shape = (5, 3, 2)
+    layout = any_layout(random.Random(steps), shape)
+    func = d.scaled_weight(shape, (3,), (1,), "float32")
+    made = computed_in(func, layout, Literal(0.0, "float32"))
+    assert made is not None
+    rng = np.random.default_rng(0)
+    w, a = rng.standard_normal(shape, np.float32), rng.standard_normal(3, np.float32)
+    (got,) = interpret(made, {"w": w, "a": a}).values()
+    np.testing.assert_array_equal(unplace(layout, got), w * a[:, None])
+    np.testing.assert_array_equal(outside(layout, got), 0.0)
+
+
+def test_a_kernel_that_is_not_elementwise_is_not_computed_in_a_layout() -> None:
+    layout = Layout.of(IndexMap.identity(2), (4, 4))
+    zero = Literal(0.0, "float32")
+    assert computed_in(d.matmul((4, 3), (3, 4)), layout, zero) is None
+    assert computed_in(d.softmax((4, 4), (1,)), layout, zero) is None

@@ -20,15 +20,16 @@ from graphflow.codegen import avx2_target, make_object
 from graphflow.convert import apply_plan, poison_padding
 from graphflow.flow import plan_layouts
 from graphflow.graph import (
+    Expansions,
     Node,
     OperatorGraph,
     Value,
     canonicalize,
     contents,
-    find_expansions,
     fuse,
     interpret_graph,
     moved_channels,
+    reading_through,
 )
 from graphflow.kernels import definitions as d
 from graphflow.kernels.lowering import KernelTask, make_kernel
@@ -492,7 +493,7 @@ def test_channels_are_traced_where_whole_channels_move(rest: str, through: bool)
     point = d.convolution((1, 16, 2, 2), (8, 16, 1, 1))
     graph.add(Node("point", "Conv", point, ("v", "w"), ("y",)))
     graph.set_outputs(["y"])
-    expansions = find_expansions(graph, moved_channels(graph), {"v"})
+    expansions = reading_through(Expansions(graph), moved_channels(graph), {"v"})
     assert ("point" in expansions.of_node) is through
     expected = interpret_graph(graph, arrays_for(graph))["y"]
     if through:

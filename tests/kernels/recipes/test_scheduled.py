@@ -17,13 +17,14 @@ from graphflow.codegen import host_target
 from graphflow.convert import apply_plan
 from graphflow.flow import plan_layouts
 from graphflow.graph import (
+    Expansions,
     Node,
     OperatorGraph,
     Value,
-    find_expansions,
     fuse,
     interpret_graph,
     moved_channels,
+    reading_through,
 )
 from graphflow.kernels.definitions import concat, matmul, max_pool
 from graphflow.kernels.definitions import convolution as convolution_2d
@@ -609,10 +610,10 @@ def test_what_was_scheduled_is_not_rewritten() -> None:
     """Reading through movement would change the kernel under the schedules."""
     moved = over_joined_channels()
     moves = moved_channels(moved)
-    assert "point" in find_expansions(moved, moves, {"s"}).of_node
+    assert "point" in reading_through(Expansions(moved), moves, {"s"}).of_node
     node = moved.node("point")
     moved.offer("point", Schedule.of(node.func))
-    assert "point" not in find_expansions(moved, moves, {"s"}).of_node
+    assert "point" not in reading_through(Expansions(moved), moves, {"s"}).of_node
 
 
 def over_joined_channels() -> OperatorGraph:

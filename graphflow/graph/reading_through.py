@@ -1,0 +1,232 @@
+"""Reading through movement: expansions that read what a moved tensor was put together from.
+
+In: a graph with the expansions that are known, and its moved values.  Out: further expansions.  A
+reduction over the channels of a moved tensor has one in which it reads the tensors that the
+channels come from, as a sum of reductions over segments, each with the matching part of its
+constant operands.  Where every reader does that the tensor is unmoved: it is never put together.  A
+moved tensor that other kernels read has an expansion that puts it together directly from the
+tensors where its channels were computed.
+
+    before:  y = Concat(a, b); z = Conv(y, w)
+    after:   z = Conv(a, w[:, :ca]) + Conv(b, w[:, ca:]), as one kernel
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+
+from graphflow.graph.channels import Moved, segments_of
+from graphflow.graph.expansions import Expansion, Expansions
+from graphflow.graph.operator_graph import Node, OperatorGraph
+from graphflow.kernels.definitions import (
+    ReadThrough,
+    Weight,
+    copied,
+    reduced_through,
+    take_slice,
+)
+from graphflow.tir import only_moves
+
+MOST_SEGMENTS = 32
+"""The most segments of one operand; each becomes a loop of its own in the kernel."""
+
+SHUFFLE = "ChannelShuffle"
+"""The operator name of nodes that put a tensor together from where its channels were computed."""
+
+
+def shuffled(moves: Mapping[str, Moved]) -> set[str]:
+    """The moved values that cannot all be parts of other tensors.
+
+    These are the results of several nodes, as a channel shuffle is, and what several nodes put
+    together with other values, since a value is a part of at most one.
+    """
+    joined = Counter(
+        origin for moved in moves.values() if len(moved.origins) > 1 for origin in moved.origins
+    )
+    return {value for value, moved in moves.items() if moved.between or joined[value] > 1}
+
+
+def reading_through(known: Expansions, moves: Mapping[str, Moved], wanted: Set[str]) -> Expansions:
+    """`known` and the expansions of the nodes that read or make moved values, `moves`.
+
+    Considered are the values in `wanted` and all that movement connects with them.  A reader, or an
+    expansion of it, is expanded if it reduces over the channels of an operand, in at most
+    `MOST_SEGMENTS` segments, with constant other operands where these have to be cut.
+    """
+    graph = known.graph
+    region = _region(graph, wanted)
+    within = {value: moved for value, moved in moves.items() if value in region}
+    wide = graph.copy()
+    found: dict[str, list[Expansion]] = {}
+    for node in graph.nodes:
+        for definition in known.definitions(node):
+            read = _reading_through(wide, definition, within)
+            if read is not None:
+                found.setdefault(node.name, []).append(read)
+    if not found:
+        return known
+    readers = {name: expansions[0] for name, expansions in found.items()}
+    for value in _put_together(within, _needed(graph, within, readers)):
+        maker = graph.producer(value)
+        assert maker is not None, "a moved value was moved by a node"
+        joined = _taken_from_sources(wide, maker, within[value], within)
+        if joined is not None:
+            found[maker.name] = [joined]
+    origins: dict[str, tuple[str, ...]] = {}
+    for value, moved in within.items():
+        origins |= {between: () for between in moved.between if between not in within}
+        origins[value] = moved.origins
+    made = (node.name for node in wide.nodes if node.name not in graph)
+    return Expansions(wide, (*known.constants, *made), known.adding(found), origins)
+
+
+def _needed(
+    graph: OperatorGraph, moves: Mapping[str, Moved], readers: Mapping[str, Expansion]
+) -> Iterator[str]:
+    """The moved values that have to be computed, for readers that read nothing in their place."""
+    for value in moves:
+        through = (
+            _moves(graph, node)
+            or (node.name in readers and value in readers[node.name].through.values())
+            for node, _ in graph.consumers(value)
+        )
+        if value in graph.outputs or not all(through):
+            yield value
+
+
+def _put_together(moves: Mapping[str, Moved], needed: Iterable[str]) -> list[str]:
+    """The moved values that may be put together from their sources, where these are `needed`.
+
+    A needed value itself, or the tensors that are joined in it: a tensor cannot be both inside its
+    source and inside another one, so one of the two costs a copy.
+    """
+    found: dict[str, None] = {}
+    left = list(needed)
+    for value in left:  # grows
+        found[value] = None
+        moved = [origin for origin in moves[value].origins if origin in moves]
+        if len(moves[value].origins) > 1:
+            found.update(dict.fromkeys(moved))
+        else:
+            left += [origin for origin in moved if origin not in found]
+    return list(found)
+
+
+def _region(graph: OperatorGraph, wanted: Set[str]) -> set[str]:
+    """The values that are connected with those wanted through nodes that only move elements."""
+    region = set(wanted)
+    movers = [{*n.inputs, *n.outputs} for n in graph.nodes if _moves(graph, n)] if wanted else []
+    growing = True
+    while growing:
+        reached = [touched for touched in movers if touched & region and not touched <= region]
+        region.update(*reached)
+        growing = bool(reached)
+    return region
+
+
+def _moves(graph: OperatorGraph, node: Node) -> bool:
+    return only_moves(node.func) and not all(graph.is_constant(v) for v in node.outputs)
+
+
+def _reading_through(
+    wide: OperatorGraph, known: Expansion, moves: Mapping[str, Moved]
+) -> Expansion | None:
+    """What takes the place of a node, with every operand read in segments over whose channels it
+    reduces; None if there is no such operand.
+
+    Constants that it reads are added to the graph.
+    """
+    node = known.node
+    if node.by_user or only_moves(node.func):
+        return None
+    found = known
+    for value in node.inputs:
+        if value in moves and node.inputs.count(value) == 1:
+            found = _through_operand(wide, found, value, moves[value]) or found
+    return found if found.through else None
+
+
+def _through_operand(
+    wide: OperatorGraph, so_far: Expansion, value: str, moved: Moved
+) -> Expansion | None:
+    node = so_far.node
+    sources, segments = segments_of(moved.table)
+    if len(segments) > MOST_SEGMENTS:
+        return None
+    shapes = [wide.values[source].shape for source in sources]
+    operand = node.func.inputs[node.inputs.index(value)].name
+    made = reduced_through(node.func, operand, shapes, segments)
+    if not isinstance(made, ReadThrough) or not _parts_are_known(wide, node, made):
+        return None
+    taking = replace(node, func=made.func, inputs=_inputs(wide, node, sources, made))
+    bound = zip(made.func.inputs, made.inputs, strict=True)
+    through = {buffer.name: value for buffer, what in bound if isinstance(what, int)}
+    return replace(so_far, node=taking, through={**so_far.through, **through})
+
+
+def _bound(node: Node) -> dict[str, str]:
+    return dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
+
+
+def _parts_are_known(graph: OperatorGraph, node: Node, made: ReadThrough) -> bool:
+    """Whether the operands that have to be cut into parts are constants."""
+    bound = _bound(node)
+    return all(graph.is_constant(bound[w.name]) for w in made.inputs if isinstance(w, Weight))
+
+
+def _inputs(
+    wide: OperatorGraph, node: Node, sources: Sequence[str], made: ReadThrough
+) -> tuple[str, ...]:
+    """The values bound to the inputs of the new kernel; parts of constants become new values."""
+    bound = _bound(node)
+    found = []
+    for what in made.inputs:
+        if isinstance(what, int):
+            found.append(sources[what])
+        else:
+            operand = bound[what.name if isinstance(what, Weight) else what]
+            found.append(_part(wide, operand, what) if isinstance(what, Weight) else operand)
+    return tuple(found)
+
+
+def _part(wide: OperatorGraph, value: str, wanted: Weight) -> str:
+    """The value of a part of a constant, added if new; the constant itself where the part is all of
+    it.
+    """
+    constant, part = wide.values[value], wanted.segment
+    ranges = [range(extent) for extent in constant.shape]
+    ranges[wanted.axis] = range(part.at, part.at + part.stride * part.count, part.stride)
+    if ranges[wanted.axis] == range(constant.shape[wanted.axis]):
+        return value
+    name = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
+    if name not in wide.values:
+        func = take_slice(constant.shape, ranges, constant.dtype)
+        wide.add(Node(name, "Slice", func, (value,), (name,)))
+    return name
+
+
+def _taken_from_sources(
+    graph: OperatorGraph, maker: Node, moved: Moved, moves: Mapping[str, Moved]
+) -> Expansion | None:
+    """The kernel that puts a value together from where its channels were computed.
+
+    None where these are what it is moved from, where only one tensor is, and for too many segments.
+    """
+    sources, segments = segments_of(moved.table)
+    if len(segments) > MOST_SEGMENTS or len(sources) == 1 or maker.by_user:
+        return None
+    if set(sources) <= set(moved.origins):
+        return None
+    shapes = [graph.values[source].shape for source in sources]
+    func = copied(shapes, segments, graph.values[maker.outputs[0]].dtype)
+    through = {}
+    for buffer, source in zip(func.inputs, sources, strict=True):
+        if source not in moved.origins:
+            through[buffer.name] = next(
+                origin
+                for origin in moved.origins
+                if origin in moves and any(source == value for value, _ in moves[origin].table)
+            )
+    return Expansion(replace(maker, op=SHUFFLE, func=func, inputs=sources), through)

@@ -1,0 +1,482 @@
+"""Scaling a sum of products through one of its operands, instead of scaling the result.
+
+In: a kernel, and which of its operands are constants.  Out: the kernel with the constant factors
+and summands that follow its sum moved into the operands of the sum, and how these operands are
+computed.
+
+    before:  t[i] = b[i]; for k: t[i] += x[…, k] · w[…, i, k]
+             y[i] = t[i] · a[i] + c[i]
+    after:   y[i] = b'[i]; for k: y[i] += x[…, k] · w'[…, i, k]
+             with w' = w · a and b' = b · a + c
+
+Error bound.  Let the sum have n terms, the stages f multiplications and g additions, u be half the
+distance from 1.0 to the next number, and nothing overflow or underflow.  Then both kernels return
+
+    y + e  with  |e| ≤ γ · (Σ |w x a| + |b a| + Σ |c a|),  γ = m u / (1 - m u),  m = n + 1 + f + g
+
+where `a` are the products of all factors that apply to a term.  The roundings of a term are counted
+as Higham does (Accuracy and Stability of Numerical Algorithms, 3.1), for any order of the sum: it
+takes at most n of them to add a term and 1 to multiply x by w.  A term w x then meets the f + g
+operations of the stages; in the scaled sum its weight met f multiplications before, and nothing
+follows.  A summand b or c meets at most f + g operations, before the n additions or after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphflow.arith import IndexExpr, Var, const, constant_value, substitute, variables
+from graphflow.kernels.definitions.stages import (
+    Shape,
+    elementwise_stage,
+    indices_of,
+    kernel,
+    loops_over,
+)
+from graphflow.tir import (
+    FLOATS,
+    Allocate,
+    Binary,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    For,
+    Literal,
+    Load,
+    Param,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Role,
+    Stmt,
+    Store,
+    buffers_of,
+    in_order_store,
+    loads_in,
+    map_body,
+    map_expr,
+    walk,
+    walk_expr,
+    writes_in,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A constant with an element for each element of the output `axes` that it varies along.
+
+    `value` is the expression of an element, over operands of the kernel and the variables of
+    `axis_variable`.  `shape` are the extents of the axes, (1,) if there are none.
+    """
+
+    axes: tuple[int, ...]
+    shape: Shape
+    value: Expr
+
+    @property
+    def operand(self) -> str | None:
+        """The operand that has these elements already, in this shape; None if none has."""
+        value = self.value
+        if isinstance(value, Load) and value.indices == self.indices(axis_variable):
+            return value.buffer.name
+        return None
+
+    def indices(self, at: Callable[[int], IndexExpr]) -> tuple[IndexExpr, ...]:
+        """The index of an element, where `at(axis)` is the position along an axis of the output."""
+        return tuple(at(axis) for axis in self.axes) or (const(0),)
+
+    def kernel(self) -> PrimFunc:
+        """The kernel that computes the elements, `y`, from the operands in their order of use."""
+        read = [e.buffer for e in walk_expr(self.value) if isinstance(e, Load)]
+        out = Buffer("y_", self.shape, self.value.dtype)
+        loops = [
+            (axis_variable(axis), n) for axis, n in zip(self.axes or (0,), self.shape, strict=True)
+        ]
+        stage = elementwise_stage("vector", out, loops, self.value)
+        return kernel("vector", tuple(dict.fromkeys(read)), (out,), (stage,))
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledWeight:
+    """An operand times the factor of a scaled sum; its axis `axes[k]` is axis k of the factor."""
+
+    name: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The first value of a scaled sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledSum:
+    """A kernel whose sum is scaled through its operands.
+
+    `inputs` says what is bound to each of its inputs: an operand of the old kernel by name, such an
+    operand scaled, or the `shift`.  `gone` are the buffers inside the old kernel that this one does
+    not compute.
+    """
+
+    func: PrimFunc
+    inputs: tuple[str | ScaledWeight | Shift, ...]
+    factor: Vector
+    shift: Vector | None
+    gone: frozenset[str]
+
+
+def axis_variable(axis: int) -> Var:
+    """The variable that stands for the position along an axis of the output."""
+    return Var(f"i{axis}")
+
+
+def scaled_weight(weight: Shape, factor: Shape, axes: Sequence[int], dtype: str) -> PrimFunc:
+    """`y[j…] = w[j…] · a[j[axes]…]`, where `a` is of shape `factor`."""
+    w, a, y = Buffer("w", weight, dtype), Buffer("a", factor, dtype), Buffer("y", weight, dtype)
+    loops = loops_over("j", weight)
+    at = indices_of(loops)
+    chosen = tuple(at[axis] for axis in axes) or (const(0),)
+    value = Binary("mul", Load(w, at), Load(a, chosen))
+    return kernel("scaled", (w, a), (y,), (elementwise_stage("scaled", y, loops, value),))
+
+
+def scaled_sum(func: PrimFunc, constants: frozenset[str]) -> ScaledSum | str:
+    """`func` with its sum scaled through its operands; or why that is impossible.
+
+    `constants` are the inputs whose elements are known before a run.  Requires that
+
+    1. the kernel has one reduction stage, which stores first values and adds products of floats;
+    2. the stages that follow, at least one of which multiplies, are elementwise, and each reads the
+       result of the one before in one place, once, and adds, subtracts or multiplies constants;
+    3. the first values are constants;
+    4. each product has a constant factor that is read once, and varies along all axes of the output
+       along which what it is to be multiplied by does.
+
+    As many stages are taken as meet the second condition; the others remain.
+    """
+    found = _sum_of(func)
+    if isinstance(found, str):
+        return found
+    taken = _stages_after(func, found, constants)
+    if taken.factor is None:
+        return f"nothing multiplies the sum {found.target.name} by constants alone"
+    start = _first_value(found, constants)
+    if isinstance(start, str):
+        return start
+    shape = found.target.shape
+    factor = _vector(taken.factor, shape)
+    whole = taken.after(start)
+    shift = None if whole.summand is None else _vector(whole.summand, shape)
+    weights = []
+    for update in found.updates:
+        weight = _weight(update, factor, constants)
+        if isinstance(weight, str):
+            return weight
+        weights.append(weight)
+    return _rewritten(func, found, taken, factor, shift, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The stage of a sum: `block` stores `start` and then adds `updates`, to the same elements."""
+
+    block: Block
+    target: Buffer
+    start: Store
+    updates: tuple[Reduce, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Affine:
+    """What stages make of a sum t: `t · factor + summand`, where None is 1 and 0.
+
+    `result` is the buffer with it, `stages` are the names of the blocks.
+    """
+
+    result: Buffer
+    factor: Expr | None = None
+    summand: Expr | None = None
+    stages: tuple[str, ...] = ()
+
+    def then(self, stage: _Affine) -> _Affine:
+        """This, and then another stage."""
+        after = stage.after(self.summand)
+        return _Affine(
+            stage.result,
+            _product(self.factor, stage.factor),
+            after.summand,
+            (*self.stages, *stage.stages),
+        )
+
+    def after(self, start: Expr | None) -> _Affine:
+        """The same of a sum with a first value."""
+        moved = None if start is None else _product(start, self.factor)
+        return replace(self, summand=_total(moved, self.summand))
+
+
+def _product(left: Expr | None, right: Expr | None) -> Expr | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return Binary("mul", left, right)
+
+
+def _total(left: Expr | None, right: Expr | None) -> Expr | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return Binary("add", left, right)
+
+
+def _sum_of(func: PrimFunc) -> _Sum | str:
+    updates = [s for s in walk(func.body) if isinstance(s, Reduce)]
+    targets = {s.buffer for s in updates}
+    if len(targets) != 1 or len(func.outputs) != 1:
+        return f"{func.name} reduces into {len(targets)} buffers, and not into one"
+    (target,) = targets
+    if target.dtype not in FLOATS or any(s.op is not ReduceOp.ADD for s in updates):
+        return f"{target.name} is no sum of floats"
+    stages = [s for s in func.body if isinstance(s, Block)]
+    writing = [s for s in stages if any(w.buffer == target for w in writes_in(s.body))]
+    if len(writing) != 1 or target in func.outputs:
+        return f"{target.name} is no result between two stages"
+    (block,) = writing
+    body: Body = block.body
+    while len(body) == 1 and isinstance(body[0], For):
+        body = body[0].body
+    start = body[0]
+    writes = list(writes_in(block.body))
+    if not isinstance(start, Store) or len(writes) != len(updates) + 1:
+        return f"the stage of {target.name} does more than to store a value and add to it"
+    if any(w.buffer != target or w.indices != start.indices for w in writes):
+        return f"the stage of {target.name} adds to other elements than it stores"
+    if any(load.buffer == target for load in loads_in((block,))):
+        return f"the stage of {target.name} reads what it sums"
+    return _Sum(block, target, start, tuple(updates))
+
+
+def _stages_after(func: PrimFunc, found: _Sum, constants: frozenset[str]) -> _Affine:
+    """What the stages behind a sum make of it, as far as they are affine with constants."""
+    done = _Affine(found.target)
+    while done.result not in func.outputs:
+        readers = [
+            stmt
+            for stmt in func.body
+            if any(load.buffer == done.result for load in loads_in((stmt,)))
+        ]
+        if len(readers) != 1 or not isinstance(readers[0], Block):
+            break
+        stage = _affine_stage(readers[0], done.result, constants)
+        if stage is None:
+            break
+        done = done.then(stage)
+    return done
+
+
+def _affine_stage(block: Block, read: Buffer, constants: frozenset[str]) -> _Affine | None:
+    """The stage as an affine function of the buffer `read`; None if it is none."""
+    written = next(iter(writes_in(block.body))).buffer
+    store = in_order_store(block.body, read.shape)
+    if store is None or (written.shape, written.dtype) != (read.shape, read.dtype):
+        return None
+    at = {v: axis_variable(axis) for axis, v in enumerate(_loop_variables(store))}
+    found = _affine(store.value, Load(read, store.indices), constants)
+    if found is None:
+        return None
+    factor, summand = (None if e is None else _at_axes(e, at, read.shape) for e in found)
+    return _Affine(written, factor, summand, (block.name,))
+
+
+def _loop_variables(store: Store) -> Iterator[Var]:
+    for index in store.indices:
+        assert isinstance(index, Var), "an elementwise stage stores at its loop variables"
+        yield index
+
+
+def _at_axes(expr: Expr, at: Mapping[Var, IndexExpr], shape: Shape) -> Expr:
+    """The expression over the variables of axes; at 0 along those of one element."""
+    single = {axis_variable(axis): const(0) for axis, n in enumerate(shape) if n == 1}
+
+    def placed(e: Expr) -> Expr:
+        if not isinstance(e, Load):
+            return e
+        moved = (substitute(index, dict(at)) for index in e.indices)
+        return Load(e.buffer, tuple(substitute(index, dict(single)) for index in moved))
+
+    return map_expr(expr, placed)
+
+
+def _affine(
+    expr: Expr, operand: Load, constants: frozenset[str]
+) -> tuple[Expr | None, Expr | None] | None:
+    """`expr` as `operand · factor + summand`; None if it is not of this form."""
+    if expr == operand:
+        return None, None
+    if not isinstance(expr, Binary) or expr.op not in ("add", "sub", "mul"):
+        return None
+    if _is_constant(expr.right, constants):
+        inner, other = _affine(expr.left, operand, constants), expr.right
+    elif _is_constant(expr.left, constants) and expr.op != "sub":
+        inner, other = _affine(expr.right, operand, constants), expr.left
+    else:
+        return None
+    if inner is None:
+        return None
+    factor, summand = inner
+    if expr.op == "mul":
+        return _product(factor, other), None if summand is None else _product(summand, other)
+    if expr.op == "sub" and summand is not None:
+        return factor, Binary("sub", summand, other)
+    minus = Literal(-1.0, other.dtype)
+    return factor, _total(summand, other if expr.op == "add" else Binary("mul", other, minus))
+
+
+def _is_constant(expr: Expr, constants: frozenset[str]) -> bool:
+    """Whether an expression only adds, subtracts and multiplies constants."""
+    match expr:
+        case Literal():
+            return True
+        case Load():
+            return expr.buffer.name in constants
+        case Binary():
+            sides = (_is_constant(side, constants) for side in (expr.left, expr.right))
+            return expr.op in ("add", "sub", "mul") and all(sides)
+    return False
+
+
+def _first_value(found: _Sum, constants: frozenset[str]) -> Expr | str | None:
+    """The first value of the sum over the variables of axes, None for 0; or why it is unknown."""
+    start, target = found.start.value, found.start.indices
+    if isinstance(start, Literal):
+        return None if start.value == 0 else start
+    if not isinstance(start, Load) or start.buffer.name not in constants:
+        return f"the first values of {found.target.name} are no constants"
+    indices: list[IndexExpr] = []
+    for index in start.indices:
+        axis = next((k for k, e in enumerate(target) if e is index), None)
+        if axis is None and constant_value(index) is None:
+            return f"{start.buffer.name} is not indexed by the axes of {found.target.name}"
+        indices.append(index if axis is None else axis_variable(axis))
+    return _at_axes(Load(start.buffer, tuple(indices)), {}, found.target.shape)
+
+
+def _vector(value: Expr, shape: Shape) -> Vector:
+    used = {
+        v for e in walk_expr(value) if isinstance(e, Load) for i in e.indices for v in variables(i)
+    }
+    axes = tuple(axis for axis in range(len(shape)) if axis_variable(axis) in used)
+    return Vector(axes, tuple(shape[axis] for axis in axes) or (1,), value)
+
+
+def _weight(
+    update: Reduce, factor: Vector, constants: frozenset[str]
+) -> tuple[Load, ScaledWeight] | str:
+    """The constant factor of a product to multiply by `factor`, or why there is none."""
+    read = [e for e in walk_expr(update.value) if isinstance(e, Load)]
+    refusal = f"no constant is a factor of what is added to {update.buffer.name}"
+    for load in _factors(update.value):
+        name = load.buffer.name
+        if name not in constants or load.dtype != update.buffer.dtype:
+            continue
+        if sum(other.buffer == load.buffer for other in read) != 1:
+            refusal = f"{name} is read twice in what is added to {update.buffer.name}"
+            continue
+        axes = []
+        for axis, extent in zip(factor.axes, factor.shape, strict=False):
+            along = [k for k, e in enumerate(load.indices) if e is update.indices[axis]]
+            if not along or load.buffer.shape[along[0]] != extent:
+                refusal = (
+                    f"the factor varies along axis {axis} of {update.buffer.name}, and {name} "
+                    "does not"
+                )
+                break
+            axes.append(along[0])
+        else:
+            if len(set(axes)) == len(axes):
+                return load, ScaledWeight(name, tuple(axes))
+            refusal = f"two axes of {update.buffer.name} are one axis of {name}"
+    return refusal
+
+
+def _factors(value: Expr) -> Iterator[Load]:
+    """The loads whose product `value` is, as far as it is one."""
+    if isinstance(value, Load):
+        yield value
+    elif isinstance(value, Binary) and value.op == "mul":
+        yield from _factors(value.left)
+        yield from _factors(value.right)
+
+
+def _rewritten(
+    func: PrimFunc,
+    found: _Sum,
+    taken: _Affine,
+    factor: Vector,
+    shift: Vector | None,
+    weights: Sequence[tuple[Load, ScaledWeight]],
+) -> ScaledSum:
+    names = {buffer.name for buffer in buffers_of(func)}
+    scaled: dict[ScaledWeight, Buffer] = {}
+    exchanged: dict[Reduce, Reduce] = {}
+    for update, (load, what) in zip(found.updates, weights, strict=True):
+        if what not in scaled:
+            scaled[what] = replace(load.buffer, name=_fresh(f"{what.name}_scaled", names))
+        exchanged[update] = _with_weight(update, load, scaled[what], taken.result)
+    first, held = found.start.value, None
+    if shift is not None:
+        held = Buffer(_fresh("shift", names), shift.shape, found.target.dtype)
+        first = Load(held, shift.indices(lambda axis: found.start.indices[axis]))
+    start = Store(taken.result, found.start.indices, first)
+    gone = _results(func, found, taken)
+
+    def changed(stmt: Stmt) -> Stmt | Body:
+        match stmt:
+            case Store() if stmt is found.start:
+                return start
+            case Reduce():
+                return exchanged[stmt]
+            case Block() if stmt.name in taken.stages:
+                return ()
+            case Allocate() if stmt.buffer == found.target:
+                return () if taken.result in func.outputs else Allocate(taken.result)
+            case Allocate() if stmt.buffer in gone or stmt.buffer == taken.result:
+                return ()
+            case _:
+                return stmt
+
+    body = map_body(func.body, changed)
+    used = {load.buffer for load in loads_in(body)}
+    bound: list[tuple[Buffer, str | ScaledWeight | Shift]] = []
+    for operand in func.inputs:
+        bound += [(operand, operand.name)] if operand in used else []
+        bound += [(made, what) for what, made in scaled.items() if what.name == operand.name]
+    bound += [] if held is None else [(held, Shift())]
+    params = [Param(buffer, Role.INPUT) for buffer, _ in bound]
+    params += [Param(buffer, Role.OUTPUT) for buffer in func.outputs]
+    return ScaledSum(
+        PrimFunc(func.name, tuple(params), body),
+        tuple(what for _, what in bound),
+        factor,
+        shift,
+        frozenset(buffer.name for buffer in gone),
+    )
+
+
+def _results(func: PrimFunc, found: _Sum, taken: _Affine) -> set[Buffer]:
+    """The buffers that held the sum and what the stages made of it, but for the last of these."""
+    stages = [s for s in func.body if isinstance(s, Block) and s.name in taken.stages]
+    return {found.target, *(w.buffer for w in writes_in(tuple(stages)))} - {taken.result}
+
+
+def _with_weight(update: Reduce, load: Load, scaled: Buffer, target: Buffer) -> Reduce:
+    made = Load(scaled, load.indices)
+    value = map_expr(update.value, lambda e: made if e == load else e)
+    return Reduce(update.op, target, update.indices, value)
+
+
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name = wanted
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
