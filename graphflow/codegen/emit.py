@@ -24,6 +24,7 @@ from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.instructions import Operands, instruction_for
 from graphflow.codegen.math import NARROWEST_HALVED, Math
 from graphflow.tir import (
     DTYPES,
@@ -32,6 +33,7 @@ from graphflow.tir import (
     Assume,
     Block,
     Body,
+    Call,
     Expr,
     For,
     If,
@@ -49,6 +51,7 @@ from graphflow.tir import (
     loops_of,
     matched_value,
     neutral_literal,
+    performed,
     walk,
 )
 
@@ -181,6 +184,11 @@ class PartEmitter:
                 self.memory.allocate(stmt.buffer)
             case Block():
                 self._body(stmt.body, mask)
+            case Call():
+                instruction = instruction_for(stmt, self.target) if mask is None else None
+                operands = Operands(stmt, self.builder, self.indices, self.memory)
+                if instruction is None or not operands.emit(instruction):
+                    self._body(performed(stmt), mask)
             case Assume():
                 raise CodegenError(
                     f"kernel {self.func.name} still holds an assume ({stmt.unless}); "

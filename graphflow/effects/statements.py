@@ -29,6 +29,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Call,
     Expr,
     For,
     If,
@@ -38,6 +39,7 @@ from graphflow.tir import (
     accesses,
     expressions_of,
     is_predicate,
+    performed,
     sites,
     walk,
     walk_expr,
@@ -175,6 +177,8 @@ def _collect(
                 _collect(stmt.body, here, inside, guards, (*loops, number), found)
             case Block():
                 _collect(stmt.body, here, domain, guards, loops, found)
+            case Call():
+                _collect(performed(stmt), here, domain, guards, loops, found)
             case If():
                 then, orelse = domain, domain
                 within = guards
@@ -197,7 +201,7 @@ def _accesses(statement: Statement) -> Iterator[Access]:
         case Assume():
             yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
-        case For() | Block() | Allocate():
+        case For() | Block() | Allocate() | Call():
             return
         case If():
             stmt = replace(stmt, then=(), orelse=())

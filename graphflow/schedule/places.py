@@ -17,6 +17,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Call,
     For,
     If,
     LoopKind,
@@ -39,11 +40,11 @@ Change = Callable[[Body, int, Domain], Body]
 
 
 def name_of(stmt: Stmt) -> str | None:
-    """The name of a loop (its variable's) or a block; None for other statements."""
+    """The name of a loop (its variable's), a block or a call; None for other statements."""
     match stmt:
         case For():
             return stmt.var.name
-        case Block():
+        case Block() | Call():
             return stmt.name
         case _:
             return None
@@ -281,12 +282,12 @@ def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, d
         match stmt:
             case For():
                 return replace(stmt, var=Var(names[stmt.var.name]))
-            case Block():
+            case Block() | Call():
                 return replace(stmt, name=names[stmt.name])
             case _:
                 return stmt
 
-    copy = map_body(substitute_body(body, values), renamed)
+    copy = map_body(substitute_body(body, values), renamed, calls_whole=True)
     return rename_buffers(copy, buffers), names
 
 

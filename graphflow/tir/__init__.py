@@ -39,13 +39,14 @@ from graphflow.tir.operators import (
     undefined_value,
 )
 from graphflow.tir.parser import parse
-from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
+from graphflow.tir.printer import condition_text, definitions_in, element_text, expr_text, stmt_text, to_text
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
     BlockNote,
     Body,
+    Call,
     For,
     If,
     LoopKind,
@@ -56,9 +57,11 @@ from graphflow.tir.stmt import (
     Role,
     Stmt,
     Store,
+    Window,
     nest,
 )
 from graphflow.tir.to_python import compile_to_python
+from graphflow.tir.unify import NotUnifiable, unify
 from graphflow.tir.verify import EXPANDED, STAGES, is_identifier, verify
 from graphflow.tir.visit import (
     Access,
@@ -66,6 +69,7 @@ from graphflow.tir.visit import (
     Site,
     accesses,
     buffers_of,
+    calls_in,
     children,
     expressions_of,
     loads_in,
@@ -75,6 +79,7 @@ from graphflow.tir.visit import (
     map_expressions,
     map_indices,
     mentioned,
+    performed,
     redirect_accesses,
     rename_buffers,
     sites,
@@ -82,7 +87,9 @@ from graphflow.tir.visit import (
     substitute_body,
     walk,
     walk_expr,
+    with_performed,
     with_serial_loops,
+    without_calls,
     writes_in,
 )
 
@@ -109,6 +116,7 @@ __all__ = [
     "BlockNote",
     "Body",
     "Buffer",
+    "Call",
     "Cast",
     "Comparison",
     "ComparisonOp",
@@ -122,6 +130,7 @@ __all__ = [
     "Load",
     "LoopKind",
     "Move",
+    "NotUnifiable",
     "Param",
     "PrimFunc",
     "Reduce",
@@ -135,11 +144,14 @@ __all__ = [
     "Unary",
     "UnaryOp",
     "Undef",
+    "Window",
     "accesses",
     "buffers_of",
+    "calls_in",
     "children",
     "compile_to_python",
     "condition_text",
+    "definitions_in",
     "element_text",
     "expr_text",
     "expression_variables",
@@ -163,6 +175,7 @@ __all__ = [
     "neutral_literal",
     "only_moves",
     "parse",
+    "performed",
     "redirect_accesses",
     "rename_buffers",
     "sites",
@@ -172,9 +185,12 @@ __all__ = [
     "to_text",
     "type_errors",
     "undefined_value",
+    "unify",
     "verify",
     "walk",
     "walk_expr",
+    "with_performed",
     "with_serial_loops",
+    "without_calls",
     "writes_in",
 ]

@@ -22,7 +22,7 @@ from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.tir.expr import Buffer
 from graphflow.tir.operators import undefined_value
-from graphflow.tir.stmt import PrimFunc
+from graphflow.tir.stmt import PrimFunc, Role
 from graphflow.tir.to_python import compile_to_python
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -35,7 +35,7 @@ def interpret(
     undefined: float = float("nan"),
     reverse: bool = False,
 ) -> dict[str, Array]:
-    """The outputs of `func` by name, for inputs given by name with their exact shape and dtype.
+    """The outputs of `func` by name, for inputs (inout ones too) given by name with their exact shape and dtype.
 
     `undefined` is what memory that was never written holds and what `Undef` evaluates to; an
     integer type that cannot hold it takes an extreme value instead.  `reverse` runs parallel and
@@ -45,11 +45,13 @@ def interpret(
     """
     if func.callee is not None:
         raise VerifyError(f"{func.name} has no statements to interpret: {func.callee} computes it")
-    memory = {b: _input(func, b, arrays) for b in func.inputs}
-    unknown = [name for name in arrays if all(name != b.name for b in func.inputs)]
+    given = [p.buffer for p in func.params if p.role is not Role.OUTPUT]
+    memory = {b: _input(func, b, arrays) for b in given}
+    unknown = [name for name in arrays if all(name != b.name for b in given)]
     if unknown:
         raise InvalidModel(f"{func.name} has no input called {', '.join(unknown)}")
-    memory |= {b: [undefined_value(b.dtype, undefined)] * b.size for b in func.outputs}
+    for buffer in func.outputs:
+        memory.setdefault(buffer, [undefined_value(buffer.dtype, undefined)] * buffer.size)
     if reverse or not isnan(undefined):
         run = compile_to_python(func, undefined=undefined, reverse=reverse)
     else:

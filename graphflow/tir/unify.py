@@ -1,0 +1,345 @@
+"""Unification: whether statements are an instance of a kernel's body, and with which arguments.
+
+In: a definition and statements.  Out: the call that performs them, with windows, offsets and
+scalars inferred, or `NotUnifiable` with the first difference.  What always holds: statements and
+body agree node by node; only names of loops, blocks and allocated buffers differ, and the kinds of
+loops may.
+
+A window keeps as many axes of its buffer as the parameter has, in their order, with step one.
+Where several choices of axes fit, the last axes of the buffer are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NoReturn, TypeAlias, cast
+
+from graphflow.arith import (
+    And,
+    AtLeastZero,
+    IndexExpr,
+    IsZero,
+    Not,
+    Or,
+    Predicate,
+    Truth,
+    Var,
+    const,
+    constant_value,
+    substitute,
+    variables,
+)
+from graphflow.tir.expr import (
+    Binary,
+    Buffer,
+    Cast,
+    Comparison,
+    Condition,
+    Expr,
+    IndexValue,
+    Literal,
+    Load,
+    Select,
+    Unary,
+    Undef,
+    is_predicate,
+)
+from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text
+from graphflow.tir.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Body,
+    Call,
+    For,
+    If,
+    PrimFunc,
+    Reduce,
+    Stmt,
+    Store,
+    Window,
+)
+
+
+class NotUnifiable(Exception):
+    """Statements are no instance of a definition; the message is the first difference."""
+
+
+def unify(definition: PrimFunc, body: Body, name: str) -> Call:
+    """The call `name` of `definition` that performs `body`; NotUnifiable where there is none."""
+    matcher = _Matcher(definition)
+    matcher.bodies(definition.body, body)
+    scalars = matcher.scalars()
+    windows = tuple(matcher.window(p.buffer, scalars) for p in definition.params)
+    return Call(name, definition, windows, tuple(scalars[var] for var in definition.scalars))
+
+
+_Indices: TypeAlias = tuple[IndexExpr, ...]
+_IndexPair: TypeAlias = tuple[IndexExpr, IndexExpr]
+"""An index of the definition, in the statement's loop variables, and the statement's own."""
+
+
+@dataclass(slots=True)
+class _Matcher:
+    """Walks both bodies at once and collects what the arguments must satisfy."""
+
+    definition: PrimFunc
+    loops: dict[Var, IndexExpr] = field(default_factory=dict)
+    """The statement's loop variable for each of the definition's."""
+    local: dict[Buffer, Buffer] = field(default_factory=dict)
+    equations: list[_IndexPair] = field(default_factory=list)
+    """Indices that must be equal once the scalars are put in."""
+    accesses: dict[Buffer, tuple[Buffer, list[tuple[_Indices, _Indices]]]] = field(
+        default_factory=dict
+    )
+    """The statement's buffer for each parameter, and the indices of each access to it."""
+
+    def __post_init__(self) -> None:
+        # Scalars must not be taken for variables of the statement that have the same name.
+        self.loops |= {var: _unknown(var) for var in self.definition.scalars}
+
+    def differ(self, own: str, found: str) -> NoReturn:
+        raise NotUnifiable(f"{self.definition.name} has `{own}` where the statement has `{found}`")
+
+    # -- statements
+
+    def bodies(self, own: Body, found: Body) -> None:
+        for a, b in zip(own, found, strict=False):
+            self.stmt(a, b)
+        if len(own) != len(found):
+            common = min(len(own), len(found))
+            self.differ(_line(own[common:]), _line(found[common:]))
+
+    def stmt(self, own: Stmt, found: Stmt) -> None:
+        match own, found:
+            case Store(), Store():
+                self.expr(own.value, found.value)
+                self.access(own.buffer, own.indices, found.buffer, found.indices)
+            case Reduce(), Reduce() if own.op is found.op:
+                self.expr(own.value, found.value)
+                self.access(own.buffer, own.indices, found.buffer, found.indices)
+            case For(), For():
+                self.index(own.start, found.start)
+                self.index(own.stop, found.stop)
+                self.loops[own.var] = found.var
+                self.bodies(own.body, found.body)
+            case If(), If():
+                self.condition(own.condition, found.condition)
+                self.bodies(own.then, found.then)
+                self.bodies(own.orelse, found.orelse)
+            case Allocate(), Allocate():
+                a, b = own.buffer, found.buffer
+                if (a.shape, a.dtype, a.scope) != (b.shape, b.dtype, b.scope):
+                    self.differ(_line((own,)), _line((found,)))
+                self.local[a] = b
+            case Block(), Block():
+                if own.annotations != found.annotations:
+                    self.differ(_line((own,)), _line((found,)))
+                self.bodies(own.body, found.body)
+            case Assume(), Assume():
+                self.condition(own.unless, found.unless)
+                self.expr(own.claim, found.claim)
+            case Call(), Call():
+                self.call(own, found)
+            case _:
+                self.differ(_line((own,)), _line((found,)))
+
+    def call(self, own: Call, found: Call) -> None:
+        if own.definition != found.definition:
+            self.differ(_line((own,)), _line((found,)))
+        for a, b in zip(own.windows, found.windows, strict=True):
+            if len(a.kept) != len(b.kept):
+                self.differ(_line((own,)), _line((found,)))
+            # Two elements of the window fix the axes along which it runs.
+            for inner in ((0,) * len(a.kept), tuple(range(1, len(a.kept) + 1))):
+                indices = tuple(const(n) for n in inner)
+                self.access(a.buffer, a.place(indices), b.buffer, b.place(indices))
+        for x, y in zip(own.scalars, found.scalars, strict=True):
+            self.index(x, y)
+
+    # -- expressions
+
+    def condition(self, own: Condition, found: Condition) -> None:
+        if is_predicate(own) and is_predicate(found):
+            if not self.predicate(cast(Predicate, own), cast(Predicate, found)):
+                self.differ(condition_text(own), condition_text(found))
+        elif is_predicate(own) or is_predicate(found):
+            self.differ(condition_text(own), condition_text(found))
+        else:
+            self.expr(cast(Expr, own), cast(Expr, found))
+
+    def predicate(self, own: Predicate, found: Predicate) -> bool:
+        match own, found:
+            case Truth(), Truth():
+                return own == found
+            case AtLeastZero(), AtLeastZero():
+                self.index(own.expr, found.expr)
+                return True
+            case IsZero(), IsZero():
+                self.index(own.expr, found.expr)
+                return True
+            case Not(), Not():
+                return self.predicate(own.member, found.member)
+            case And(), And():
+                return self.members(own.members, found.members)
+            case Or(), Or():
+                return self.members(own.members, found.members)
+            case _:
+                return False
+
+    def members(self, own: Sequence[Predicate], found: Sequence[Predicate]) -> bool:
+        pairs = zip(own, found, strict=False)
+        return len(own) == len(found) and all(self.predicate(a, b) for a, b in pairs)
+
+    def expr(self, own: Expr, found: Expr) -> None:
+        match own, found:
+            case Load(), Load():
+                self.access(own.buffer, own.indices, found.buffer, found.indices)
+                return
+            case IndexValue(), IndexValue() if own.dtype == found.dtype:
+                self.index(own.index, found.index)
+                return
+            case (Unary(), Unary()) if own.op == found.op:
+                self.expr(own.operand, found.operand)
+                return
+            case Cast(), Cast() if own.dtype == found.dtype:
+                self.expr(own.operand, found.operand)
+                return
+            case Binary(), Binary() if own.op == found.op:
+                self.expr(own.left, found.left)
+                self.expr(own.right, found.right)
+                return
+            case Comparison(), Comparison() if own.op == found.op:
+                self.expr(own.left, found.left)
+                self.expr(own.right, found.right)
+                return
+            case Select(), Select():
+                self.condition(own.condition, found.condition)
+                self.expr(own.if_true, found.if_true)
+                self.expr(own.if_false, found.if_false)
+                return
+            case (Literal(), Literal()) | (Undef(), Undef()) if own == found:
+                return
+        self.differ(expr_text(own), expr_text(found))
+
+    def index(self, own: IndexExpr, found: IndexExpr) -> None:
+        own = substitute(own, self.loops)
+        if own is found:
+            return
+        if not any(_unknown(var) in variables(own) for var in self.definition.scalars):
+            self.differ(str(own), str(found))
+        self.equations.append((own, found))
+
+    def access(
+        self, own: Buffer, own_at: Sequence[IndexExpr], found: Buffer, found_at: _Indices
+    ) -> None:
+        inside = tuple(substitute(index, self.loops) for index in own_at)
+        texts = element_text(own, own_at), element_text(found, found_at)
+        if own.dtype != found.dtype:
+            self.differ(f"{texts[0]} of {own.dtype}", f"{texts[1]} of {found.dtype}")
+        if own in self.local:
+            if self.local[own] != found:
+                self.differ(*texts)
+            for a, b in zip(inside, found_at, strict=True):
+                self.index(a, b)
+            return
+        known, pairs = self.accesses.setdefault(own, (found, []))
+        if known != found or found in self.local.values():
+            self.differ(*texts)
+        pairs.append((inside, found_at))
+
+    # -- arguments
+
+    def scalars(self) -> dict[Var, IndexExpr]:
+        """The value of each scalar, solved from the equations that have one unknown."""
+        known: dict[Var, IndexExpr] = {}
+        wanted = {_unknown(var): var for var in self.definition.scalars}
+        left = list(self.equations)
+        progress = True
+        while left and progress:
+            progress = False
+            for pair in tuple(left):
+                own, found = substitute(pair[0], known), pair[1]
+                unknowns = [var for var in wanted if var in variables(own)]
+                if len(unknowns) > 1:
+                    continue
+                left.remove(pair)
+                progress = True
+                if unknowns:
+                    known[unknowns[0]] = self.solved(own, found, unknowns[0], wanted)
+                elif own is not found:
+                    self.differ(str(own), str(found))
+        for own, found in left:
+            self.differ(_named(own, wanted), str(found))
+        # One that stands in indices of accesses alone is part of where the windows begin.
+        return {var: known.get(unknown, const(0)) for unknown, var in wanted.items()}
+
+    def solved(
+        self, own: IndexExpr, found: IndexExpr, unknown: Var, wanted: dict[Var, Var]
+    ) -> IndexExpr:
+        """The value of `unknown` for which `own` is `found`."""
+        rest = substitute(own, {unknown: const(0)})
+        step = constant_value(substitute(own, {unknown: const(1)}) - rest)
+        value = (found - rest) * step if step in (1, -1) else const(0)
+        if substitute(own, {unknown: value}) is not found or self.bound(value):
+            self.differ(_named(own, wanted), str(found))
+        return value
+
+    def bound(self, expr: IndexExpr) -> bool:
+        """Whether an expression uses a variable of a loop in the statement."""
+        return not variables(expr).isdisjoint(cast("dict[Var, Var]", self.loops).values())
+
+    def window(self, param: Buffer, scalars: dict[Var, IndexExpr]) -> Window:
+        """The window that makes every access to `param` the statement's own."""
+        if param not in self.accesses:
+            raise NotUnifiable(
+                f"{self.definition.name} does not access {param.name}, so no window follows"
+            )
+        buffer, pairs = self.accesses[param]
+        values = {_unknown(var): value for var, value in scalars.items()}
+        known = [(tuple(substitute(i, values) for i in own), found) for own, found in pairs]
+        rank = len(buffer.shape)
+        for kept in reversed(list(combinations(range(rank), len(param.shape)))):
+            starts = self.starts(known, kept, rank)
+            if starts is not None:
+                return Window(buffer, starts, kept)
+        texts = ", ".join(dict.fromkeys(element_text(buffer, found) for _, found in known))
+        own = ", ".join(dict.fromkeys(element_text(param, inner) for inner, _ in known))
+        self.differ(own, texts)
+
+    def starts(
+        self,
+        pairs: Sequence[tuple[_Indices, _Indices]],
+        kept: tuple[int, ...],
+        rank: int,
+    ) -> tuple[IndexExpr, ...] | None:
+        """Where a window along the axes `kept` begins; None if no window along them fits."""
+        inner = {axis: k for k, axis in enumerate(kept)}
+        found: list[IndexExpr] = []
+        for axis in range(rank):
+            offsets = {
+                there[axis] - own[inner[axis]] if axis in inner else there[axis]
+                for own, there in pairs
+            }
+            if len(offsets) > 1:
+                return None
+            (offset,) = offsets
+            if self.bound(offset):
+                return None
+            found.append(offset)
+        return tuple(found)
+
+
+def _unknown(var: Var) -> Var:
+    return Var(f"?{var.name}")
+
+
+def _named(expr: IndexExpr, unknown: dict[Var, Var]) -> str:
+    return str(substitute(expr, dict(unknown)))
+
+
+def _line(body: Body) -> str:
+    """The first line of the first statement."""
+    return stmt_text(body[0]).splitlines()[0] if body else "nothing"
