@@ -70,8 +70,9 @@ class Operands:
 
     def first(self, name: str, count: str) -> IrValue:
         """The first elements of a parameter, as many as the scalar `count` says, then zeros."""
-        scalars = {v.name: e for v, e in zip(self.call.definition.scalars, self.call.scalars,
-                                             strict=True)}
+        scalars = {
+            v.name: e for v, e in zip(self.call.definition.scalars, self.call.scalars, strict=True)
+        }
         lanes = self.call.definition.param(name).size
         numbers = lanes_of(range(lanes), "i64")
         limit = self.builder.splat(self.indices.value(scalars[count]), lanes)
@@ -120,8 +121,12 @@ def _fused_multiply_add(lanes: int) -> tuple[str, str, Callable[[Operands], IrVa
         for lane in vectorized(0, {lanes}):
             c[lane] += a[()] * b[lane]
     """
-    return definition, "+fma", lambda of: of.call_llvm(
-        f"llvm.fma.v{lanes}f32", of.repeated("a", lanes), of.vector("b"), of.vector("c")
+    return (
+        definition,
+        "+fma",
+        lambda of: of.call_llvm(
+            f"llvm.fma.v{lanes}f32", of.repeated("a", lanes), of.vector("b"), of.vector("c")
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
+from graphflow.schedule.calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -70,16 +71,19 @@ __all__ = [
     "bind_expr",
     "cache_read",
     "cache_write",
+    "call_eqv",
     "claims",
     "compute_at",
     "cut_loop",
     "divide_loop",
     "divide_with_recompute",
     "eliminate_dead_code",
+    "extract_subproc",
     "fission",
     "forbids_access",
     "fuse",
     "infer_bounds",
+    "inline",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -91,6 +95,7 @@ __all__ = [
     "parallelize_loop",
     "remove_branching_through_overcompute",
     "reorder_loops",
+    "replace",
     "replay",
     "require_consistent",
     "require_in_bounds",

@@ -204,6 +204,10 @@ class Schedule:
     refusals: tuple[Refusal, ...] = ()
     made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
 
+    def describe(self) -> str:
+        """How the schedule reads as an argument of a step."""
+        return f"<schedule of {self.definition.name}, {len(self.steps)} steps>"
+
     @staticmethod
     def of(definition: PrimFunc) -> Schedule:
         """The empty schedule of a definition.

@@ -39,7 +39,14 @@ from graphflow.tir.operators import (
     undefined_value,
 )
 from graphflow.tir.parser import parse
-from graphflow.tir.printer import condition_text, definitions_in, element_text, expr_text, stmt_text, to_text
+from graphflow.tir.printer import (
+    condition_text,
+    definitions_in,
+    element_text,
+    expr_text,
+    stmt_text,
+    to_text,
+)
 from graphflow.tir.stmt import (
     Allocate,
     Assume,

@@ -35,7 +35,9 @@ def interpret(
     undefined: float = float("nan"),
     reverse: bool = False,
 ) -> dict[str, Array]:
-    """The outputs of `func` by name, for inputs (inout ones too) given by name with their exact shape and dtype.
+    """The outputs of `func` by name, for inputs given by name with their exact shape and dtype.
+
+    Parameters that are both are given and returned.
 
     `undefined` is what memory that was never written holds and what `Undef` evaluates to; an
     integer type that cannot hold it takes an extreme value instead.  `reverse` runs parallel and

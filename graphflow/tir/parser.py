@@ -269,7 +269,9 @@ class _Parser(IndexParser):
             case ast.Call(func=ast.Name(id=word)) if word in self.definitions:
                 return self.instruction_call(call, self.definitions[word])
         raise self.error(
-            call, "expected an instruction that is defined above, assume(unless(…), …), reduce_min(x[…], …) or reduce_max(x[…], …)"
+            call,
+            "expected assume(unless(…), …), reduce_min(x[…], …), reduce_max(x[…], …) or a call of "
+            "an instruction defined above",
         )
 
     def instruction_call(self, call: ast.Call, definition: PrimFunc) -> Call:

@@ -234,9 +234,7 @@ def _head(stmt: Stmt) -> str:
 
 def _call_text(call: Call) -> str:
     params = call.definition.params
-    windows = (
-        _window_text(w, p.buffer.shape) for w, p in zip(call.windows, params, strict=False)
-    )
+    windows = (_window_text(w, p.buffer.shape) for w, p in zip(call.windows, params, strict=False))
     named = () if call.name == call.definition.name else (f"name={_quoted(call.name)}",)
     arguments = (*windows, *map(str, call.scalars), *named)
     return f"{call.definition.name}({', '.join(arguments)})"

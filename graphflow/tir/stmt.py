@@ -217,6 +217,10 @@ class PrimFunc(Hashed):
         """The parameters that the kernel writes."""
         return tuple(p.buffer for p in self.params if p.role is not Role.INPUT)
 
+    def describe(self) -> str:
+        """How the kernel reads as an argument of a schedule step."""
+        return f"<{self.name}>"
+
     def param(self, name: str) -> Buffer:
         """The parameter called `name`; `KeyError` names those there are."""
         for p in self.params:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from typing import NoReturn, TypeAlias, cast
 
 from graphflow.arith import (
@@ -27,8 +27,8 @@ from graphflow.arith import (
     Truth,
     Var,
     const,
-    constant_value,
     substitute,
+    terms_of,
     variables,
 )
 from graphflow.tir.expr import (
@@ -62,6 +62,9 @@ from graphflow.tir.stmt import (
     Window,
 )
 
+MOST_CANDIDATES = 7
+"""Variables around a statement that a scalar may be, where no equation determines it."""
+
 
 class NotUnifiable(Exception):
     """Statements are no instance of a definition; the message is the first difference."""
@@ -71,9 +74,7 @@ def unify(definition: PrimFunc, body: Body, name: str) -> Call:
     """The call `name` of `definition` that performs `body`; NotUnifiable where there is none."""
     matcher = _Matcher(definition)
     matcher.bodies(definition.body, body)
-    scalars = matcher.scalars()
-    windows = tuple(matcher.window(p.buffer, scalars) for p in definition.params)
-    return Call(name, definition, windows, tuple(scalars[var] for var in definition.scalars))
+    return Call(name, definition, *matcher.arguments())
 
 
 _Indices: TypeAlias = tuple[IndexExpr, ...]
@@ -95,6 +96,8 @@ class _Matcher:
         default_factory=dict
     )
     """The statement's buffer for each parameter, and the indices of each access to it."""
+    seen: set[Var] = field(default_factory=set)
+    """The variables in indices of the statement."""
 
     def __post_init__(self) -> None:
         # Scalars must not be taken for variables of the statement that have the same name.
@@ -121,8 +124,9 @@ class _Matcher:
                 self.expr(own.value, found.value)
                 self.access(own.buffer, own.indices, found.buffer, found.indices)
             case For(), For():
-                self.index(own.start, found.start)
-                self.index(own.stop, found.stop)
+                texts = _line((own,)), _line((found,))
+                self.index(own.start, found.start, texts)
+                self.index(own.stop, found.stop, texts)
                 self.loops[own.var] = found.var
                 self.bodies(own.body, found.body)
             case If(), If():
@@ -224,12 +228,13 @@ class _Matcher:
                 return
         self.differ(expr_text(own), expr_text(found))
 
-    def index(self, own: IndexExpr, found: IndexExpr) -> None:
+    def index(self, own: IndexExpr, found: IndexExpr, texts: tuple[str, str] | None = None) -> None:
         own = substitute(own, self.loops)
+        self.seen |= variables(found)
         if own is found:
             return
         if not any(_unknown(var) in variables(own) for var in self.definition.scalars):
-            self.differ(str(own), str(found))
+            self.differ(*(texts or (str(own), str(found))))
         self.equations.append((own, found))
 
     def access(
@@ -249,65 +254,102 @@ class _Matcher:
         if known != found or found in self.local.values():
             self.differ(*texts)
         pairs.append((inside, found_at))
+        self.seen.update(var for index in found_at for var in variables(index))
 
     # -- arguments
 
-    def scalars(self) -> dict[Var, IndexExpr]:
-        """The value of each scalar, solved from the equations that have one unknown."""
+    def arguments(self) -> tuple[tuple[Window, ...], tuple[IndexExpr, ...]]:
+        """The windows and scalars for which everything collected is equal.
+
+        Scalars follow from equations that are linear in one of them; where there is none, they are
+        sought among zero and the variables around the statement.
+        """
+        known, left = self.linear_solution()
+        unknown = [var for var in map(_unknown, self.definition.scalars) if var not in known]
+        around = sorted(self.seen - set(self.inner()), key=str)[:MOST_CANDIDATES]
+        for values in product((const(0), *around), repeat=len(unknown)):
+            solution = {**known, **dict(zip(unknown, values, strict=True))}
+            if all(substitute(own, solution) is found for own, found in left):
+                windows = tuple(self.window(p.buffer, solution) for p in self.definition.params)
+                complete = tuple(window for window in windows if window is not None)
+                if len(complete) == len(windows):
+                    return complete, tuple(solution[_unknown(v)] for v in self.definition.scalars)
+        for own, found in left:
+            self.differ(self.named(own), str(found))
+        zeros = {**dict.fromkeys(unknown, const(0)), **known}
+        for param in self.definition.params:
+            if self.window(param.buffer, zeros) is None:
+                own_texts, texts = self.access_texts(param.buffer)
+                self.differ(own_texts, texts)
+        raise NotUnifiable(f"no scalars make the statement {self.definition.name}")
+
+    def linear_solution(self) -> tuple[dict[Var, IndexExpr], list[_IndexPair]]:
+        """The scalars that linear equations determine, and the equations left open."""
         known: dict[Var, IndexExpr] = {}
-        wanted = {_unknown(var): var for var in self.definition.scalars}
+        wanted = [_unknown(var) for var in self.definition.scalars]
         left = list(self.equations)
         progress = True
-        while left and progress:
+        while progress:
             progress = False
             for pair in tuple(left):
                 own, found = substitute(pair[0], known), pair[1]
                 unknowns = [var for var in wanted if var in variables(own)]
-                if len(unknowns) > 1:
-                    continue
-                left.remove(pair)
-                progress = True
-                if unknowns:
-                    known[unknowns[0]] = self.solved(own, found, unknowns[0], wanted)
-                elif own is not found:
-                    self.differ(str(own), str(found))
-        for own, found in left:
-            self.differ(_named(own, wanted), str(found))
-        # One that stands in indices of accesses alone is part of where the windows begin.
-        return {var: known.get(unknown, const(0)) for unknown, var in wanted.items()}
+                if not unknowns and own is not found:
+                    self.differ(self.named(own), str(found))
+                value = self.solved(own, found, unknowns[0]) if len(unknowns) == 1 else None
+                if value is not None:
+                    known[unknowns[0]] = value
+                if value is not None or not unknowns:
+                    left.remove(pair)
+                    progress = True
+        return known, left
 
-    def solved(
-        self, own: IndexExpr, found: IndexExpr, unknown: Var, wanted: dict[Var, Var]
-    ) -> IndexExpr:
-        """The value of `unknown` for which `own` is `found`."""
-        rest = substitute(own, {unknown: const(0)})
-        step = constant_value(substitute(own, {unknown: const(1)}) - rest)
-        value = (found - rest) * step if step in (1, -1) else const(0)
+    def solved(self, own: IndexExpr, found: IndexExpr, unknown: Var) -> IndexExpr | None:
+        """The value of `unknown` for which `own` is `found`; None where it is not linear in it."""
+        within = [(atom, k) for atom, k in terms_of(own)[0] if unknown in variables(atom)]
+        if len(within) != 1 or within[0][0] is not unknown or within[0][1] not in (1, -1):
+            return None
+        step, rest = within[0][1], substitute(own, {unknown: const(0)})
+        value = (found - rest) * step
         if substitute(own, {unknown: value}) is not found or self.bound(value):
-            self.differ(_named(own, wanted), str(found))
+            return None
         return value
+
+    def inner(self) -> list[Var]:
+        """The variables of loops in the statement."""
+        scalars = self.definition.scalars
+        return [cast(Var, there) for own, there in self.loops.items() if own not in scalars]
+
+    def named(self, expr: IndexExpr) -> str:
+        """An expression in the names of the definition."""
+        back = {cast(Var, there): own for own, there in self.loops.items()}
+        return str(substitute(expr, dict(back)))
+
+    def access_texts(self, param: Buffer) -> tuple[str, str]:
+        buffer, pairs = self.accesses[param]
+        own = (f"{param.name}[{', '.join(map(self.named, at)) or '()'}]" for at, _ in pairs)
+        texts = (element_text(buffer, at) for _, at in pairs)
+        return ", ".join(dict.fromkeys(own)), ", ".join(dict.fromkeys(texts))
 
     def bound(self, expr: IndexExpr) -> bool:
         """Whether an expression uses a variable of a loop in the statement."""
-        return not variables(expr).isdisjoint(cast("dict[Var, Var]", self.loops).values())
+        return not variables(expr).isdisjoint(self.inner())
 
-    def window(self, param: Buffer, scalars: dict[Var, IndexExpr]) -> Window:
-        """The window that makes every access to `param` the statement's own."""
+    def window(self, param: Buffer, scalars: dict[Var, IndexExpr]) -> Window | None:
+        """The window that makes every access to `param` the statement's own; None if there is
+        none."""
         if param not in self.accesses:
             raise NotUnifiable(
                 f"{self.definition.name} does not access {param.name}, so no window follows"
             )
         buffer, pairs = self.accesses[param]
-        values = {_unknown(var): value for var, value in scalars.items()}
-        known = [(tuple(substitute(i, values) for i in own), found) for own, found in pairs]
+        known = [(tuple(substitute(i, scalars) for i in own), found) for own, found in pairs]
         rank = len(buffer.shape)
         for kept in reversed(list(combinations(range(rank), len(param.shape)))):
             starts = self.starts(known, kept, rank)
             if starts is not None:
                 return Window(buffer, starts, kept)
-        texts = ", ".join(dict.fromkeys(element_text(buffer, found) for _, found in known))
-        own = ", ".join(dict.fromkeys(element_text(param, inner) for inner, _ in known))
-        self.differ(own, texts)
+        return None
 
     def starts(
         self,
@@ -334,10 +376,6 @@ class _Matcher:
 
 def _unknown(var: Var) -> Var:
     return Var(f"?{var.name}")
-
-
-def _named(expr: IndexExpr, unknown: dict[Var, Var]) -> str:
-    return str(substitute(expr, dict(unknown)))
 
 
 def _line(body: Body) -> str:
