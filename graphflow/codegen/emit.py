@@ -24,7 +24,7 @@ from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.instructions import Operands, instruction_for
+from graphflow.codegen.instructions import CallOperands, instruction_for
 from graphflow.codegen.math import NARROWEST_HALVED, Math
 from graphflow.tir import (
     DTYPES,
@@ -186,7 +186,7 @@ class PartEmitter:
                 self._body(stmt.body, mask)
             case Call():
                 instruction = instruction_for(stmt, self.target) if mask is None else None
-                operands = Operands(stmt, self.builder, self.indices, self.memory)
+                operands = CallOperands(stmt, self.builder, self.indices, self.memory)
                 if instruction is None or not operands.emit(instruction):
                     self._body(performed(stmt), mask)
             case Assume():

@@ -30,7 +30,7 @@ from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
 from graphflow.cost import MOST_STRIDE, in_pieces
-from graphflow.tir import DTYPES, Buffer, Window
+from graphflow.tir import DTYPES, Buffer, BufferWindow
 
 ALIGNMENT = 64
 """Bytes; of local buffers: a cache line, and the widest vector."""
@@ -188,7 +188,7 @@ class Memory:
 
     # ---- windows of instructions
 
-    def window(self, window: Window, shape: tuple[int, ...]) -> Address | None:
+    def window(self, window: BufferWindow, shape: tuple[int, ...]) -> Address | None:
         """Where a window begins whose elements follow one another; None if they do not, or if
         they are stored in other types than they are computed in."""
         address = self.address(window.buffer, window.starts)

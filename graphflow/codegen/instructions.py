@@ -27,11 +27,11 @@ class Instruction:
 
     definition: PrimFunc
     feature: str
-    emit: Callable[[Operands], IrValue]
+    emit: Callable[[CallOperands], IrValue]
     """The value of the one parameter that is written, all its elements in a vector."""
 
 
-class Operands:
+class CallOperands:
     """The windows and scalars of a call that is about to be emitted."""
 
     def __init__(self, call: Call, builder: IrBuilder, indices: Indices, memory: Memory) -> None:
@@ -114,7 +114,7 @@ def instruction_for(call: Call, target: Target) -> Instruction | None:
     return found
 
 
-def _fused_multiply_add(lanes: int) -> tuple[str, str, Callable[[Operands], IrValue]]:
+def _fused_multiply_add(lanes: int) -> tuple[str, str, Callable[[CallOperands], IrValue]]:
     definition = f"""
     @primfunc
     def fma{lanes}(c: inout[f32[{lanes}]], a: f32[()], b: f32[{lanes}]):
@@ -130,7 +130,7 @@ def _fused_multiply_add(lanes: int) -> tuple[str, str, Callable[[Operands], IrVa
     )
 
 
-_DOT4: tuple[str, str, Callable[[Operands], IrValue]] = (
+_DOT4: tuple[str, str, Callable[[CallOperands], IrValue]] = (
     """
     @primfunc
     def dot4_16(c: inout[i32[16]], a: u8[4], b: i8[16, 4]):
@@ -146,7 +146,7 @@ _DOT4: tuple[str, str, Callable[[Operands], IrValue]] = (
 """VNNI: sixteen dot products of four unsigned and four signed bytes, without saturation."""
 
 
-def _masked_load(lanes: int) -> tuple[str, str, Callable[[Operands], IrValue]]:
+def _masked_load(lanes: int) -> tuple[str, str, Callable[[CallOperands], IrValue]]:
     definition = f"""
     @primfunc
     def masked_load{lanes}(y: out[f32[{lanes}]], x: f32[{lanes}], count: index):

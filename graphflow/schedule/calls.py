@@ -44,6 +44,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    BufferWindow,
     Call,
     For,
     If,
@@ -55,7 +56,6 @@ from graphflow.tir import (
     Role,
     Stmt,
     Store,
-    Window,
     expression_variables,
     expressions_of,
     is_predicate,
@@ -198,9 +198,9 @@ def _extracted(stmt: Stmt, name: str) -> Call:
     return Call(name, definition, windows, free)
 
 
-def _whole(buffer: Buffer) -> Window:
+def _whole(buffer: Buffer) -> BufferWindow:
     rank = len(buffer.shape)
-    return Window(buffer, (const(0),) * rank, tuple(range(rank)))
+    return BufferWindow(buffer, (const(0),) * rank, tuple(range(rank)))
 
 
 def _free_variables(body: Body) -> set[Var]:

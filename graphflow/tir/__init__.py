@@ -53,6 +53,7 @@ from graphflow.tir.stmt import (
     Block,
     BlockNote,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
@@ -64,7 +65,6 @@ from graphflow.tir.stmt import (
     Role,
     Stmt,
     Store,
-    Window,
     nest,
 )
 from graphflow.tir.to_python import compile_to_python
@@ -123,6 +123,7 @@ __all__ = [
     "BlockNote",
     "Body",
     "Buffer",
+    "BufferWindow",
     "Call",
     "Cast",
     "Comparison",
@@ -151,7 +152,6 @@ __all__ = [
     "Unary",
     "UnaryOp",
     "Undef",
-    "Window",
     "accesses",
     "buffers_of",
     "calls_in",

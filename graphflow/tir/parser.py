@@ -43,6 +43,7 @@ from graphflow.tir.stmt import (
     Block,
     BlockNote,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
@@ -54,7 +55,6 @@ from graphflow.tir.stmt import (
     Role,
     Stmt,
     Store,
-    Window,
 )
 
 _DTYPES = {text: dtype for dtype, text in DTYPE_TEXT.items()}
@@ -297,7 +297,7 @@ class _Parser(IndexParser):
         scalars = tuple(self.index(node) for node in call.args[count:])
         return Call(name, definition, windows, scalars)
 
-    def window(self, node: ast.expr, param: Buffer) -> Window:
+    def window(self, node: ast.expr, param: Buffer) -> BufferWindow:
         """`x[i, j:j + 8]`: an index for each axis, or a start and a stop as far apart as the
         parameter is long."""
         if not isinstance(node, ast.Subscript):
@@ -320,7 +320,7 @@ class _Parser(IndexParser):
                     starts.append(self.index(item))
         if len(kept) != len(param.shape):
             raise self.error(node, f"the window does not fit {param.name} of {list(param.shape)}")
-        return Window(buffer, tuple(starts), tuple(kept))
+        return BufferWindow(buffer, tuple(starts), tuple(kept))
 
     def declared(self, node: ast.Subscript) -> Buffer:
         name = self.name(node.value)

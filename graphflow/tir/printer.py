@@ -34,6 +34,7 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
@@ -44,7 +45,6 @@ from graphflow.tir.stmt import (
     Role,
     Stmt,
     Store,
-    Window,
 )
 
 DTYPE_TEXT = {
@@ -240,7 +240,7 @@ def _call_text(call: Call) -> str:
     return f"{call.definition.name}({', '.join(arguments)})"
 
 
-def _window_text(window: Window, shape: tuple[int, ...]) -> str:
+def _window_text(window: BufferWindow, shape: tuple[int, ...]) -> str:
     extents = dict(zip(window.kept, shape, strict=False))
     items = (
         f"{start}:{start + extents[axis]}" if axis in extents else str(start)

@@ -130,7 +130,7 @@ class Assume:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BufferWindow:
     """The part of `buffer` that a call hands to a parameter, `buffer[i, j:j + 8]`.
 
     The parameter's axis k runs along the axis `kept[k]` of the buffer, from `starts[kept[k]]` on;
@@ -162,7 +162,7 @@ class Call(Kept):
     name: str
     """A place of the kernel: unique among loops, blocks and calls."""
     definition: PrimFunc
-    windows: tuple[Window, ...]
+    windows: tuple[BufferWindow, ...]
     """One for each parameter of the definition."""
     scalars: tuple[IndexExpr, ...] = ()
     """One for each scalar of the definition."""

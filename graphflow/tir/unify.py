@@ -24,10 +24,10 @@ from graphflow.arith import (
     Not,
     Or,
     Predicate,
-    Truth,
     Var,
     const,
     substitute,
+    substitute_in,
     terms_of,
     variables,
 )
@@ -52,6 +52,7 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
@@ -59,7 +60,6 @@ from graphflow.tir.stmt import (
     Reduce,
     Stmt,
     Store,
-    Window,
 )
 
 MOST_CANDIDATES = 7
@@ -175,9 +175,9 @@ class _Matcher:
             self.expr(cast(Expr, own), cast(Expr, found))
 
     def predicate(self, own: Predicate, found: Predicate) -> bool:
+        if substitute_in(own, self.loops) == found:
+            return True  # the order of members and signs may depend on names
         match own, found:
-            case Truth(), Truth():
-                return own == found
             case AtLeastZero(), AtLeastZero():
                 self.index(own.expr, found.expr)
                 return True
@@ -258,7 +258,7 @@ class _Matcher:
 
     # -- arguments
 
-    def arguments(self) -> tuple[tuple[Window, ...], tuple[IndexExpr, ...]]:
+    def arguments(self) -> tuple[tuple[BufferWindow, ...], tuple[IndexExpr, ...]]:
         """The windows and scalars for which everything collected is equal.
 
         Scalars follow from equations that are linear in one of them; where there is none, they are
@@ -335,7 +335,7 @@ class _Matcher:
         """Whether an expression uses a variable of a loop in the statement."""
         return not variables(expr).isdisjoint(self.inner())
 
-    def window(self, param: Buffer, scalars: dict[Var, IndexExpr]) -> Window | None:
+    def window(self, param: Buffer, scalars: dict[Var, IndexExpr]) -> BufferWindow | None:
         """The window that makes every access to `param` the statement's own; None if there is
         none."""
         if param not in self.accesses:
@@ -348,7 +348,7 @@ class _Matcher:
         for kept in reversed(list(combinations(range(rank), len(param.shape)))):
             starts = self.starts(known, kept, rank)
             if starts is not None:
-                return Window(buffer, starts, kept)
+                return BufferWindow(buffer, starts, kept)
         return None
 
     def starts(

@@ -43,6 +43,7 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
     Call,
     For,
     If,
@@ -52,7 +53,6 @@ from graphflow.tir.stmt import (
     ReduceOp,
     Stmt,
     Store,
-    Window,
 )
 from graphflow.tir.unify import NotUnifiable, unify
 
@@ -186,7 +186,7 @@ def performed(call: Call) -> Body:
             case _:
                 pass
     for old, new in buffers.items():
-        windows[old] = Window(new, (const(0),) * len(new.shape), tuple(range(len(new.shape))))
+        windows[old] = BufferWindow(new, (const(0),) * len(new.shape), tuple(range(len(new.shape))))
 
     def on_expr(expr: Expr) -> Expr:
         if isinstance(expr, Load):
@@ -260,10 +260,10 @@ def _own(body: Body) -> Iterator[Stmt]:
                 yield from _own(below)
 
 
-def _inside_window(inner: Window, outer: Window) -> Window:
+def _inside_window(inner: BufferWindow, outer: BufferWindow) -> BufferWindow:
     """The window `inner` of a parameter, as a window of what `outer` hands to the parameter."""
     kept_axes = tuple(outer.kept[axis] for axis in inner.kept)
-    return Window(outer.buffer, outer.place(inner.starts), kept_axes)
+    return BufferWindow(outer.buffer, outer.place(inner.starts), kept_axes)
 
 
 def map_expressions(
