@@ -5,7 +5,7 @@ from typing import TypeAlias
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
-from graphflow.codegen.instructions import instruction
+from graphflow.codegen.instruction_set import instruction
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import (
     assembly,

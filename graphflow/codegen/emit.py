@@ -24,7 +24,7 @@ from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
-from graphflow.codegen.instructions import CallOperands, instruction_for
+from graphflow.codegen.instruction_set import CallOperands, instruction_for
 from graphflow.codegen.math import NARROWEST_HALVED, Math
 from graphflow.tir import (
     DTYPES,

@@ -10,7 +10,6 @@ from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
-from graphflow.schedule.calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -19,6 +18,7 @@ from graphflow.schedule.conditions import (
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
+from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
     PadFunction,

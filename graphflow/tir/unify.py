@@ -12,7 +12,7 @@ Where several choices of axes fit, the last axes of the buffer are taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import NoReturn, TypeAlias, cast
 
@@ -72,9 +72,30 @@ class NotUnifiable(Exception):
 
 def unify(definition: PrimFunc, body: Body, name: str) -> Call:
     """The call `name` of `definition` that performs `body`; NotUnifiable where there is none."""
+    found = _with_own_names(definition, body, name) if definition.scalars else None
+    if found is not None:
+        return found
     matcher = _Matcher(definition)
     matcher.bodies(definition.body, body)
     return Call(name, definition, *matcher.arguments())
+
+
+def _with_own_names(definition: PrimFunc, body: Body, name: str) -> Call | None:
+    """The call where the scalars are the variables of the same names, as after extraction.
+
+    With unknowns the members of a condition may be ordered otherwise than in the statement.
+    """
+    matcher = _Matcher(replace(definition, scalars=()))
+    try:
+        matcher.bodies(definition.body, body)
+        windows, _ = matcher.arguments()
+    except NotUnifiable:
+        return None
+    # A variable of the statement's own loops is no argument, nor one that is not there.
+    around = matcher.seen.difference(matcher.inner())
+    if not around.issuperset(definition.scalars):
+        return None
+    return Call(name, definition, windows, definition.scalars)
 
 
 _Indices: TypeAlias = tuple[IndexExpr, ...]
