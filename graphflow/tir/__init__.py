@@ -41,7 +41,6 @@ from graphflow.tir.operators import (
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import (
     condition_text,
-    definitions_in,
     element_text,
     expr_text,
     stmt_text,
@@ -158,7 +157,6 @@ __all__ = [
     "children",
     "compile_to_python",
     "condition_text",
-    "definitions_in",
     "element_text",
     "expr_text",
     "expression_variables",

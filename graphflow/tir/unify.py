@@ -26,6 +26,7 @@ from graphflow.arith import (
     Predicate,
     Var,
     const,
+    predicate_variables,
     substitute,
     substitute_in,
     terms_of,
@@ -196,6 +197,7 @@ class _Matcher:
             self.expr(cast(Expr, own), cast(Expr, found))
 
     def predicate(self, own: Predicate, found: Predicate) -> bool:
+        self.seen |= predicate_variables(found)
         if substitute_in(own, self.loops) == found:
             return True  # the order of members and signs may depend on names
         match own, found:

@@ -168,6 +168,17 @@ def test_a_scalar_named_like_a_variable_of_the_kernel_is_another_one() -> None:
     assert found(kernel, body, "c: out[f32[4]], a: f32[4], i: index") == "f(y[0:4], x[0:4], 3)"
 
 
+def test_a_scalar_named_like_a_loop_of_the_statement_is_not_that_loop() -> None:
+    """In the statement i is the loop, and in the definition a number."""
+    body = "for l in serial(0, 4):\n    c[l] = a[i]"
+    func = parse(
+        "@primfunc\ndef k(x: f32[4], y: out[f32[4]]):\n"
+        "    for i in serial(0, 4):\n        y[i] = x[i]"
+    )
+    with pytest.raises(NotUnifiable, match=r"`a\[i\]` where the statement has `x\[i\]`"):
+        unify(definition(body, "c: out[f32[4]], a: f32[4], i: index"), func.body, "f")
+
+
 @pytest.mark.parametrize(
     ("statement", "difference"),
     [
