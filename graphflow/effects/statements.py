@@ -37,6 +37,7 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     accesses,
+    after,
     expressions_of,
     is_predicate,
     performed,
@@ -190,6 +191,7 @@ def _collect(
                 _collect(stmt.then, here, then, within, loops, found)
                 _collect(stmt.orelse, (*path, (position, True)), orelse, within, loops, found)
             case _:
+                domain = after(stmt, domain)
                 continue
         found[number] = replace(one, stop=len(found))
 

@@ -14,6 +14,7 @@ from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.tir import (
     Allocate,
+    Assume,
     Block,
     Body,
     Buffer,
@@ -23,6 +24,7 @@ from graphflow.tir import (
     LoopKind,
     PrimFunc,
     Stmt,
+    after,
     buffers_of,
     is_identifier,
     is_predicate,
@@ -70,6 +72,7 @@ def rewrite_at(func: PrimFunc, place: str, change: Callable[[Stmt, Domain], Body
 
 def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
     (position, otherwise), *further = path
+    domain = _before(body, position, domain)
     if not further:
         return change(body, position, domain)
     stmt = body[position]
@@ -138,9 +141,17 @@ def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
     *outer, (last, _) = _path(func, place)
     body, domain = func.body, ANYWHERE
     for position, otherwise in outer:
-        domain = _inside(body[position], otherwise, domain)
+        domain = _inside(body[position], otherwise, _before(body, position, domain))
         body = _below(body[position], otherwise)
-    return body[last], domain
+    return body[last], _before(body, last, domain)
+
+
+def _before(body: Body, position: int, domain: Domain) -> Domain:
+    """The domain at a position of a body, from that around it."""
+    for stmt in body[:position]:
+        if isinstance(stmt, Assume):
+            domain = after(stmt, domain)
+    return domain
 
 
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:

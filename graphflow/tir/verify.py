@@ -126,6 +126,8 @@ class _Verifier:
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
             if param.role is Role.INOUT and self.stage == "lowered":
                 raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
+        if self.func.scalars and self.stage == "lowered":
+            raise self.fail("it has scalars, which only kernels that others call are given")
         for var in self.func.scalars:
             self.name("loop variable", var.name, None)
         if self.func.callee is not None and (self.func.body or self.legal.emittable):

@@ -553,8 +553,21 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
                 inside = (*guards, cast(Expr, stmt.condition))
                 _collect(stmt.then, domain, inside, found)
                 _collect(stmt.orelse, domain, inside, found)
-            case Store() | Reduce() | Allocate() | Assume():
+            case Assume():
+                domain = after(stmt, domain)
+            case Store() | Reduce() | Allocate():
                 pass
+
+
+def after(stmt: Stmt, domain: Domain) -> Domain:
+    """The domain behind a statement of a body: `assume(unless(c), bool(False))` states that c
+    holds, and no variable changes."""
+    if not isinstance(stmt, Assume) or stmt.claim != _FALSE or not is_predicate(stmt.unless):
+        return domain
+    return domain.given(cast(Predicate, stmt.unless))
+
+
+_FALSE = Literal(False, "bool")
 
 
 @kept
@@ -601,6 +614,7 @@ def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
             found += _accesses_of(stmt)
         else:
             found += _accesses((stmt,), domain)
+        domain = after(stmt, domain)
     return tuple(found)
 
 
