@@ -46,6 +46,7 @@ from graphflow.tir import (
     Stmt,
     Store,
     accesses,
+    buffers_of,
     expression_variables,
     is_predicate,
     loops_of,
@@ -69,6 +70,7 @@ MAX_LINES = 1_000_000
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
     _check_parallel(func)
+    _check_axes(func, target)
     parts = _parts(func)
     names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
     made = [PartEmitter(part, target) for part in parts]
@@ -429,6 +431,20 @@ def _horizontal(op: ReduceOp, dtype: str) -> str:
     if dtype in FLOATS:
         return "fmaximum" if op is ReduceOp.MAX else "fminimum"
     return f"{sign_of(dtype)}{op.value}"
+
+
+def _check_axes(func: PrimFunc, target: Target) -> None:
+    """CodegenError for a buffer with more axes after flattening than the target's memory has."""
+    most = target.buffer_axes
+    if most is None:
+        return
+    for buffer in buffers_of(func):
+        axes = len(buffer.separators) + 1
+        if axes > most:
+            raise CodegenError(
+                f"buffer {buffer.name} has {axes} axes after flattening, and {target.name} has "
+                f"{most}; declare it with fewer separators"
+            )
 
 
 def _check_parallel(func: PrimFunc) -> None:

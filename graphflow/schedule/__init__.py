@@ -17,6 +17,7 @@ from graphflow.schedule.conditions import (
     simplify_kernel,
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
+from graphflow.schedule.flattening import flatten_buffer
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
@@ -80,6 +81,7 @@ __all__ = [
     "eliminate_dead_code",
     "extract_subproc",
     "fission",
+    "flatten_buffer",
     "forbids_access",
     "fuse",
     "infer_bounds",
