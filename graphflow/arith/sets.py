@@ -34,6 +34,7 @@ from graphflow.arith.index_expr import (
     as_index,
     evaluate,
     substitute,
+    variables,
 )
 from graphflow.arith.predicate import (
     FALSE,
@@ -227,10 +228,12 @@ def _point(domain: Domain, parts: Mapping[Var, int]) -> dict[Var, int] | None:
 
 
 def _prove_exactly(claim: Predicate, domain: Domain, text: str) -> Proof:
-    def counterexamples(context: Any) -> Any:
-        return _read(context, domain.given(negation(claim)))
+    failing = domain.given(negation(claim))
 
-    return _decided(text, counterexamples, lambda points: _failing(_point_of(points, domain)))
+    def counterexamples(context: Any) -> Any:
+        return _read(context, failing)
+
+    return _decided(text, counterexamples, lambda points: _failing(_point_of(points, failing)))
 
 
 def _decided(
@@ -358,7 +361,22 @@ def out_of_budget(error: Exception) -> bool:
 
 def _read(context: Any, domain: Domain) -> Any:
     inputs = ", ".join(isl_name(axis.var) for axis in domain.axes)
-    return isl.Set.read_from_str(context, f"{{ [{inputs}] : {isl_constraints(domain)} }}")
+    text = f"{isl_parameters(_free(domain))}{{ [{inputs}] : {isl_constraints(domain)} }}"
+    return isl.Set.read_from_str(context, text)
+
+
+def _free(domain: Domain) -> list[Var]:
+    """The variables of a domain that are none of its axes, such as scalars of a kernel."""
+    used = set(predicate_variables(domain.where))
+    for axis in domain.axes:
+        used |= variables(axis.start) | variables(axis.stop)
+    return sorted(used.difference(axis.var for axis in domain.axes), key=str)
+
+
+def isl_parameters(names: Iterable[Var]) -> str:
+    """What declares parameters in front of a set or map in isl's grammar; nothing for none."""
+    declared = ", ".join(map(isl_name, names))
+    return f"[{declared}] -> " if declared else ""
 
 
 def _point_of(points: Any, domain: Domain) -> dict[Var, int]:
@@ -366,7 +384,12 @@ def _point_of(points: Any, domain: Domain) -> dict[Var, int]:
     point = points.sample_point()
     space = isl.dim_type.set
     values = [point.get_coordinate_val(space, i).to_python() for i in range(len(domain.axes))]
-    return dict(zip((axis.var for axis in domain.axes), values, strict=True))
+    found = dict(zip((axis.var for axis in domain.axes), values, strict=True))
+    free = {isl_name(var): var for var in _free(domain)}
+    for i in range(point.get_space().dim(isl.dim_type.param)):
+        var = free[point.get_space().get_dim_name(isl.dim_type.param, i)]
+        found[var] = point.get_coordinate_val(isl.dim_type.param, i).to_python()
+    return found
 
 
 def _failing(point: Mapping[Var, int]) -> tuple[str, Witness]:

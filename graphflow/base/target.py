@@ -40,6 +40,7 @@ class Target:
     | `l2_gbps`, `l3_gbps` | 10⁹ bytes a second, one core | measured on copies, reads and writes |
     | `dram_gbps` | 10⁹ bytes a second, one core | measured on copies |
     | `dram_cores` | cores that saturate memory | measured on copies |
+    | `buffer_axes` | axes of a flattened buffer, None for any | memory is addressed by strides |
     | `stack_bytes` | bytes of stack an iteration | an eighth of the usual 8 MiB |
     """
 
@@ -66,6 +67,7 @@ class Target:
     dram_gbps: float = 25.0
     dram_cores: int = 2
     stack_bytes: int = 1024 * 1024
+    buffer_axes: int | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)  # cheap: targets are in the keys of many tables, and few exist

@@ -5,6 +5,7 @@ from typing import TypeAlias
 from graphflow.base.target import Target
 from graphflow.base.trace import Trace
 from graphflow.codegen.emit import emit_ir
+from graphflow.codegen.instruction_set import instruction
 from graphflow.codegen.symbols import ANONYMOUS, renamed
 from graphflow.codegen.target_machine import (
     assembly,
@@ -48,6 +49,7 @@ __all__ = [
     "emit_assembly",
     "emit_ir",
     "host_target",
+    "instruction",
     "make_object",
     "renamed",
 ]

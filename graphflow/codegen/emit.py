@@ -24,6 +24,7 @@ from graphflow.codegen.emit_expr import Expressions, sign_of
 from graphflow.codegen.emit_index import Indices, Lanes
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_memory import Memory
+from graphflow.codegen.instruction_set import CallOperands, instruction_for
 from graphflow.codegen.math import NARROWEST_HALVED, Math
 from graphflow.tir import (
     DTYPES,
@@ -32,6 +33,7 @@ from graphflow.tir import (
     Assume,
     Block,
     Body,
+    Call,
     Expr,
     For,
     If,
@@ -44,11 +46,13 @@ from graphflow.tir import (
     Stmt,
     Store,
     accesses,
+    buffers_of,
     expression_variables,
     is_predicate,
     loops_of,
     matched_value,
     neutral_literal,
+    performed,
     walk,
 )
 
@@ -66,6 +70,7 @@ MAX_LINES = 1_000_000
 def emit_ir(func: PrimFunc, symbol: str, target: Target) -> str:
     """The LLVM module of `func` before optimization; `CodegenError` where it cannot be emitted."""
     _check_parallel(func)
+    _check_axes(func, target)
     parts = _parts(func)
     names = [f"{symbol}.body"] if len(parts) == 1 else [f"part{k}" for k in range(len(parts))]
     made = [PartEmitter(part, target) for part in parts]
@@ -181,6 +186,11 @@ class PartEmitter:
                 self.memory.allocate(stmt.buffer)
             case Block():
                 self._body(stmt.body, mask)
+            case Call():
+                instruction = instruction_for(stmt, self.target) if mask is None else None
+                operands = CallOperands(stmt, self.builder, self.indices, self.memory)
+                if instruction is None or not operands.emit(instruction):
+                    self._body(performed(stmt), mask)
             case Assume():
                 raise CodegenError(
                     f"kernel {self.func.name} still holds an assume ({stmt.unless}); "
@@ -421,6 +431,20 @@ def _horizontal(op: ReduceOp, dtype: str) -> str:
     if dtype in FLOATS:
         return "fmaximum" if op is ReduceOp.MAX else "fminimum"
     return f"{sign_of(dtype)}{op.value}"
+
+
+def _check_axes(func: PrimFunc, target: Target) -> None:
+    """CodegenError for a buffer with more axes after flattening than the target's memory has."""
+    most = target.buffer_axes
+    if most is None:
+        return
+    for buffer in buffers_of(func):
+        axes = len(buffer.separators) + 1
+        if axes > most:
+            raise CodegenError(
+                f"buffer {buffer.name} has {axes} axes after flattening, and {target.name} has "
+                f"{most}; declare it with fewer separators"
+            )
 
 
 def _check_parallel(func: PrimFunc) -> None:

@@ -30,7 +30,7 @@ from graphflow.codegen.emit_index import Indices, Terms
 from graphflow.codegen.emit_mask import Mask, mask_value
 from graphflow.codegen.emit_transpose import column_of
 from graphflow.cost import MOST_STRIDE, in_pieces
-from graphflow.tir import DTYPES, Buffer
+from graphflow.tir import DTYPES, Buffer, BufferWindow
 
 ALIGNMENT = 64
 """Bytes; of local buffers: a cache line, and the widest vector."""
@@ -185,6 +185,38 @@ class Memory:
         if low is None or high is None:
             return False
         return low >= 0 and high + lanes <= address.place.size
+
+    # ---- windows of instructions
+
+    def window(self, window: BufferWindow, shape: tuple[int, ...]) -> Address | None:
+        """Where a window begins whose elements follow one another; None if they do not, or if
+        they are stored in other types than they are computed in."""
+        address = self.address(window.buffer, window.starts)
+        strides = [address.place.strides[axis] for axis in window.kept]
+        pairs = zip(strides, Buffer("", shape).strides, shape, strict=True)
+        if address.place.dtype == "bool" or any(a != b for a, b, n in pairs if n > 1):
+            return None
+        return address
+
+    def load_window(self, address: Address, lanes: int) -> IrValue:
+        """The first `lanes` elements from an address on."""
+        pointer, alignment = self._pointer(address.place, address.terms, address.constant)
+        return self._load_at(address.place, pointer, alignment, lanes)
+
+    def load_first(self, address: Address, truth: IrValue) -> IrValue:
+        """The elements from an address on in the lanes of `truth`, zero in the others."""
+        place = address.place
+        pointer, alignment = self._pointer(place, address.terms, address.constant)
+        kind = vector_type(place.element, truth.lanes)
+        name = f"llvm.masked.load.{mangled(place.element, truth.lanes)}.p0"
+        none = IrValue("zeroinitializer", place.element, truth.lanes)
+        value = self.builder.call(name, kind, pointer, integer(alignment, "i32"), truth, none)
+        return IrValue(value.text, place.element, truth.lanes)
+
+    def store_window(self, address: Address, value: IrValue) -> None:
+        """Store all lanes of a vector from an address on."""
+        pointer, alignment = self._pointer(address.place, address.terms, address.constant)
+        self._store_raw(pointer, alignment, value)
 
     # ---- loads
 

@@ -32,6 +32,7 @@ from graphflow.arith import (
     isl_constraints,
     isl_index,
     isl_name,
+    isl_parameters,
     out_of_budget,
 )
 from graphflow.effects.statements import KernelStatements, StatementAccess, statements_of
@@ -58,17 +59,20 @@ class Relations:
         self.model = model
         self.depth = 1 + max((2 * len(s.loops) + 1 for s in model.statements), default=1)
         """The length of every time stamp; shorter ones are filled with zeros."""
+        self.parameters = isl_parameters(model.func.scalars)
         self._kept: dict[tuple[str, object], Any] = {}
 
     def domain(self, context: Any, access: StatementAccess) -> Any:
         """The instances of an access, as a set."""
-        text = f"{{ {instance_tuple(access)} : {isl_constraints(access.domain)} }}"
+        tuple_text = instance_tuple(access)
+        text = f"{self.parameters}{{ {tuple_text} : {isl_constraints(access.domain)} }}"
         return self.once("domain", access.number, lambda: isl.Set.read_from_str(context, text))
 
     def elements(self, context: Any, access: StatementAccess) -> Any:
         """The map from the instances of an access to the elements that they access."""
         parts = ", ".join(map(isl_index, access.element))
-        text = f"{{ {instance_tuple(access)} -> B[{parts}] : {isl_constraints(access.domain)} }}"
+        where = isl_constraints(access.domain)
+        text = f"{self.parameters}{{ {instance_tuple(access)} -> B[{parts}] : {where} }}"
         return self.once("elements", access.number, lambda: isl.Map.read_from_str(context, text))
 
     def times(self, context: Any, access: StatementAccess, reading: bool = False) -> Any:
@@ -79,7 +83,7 @@ class Relations:
         """
         write = const(int(not reading))
         parts = ", ".join(map(isl_index, self._stamp(access.statement.time, write)))
-        text = f"{{ {instance_tuple(access)} -> [{parts}] }}"
+        text = f"{self.parameters}{{ {instance_tuple(access)} -> [{parts}] }}"
         key = (access.number, reading)
         return self.once("times", key, lambda: isl.Map.read_from_str(context, text))
 

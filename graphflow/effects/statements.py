@@ -29,6 +29,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Call,
     Expr,
     For,
     If,
@@ -36,8 +37,10 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     accesses,
+    after,
     expressions_of,
     is_predicate,
+    performed,
     sites,
     walk,
     walk_expr,
@@ -175,6 +178,8 @@ def _collect(
                 _collect(stmt.body, here, inside, guards, (*loops, number), found)
             case Block():
                 _collect(stmt.body, here, domain, guards, loops, found)
+            case Call():
+                _collect(performed(stmt), here, domain, guards, loops, found)
             case If():
                 then, orelse = domain, domain
                 within = guards
@@ -186,6 +191,7 @@ def _collect(
                 _collect(stmt.then, here, then, within, loops, found)
                 _collect(stmt.orelse, (*path, (position, True)), orelse, within, loops, found)
             case _:
+                domain = after(stmt, domain)
                 continue
         found[number] = replace(one, stop=len(found))
 
@@ -197,7 +203,7 @@ def _accesses(statement: Statement) -> Iterator[Access]:
         case Assume():
             yield from _claims_of(stmt, statement.domain, not statement.guards)
             return
-        case For() | Block() | Allocate():
+        case For() | Block() | Allocate() | Call():
             return
         case If():
             stmt = replace(stmt, then=(), orelse=())

@@ -28,6 +28,7 @@ from graphflow.tir import (
     map_indices,
     rename_buffers,
     walk,
+    without_calls,
     writes_in,
 )
 
@@ -175,7 +176,7 @@ def _renamed(
     loops: _FreshNames,
     blocks: _FreshNames,
 ) -> Body:
-    func = call.func
+    func = without_calls(call.func)
     exchanged = {
         buffer: bound[value]
         for value, buffer in (

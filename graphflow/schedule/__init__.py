@@ -17,7 +17,9 @@ from graphflow.schedule.conditions import (
     simplify_kernel,
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
+from graphflow.schedule.flattening import flatten_buffer
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
+from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
 from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
 from graphflow.schedule.layouts import (
     PadFunction,
@@ -75,6 +77,7 @@ __all__ = [
     "bind_expr",
     "cache_read",
     "cache_write",
+    "call_eqv",
     "claims",
     "commute_expr",
     "compute_at",
@@ -82,10 +85,13 @@ __all__ = [
     "divide_loop",
     "divide_with_recompute",
     "eliminate_dead_code",
+    "extract_subproc",
     "fission",
+    "flatten_buffer",
     "forbids_access",
     "fuse",
     "infer_bounds",
+    "inline",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -103,6 +109,7 @@ __all__ = [
     "remove_loop",
     "reorder_loops",
     "reorder_stmts",
+    "replace",
     "replay",
     "require_consistent",
     "require_in_bounds",

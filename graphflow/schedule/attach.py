@@ -44,6 +44,7 @@ from graphflow.tir import (
     BlockNote,
     Body,
     Buffer,
+    Call,
     For,
     If,
     LoopKind,
@@ -54,7 +55,9 @@ from graphflow.tir import (
     Store,
     is_predicate,
     map_body,
+    performed,
     walk,
+    with_performed,
 )
 
 
@@ -262,6 +265,9 @@ class _Restriction:
             case Block():
                 body = self.of(stmt.body, number + 1, domain)
                 return (replace(stmt, body=body),) if body else ()
+            case Call():
+                body = self.of(performed(stmt), number + 1, domain)
+                return (with_performed(stmt, body),) if body else ()
             case If():
                 then, orelse = domain, domain
                 if is_predicate(stmt.condition):

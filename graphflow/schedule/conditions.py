@@ -39,6 +39,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Call,
     For,
     If,
     PrimFunc,
@@ -49,8 +50,10 @@ from graphflow.tir import (
     kept,
     loads_in,
     map_indices,
+    performed,
     substitute_body,
     walk,
+    with_performed,
 )
 
 
@@ -205,7 +208,7 @@ def _live_stmt(stmt: Stmt, domain: Domain, proofs: list[Proof]) -> Body:
             if then is stmt.then and orelse is stmt.orelse:
                 return (stmt,)
             return (replace(stmt, then=then, orelse=orelse),) if then or orelse else ()
-        case Store() | Reduce() | Allocate() | Assume():
+        case Store() | Reduce() | Allocate() | Assume() | Call():
             return (stmt,)
     assert_never(stmt)
 
@@ -250,8 +253,13 @@ def _dropped(body: Body, dead: set[Buffer]) -> Body:
                 then, orelse = _dropped(stmt.then, dead), _dropped(stmt.orelse, dead)
                 if then or orelse:
                     out.append(replace(stmt, then=then, orelse=orelse))
+            case Call():
+                inner = _dropped(performed(stmt), dead)
+                out += (with_performed(stmt, inner),) if inner else ()
             case Assume():
                 out.append(stmt)
+            case _:
+                assert_never(stmt)
     return tuple(out)
 
 

@@ -33,7 +33,7 @@ from graphflow.schedule.places import (
     unknown_place,
 )
 from graphflow.schedule.soundness import require_sound
-from graphflow.tir import Block, For, PrimFunc, to_text
+from graphflow.tir import Block, Call, For, NotUnifiable, PrimFunc, calls_in, to_text, unify, walk
 
 Arguments = ParamSpec("Arguments")
 Item = TypeVar("Item")
@@ -149,6 +149,26 @@ def _moved(before: PrimFunc, done: Rewrite) -> Mapping[str, tuple[str, ...]]:
     return {**stated, **gone}
 
 
+def _require_instances(before: PrimFunc, now: PrimFunc) -> None:
+    """ScheduleError where a call of `before` does in `now` what its definition does not.
+
+    Traversals leave a block with the name of the call in such a place.
+    """
+    calls = {call.name: call for call in calls_in(before.body)}
+    if not calls:
+        return
+    for stmt in walk(now.body):
+        if isinstance(stmt, Block) and stmt.name in calls:
+            definition = calls[stmt.name].definition
+            try:
+                unify(definition, stmt.body, stmt.name)
+            except NotUnifiable as error:
+                raise ScheduleError(
+                    f"{stmt.name} would be no call of {definition.name} any more: {error}; "
+                    "inline it first"
+                ) from None
+
+
 def _differing(
     before: tuple[Item, ...], now: tuple[Item, ...]
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
@@ -184,6 +204,10 @@ class Schedule:
     refusals: tuple[Refusal, ...] = ()
     made: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict, compare=False)
 
+    def describe(self) -> str:
+        """How the schedule reads as an argument of a step."""
+        return f"<schedule of {self.definition.name}, {len(self.steps)} steps>"
+
     @staticmethod
     def of(definition: PrimFunc) -> Schedule:
         """The empty schedule of a definition.
@@ -203,6 +227,7 @@ class Schedule:
         """The schedule one step further; a refusal is a `StepRefused` that shows the kernel."""
         try:
             done = primitive(self.func, *arguments, **options)
+            _require_instances(self.func, done.func)
         except ScheduleError as error:
             step = ScheduleStep(primitive, arguments, tuple(options.items()), (), {})
             refusal = replace(Refusal.of(error), step=str(step))
@@ -255,10 +280,10 @@ class Schedule:
             raise ScheduleError(unknown_place(self.func, name))
         return self._now(name)
 
-    def handles(self, found: Iterable[For | Block]) -> tuple[Handle, ...]:
+    def handles(self, found: Iterable[For | Block | Call]) -> tuple[Handle, ...]:
         """Handles of loops and blocks that were found in the kernel as it is now."""
         return tuple(
-            self._now(stmt.name if isinstance(stmt, Block) else stmt.var.name) for stmt in found
+            self._now(stmt.var.name if isinstance(stmt, For) else stmt.name) for stmt in found
         )
 
     def _now(self, name: str) -> Handle:

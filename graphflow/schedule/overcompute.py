@@ -66,6 +66,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Call,
     Expr,
     For,
     If,
@@ -80,8 +81,10 @@ from graphflow.tir import (
     element_text,
     expr_text,
     is_predicate,
+    performed,
     sites,
     walk_expr,
+    with_performed,
 )
 
 
@@ -163,6 +166,8 @@ def _extra(
                     yield _Extra(replace(stmt, then=(), orelse=()), domain, removed)
                 yield from _extra(stmt.then, domain, removed, about)
                 yield from _extra(stmt.orelse, domain, removed, about)
+            case Call():
+                yield from _extra(performed(stmt), domain, removed, about)
             case Store() | Reduce() | Allocate() | Assume():
                 if removed:
                     yield _Extra(stmt, domain, removed)
@@ -190,6 +195,8 @@ def _freed(body: Body, condition: Predicate, about: str | None) -> Body:
                 out.append(replace(stmt, then=then, orelse=_freed(stmt.orelse, condition, about)))
             case For() | Block():
                 out.append(replace(stmt, body=_freed(stmt.body, condition, about)))
+            case Call():
+                out.append(with_performed(stmt, _freed(performed(stmt), condition, about)))
             case Assume() if condition != TRUE:
                 out.append(_guarded_assumption(stmt, condition))
             case Store() | Reduce() | Allocate() | Assume():

@@ -31,14 +31,17 @@ from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.tir import (
     Allocate,
+    Assume,
     Block,
     Body,
     Buffer,
+    Call,
     For,
     If,
     LoopKind,
     PrimFunc,
     Stmt,
+    after,
     buffers_of,
     is_identifier,
     is_predicate,
@@ -59,11 +62,11 @@ Change = Callable[[Body, int, Domain], Body]
 
 
 def name_of(stmt: Stmt) -> str | None:
-    """The name of a loop (its variable's) or a block; None for other statements."""
+    """The name of a loop (its variable's), a block or a call; None for other statements."""
     match stmt:
         case For():
             return stmt.var.name
-        case Block():
+        case Block() | Call():
             return stmt.name
         case _:
             return None
@@ -89,6 +92,7 @@ def rewrite_at(func: PrimFunc, place: str, change: Callable[[Stmt, Domain], Body
 
 def _rewrite(body: Body, path: Path, change: Change, domain: Domain) -> Body:
     (position, otherwise), *further = path
+    domain = _before(body, position, domain)
     if not further:
         return change(body, position, domain)
     stmt = body[position]
@@ -207,9 +211,17 @@ def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
     *outer, (last, _) = path_of(func, place)
     body, domain = func.body, ANYWHERE
     for position, otherwise in outer:
-        domain = _inside(body[position], otherwise, domain)
+        domain = _inside(body[position], otherwise, _before(body, position, domain))
         body = _below(body[position], otherwise)
-    return body[last], domain
+    return body[last], _before(body, last, domain)
+
+
+def _before(body: Body, position: int, domain: Domain) -> Domain:
+    """The domain at a position of a body, from that around it."""
+    for stmt in body[:position]:
+        if isinstance(stmt, Assume):
+            domain = after(stmt, domain)
+    return domain
 
 
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
@@ -367,12 +379,12 @@ def rename_places(body: Body, names: Mapping[str, str]) -> Body:
         match stmt:
             case For() if stmt.var in values:
                 return replace(stmt, var=Var(names[stmt.var.name]))
-            case Block() if stmt.name in names:
+            case Block() | Call() if stmt.name in names:
                 return replace(stmt, name=names[stmt.name])
             case _:
                 return stmt
 
-    copy = map_body(substitute_body(body, values), renamed)
+    copy = map_body(substitute_body(body, values), renamed, calls_whole=True)
     return rename_buffers(copy, buffers)
 
 

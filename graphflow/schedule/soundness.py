@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import cast
 
 from graphflow.arith import (
+    ANYWHERE,
     FALSE,
     Domain,
     Predicate,
@@ -24,6 +25,7 @@ from graphflow.arith import (
     joined,
     less_than,
     negation,
+    predicate_variables,
     prove,
     substitute,
 )
@@ -41,6 +43,7 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     accesses,
+    after,
     is_predicate,
     kept,
     sites,
@@ -102,11 +105,12 @@ def require_in_bounds(func: PrimFunc) -> tuple[Proof, ...]:
 
 def require_consistent(func: PrimFunc) -> None:
     """VerifyError where an assumption of a kernel is provably false, or contradicts another one."""
-    stated = [
-        one
-        for stmt in func.body
-        for one in (_stated_in(stmt) if isinstance(stmt, Block) else _stated((stmt,)))
-    ]
+    stated: list[_Stated] = []
+    domain = ANYWHERE
+    for stmt in func.body:
+        alone = isinstance(stmt, Block) and domain is ANYWHERE
+        stated += _stated_in(cast(Block, stmt)) if alone else _stated((stmt,), domain)
+        domain = after(stmt, domain)
     for one in stated:
         if one.is_false:
             raise _wrong(func, one.stmt, f"no value makes `{stmt_text(one.stmt)}` true")
@@ -137,13 +141,13 @@ def _stated_in(block: Block) -> tuple[_Stated, ...]:
     return _stated(block.body)
 
 
-def _stated(body: Body) -> tuple[_Stated, ...]:
+def _stated(body: Body, domain: Domain = ANYWHERE) -> tuple[_Stated, ...]:
     """The assumptions in a body, without those under conditions on data."""
     if not any(isinstance(stmt, Assume) for stmt in walk(body)):
         return ()
     return tuple(
-        _Stated(site.stmt, _where(site.stmt, site.domain))
-        for site in sites(body)
+        _Stated(site.stmt, _where(site.stmt, site.domain), _no_scalars(site.stmt, site.domain))
+        for site in sites(body, domain)
         if isinstance(site.stmt, Assume) and not site.guards and is_predicate(site.stmt.unless)
     )
 
@@ -151,12 +155,14 @@ def _stated(body: Body) -> tuple[_Stated, ...]:
 class _Stated:
     """An assumption, the points at which it is made, and what it says of its loads."""
 
-    def __init__(self, stmt: Assume, domain: Domain) -> None:
+    def __init__(self, stmt: Assume, domain: Domain, no_scalars: bool | None) -> None:
         self.stmt = stmt
         self.domain = domain
         self.spans = claimed(stmt.claim)
         self.buffers = tuple(dict.fromkeys(load.buffer for load in self.spans))
-        self.is_false = self._never_holds() and _has_points(domain)
+        self.is_false = self._never_holds() and (
+            _has_points(domain) if no_scalars is None else no_scalars
+        )
         """Whether the assumption is made at some point, and no value makes it true."""
 
     def _never_holds(self) -> bool:
@@ -165,6 +171,15 @@ class _Stated:
             return True
         fact = evaluate(self.stmt.claim, lambda _: Undefined(), ranges=self.domain.ranges())
         return isinstance(fact, Constant) and not fact.literal.value
+
+
+def _no_scalars(stmt: Stmt, domain: Domain) -> bool | None:
+    """Whether no scalars satisfy the condition of an assumption; None where it is about none."""
+    assert isinstance(stmt, Assume)
+    unless = cast(Predicate, stmt.unless)
+    if predicate_variables(unless) <= {axis.var for axis in domain.axes}:
+        return None
+    return prove(negation(unless), domain).proven
 
 
 def _where(stmt: Stmt, domain: Domain) -> Domain:

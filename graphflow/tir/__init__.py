@@ -39,13 +39,21 @@ from graphflow.tir.operators import (
     undefined_value,
 )
 from graphflow.tir.parser import parse
-from graphflow.tir.printer import condition_text, element_text, expr_text, stmt_text, to_text
+from graphflow.tir.printer import (
+    condition_text,
+    element_text,
+    expr_text,
+    stmt_text,
+    to_text,
+)
 from graphflow.tir.stmt import (
     Allocate,
     Assume,
     Block,
     BlockNote,
     Body,
+    BufferWindow,
+    Call,
     For,
     If,
     LoopKind,
@@ -59,13 +67,16 @@ from graphflow.tir.stmt import (
     nest,
 )
 from graphflow.tir.to_python import compile_to_python
+from graphflow.tir.unify import NotUnifiable, unify
 from graphflow.tir.verify import EXPANDED, STAGES, is_identifier, verify
 from graphflow.tir.visit import (
     Access,
     AccessKind,
     Site,
     accesses,
+    after,
     buffers_of,
+    calls_in,
     children,
     expressions_of,
     loads_in,
@@ -75,6 +86,7 @@ from graphflow.tir.visit import (
     map_expressions,
     map_indices,
     mentioned,
+    performed,
     redirect_accesses,
     rename_buffers,
     sites,
@@ -82,7 +94,9 @@ from graphflow.tir.visit import (
     substitute_body,
     walk,
     walk_expr,
+    with_performed,
     with_serial_loops,
+    without_calls,
     writes_in,
 )
 
@@ -109,6 +123,8 @@ __all__ = [
     "BlockNote",
     "Body",
     "Buffer",
+    "BufferWindow",
+    "Call",
     "Cast",
     "Comparison",
     "ComparisonOp",
@@ -122,6 +138,7 @@ __all__ = [
     "Load",
     "LoopKind",
     "Move",
+    "NotUnifiable",
     "Param",
     "PrimFunc",
     "Reduce",
@@ -136,7 +153,9 @@ __all__ = [
     "UnaryOp",
     "Undef",
     "accesses",
+    "after",
     "buffers_of",
+    "calls_in",
     "children",
     "compile_to_python",
     "condition_text",
@@ -164,6 +183,7 @@ __all__ = [
     "neutral_literal",
     "only_moves",
     "parse",
+    "performed",
     "redirect_accesses",
     "rename_buffers",
     "sites",
@@ -173,9 +193,12 @@ __all__ = [
     "to_text",
     "type_errors",
     "undefined_value",
+    "unify",
     "verify",
     "walk",
     "walk_expr",
+    "with_performed",
     "with_serial_loops",
+    "without_calls",
     "writes_in",
 ]

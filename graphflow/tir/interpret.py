@@ -18,11 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from graphflow.arith import Var
 from graphflow.base.dtypes import DTYPES
 from graphflow.base.errors import InvalidModel, VerifyError
 from graphflow.tir.expr import Buffer
 from graphflow.tir.operators import undefined_value
-from graphflow.tir.stmt import PrimFunc
+from graphflow.tir.stmt import PrimFunc, Role
 from graphflow.tir.to_python import compile_to_python
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -34,31 +35,47 @@ def interpret(
     *,
     undefined: float = float("nan"),
     reverse: bool = False,
+    scalars: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
     """The outputs of `func` by name, for inputs given by name with their exact shape and dtype.
+
+    Parameters that are both are given and returned.
 
     `undefined` is what memory that was never written holds and what `Undef` evaluates to; an
     integer type that cannot hold it takes an extreme value instead.  `reverse` runs parallel and
     vectorized loops from the last iteration to the first, which shows most dependences that such
-    loops must not have.  Raises `InvalidModel` for arrays that do not fit, `VerifyError` for a
-    kernel with a `callee`.
+    loops must not have.  `scalars` are the values of the kernel's scalars by name.  Raises
+    `InvalidModel` for arrays and scalars that do not fit, `VerifyError` for a kernel with a
+    `callee`.
     """
     if func.callee is not None:
         raise VerifyError(f"{func.name} has no statements to interpret: {func.callee} computes it")
-    memory = {b: _input(func, b, arrays) for b in func.inputs}
-    unknown = [name for name in arrays if all(name != b.name for b in func.inputs)]
+    given = [p.buffer for p in func.params if p.role is not Role.OUTPUT]
+    memory = {b: _input(func, b, arrays) for b in given}
+    unknown = [name for name in arrays if all(name != b.name for b in given)]
     if unknown:
         raise InvalidModel(f"{func.name} has no input called {', '.join(unknown)}")
-    memory |= {b: [undefined_value(b.dtype, undefined)] * b.size for b in func.outputs}
-    if reverse or not isnan(undefined):
-        run = compile_to_python(func, undefined=undefined, reverse=reverse)
+    for buffer in func.outputs:
+        memory.setdefault(buffer, [undefined_value(buffer.dtype, undefined)] * buffer.size)
+    values = _scalars(func, scalars or {})
+    if reverse or values or not isnan(undefined):
+        free = {var: (value, value) for var, value in values.items()}
+        run = compile_to_python(func, undefined=undefined, reverse=reverse, free=free)
     else:
         run = _compiled(func)
     with np.errstate(all="ignore"):
-        run(*(memory[p.buffer] for p in func.params))
+        run(*values.values(), *(memory[p.buffer] for p in func.params))
     return {
         b.name: np.array(memory[b], dtype=DTYPES[b.dtype]).reshape(b.shape) for b in func.outputs
     }
+
+
+def _scalars(func: PrimFunc, given: Mapping[str, int]) -> dict[Var, int]:
+    names = [var.name for var in func.scalars]
+    if sorted(names) != sorted(given):
+        wanted, got = ", ".join(names) or "none", ", ".join(given) or "none"
+        raise InvalidModel(f"{func.name} has the scalars {wanted}, but got {got}")
+    return {var: int(given[var.name]) for var in func.scalars}
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from textwrap import dedent
 
 import numpy as np
 
-from graphflow.arith import IndexExpr, Var
+from graphflow.arith import IndexExpr, Var, constant_value
 from graphflow.base.dtypes import DTYPES, FLOATING
 from graphflow.tir.expr import (
     SCOPES,
@@ -43,6 +43,8 @@ from graphflow.tir.stmt import (
     Block,
     BlockNote,
     Body,
+    BufferWindow,
+    Call,
     For,
     If,
     LoopKind,
@@ -78,6 +80,7 @@ _COMPARISON_NODES: dict[type[ast.cmpop], ComparisonOp] = {
     ast.NotEq: "ne",
 }
 _REDUCTIONS = {"reduce_min": ReduceOp.MIN, "reduce_max": ReduceOp.MAX}
+_ROLES = {role.value: role for role in (Role.OUTPUT, Role.INOUT)}
 _LOOP_KINDS = {kind.value: kind for kind in LoopKind}
 
 
@@ -96,6 +99,8 @@ class _Parser(IndexParser):
     def __init__(self, text: str, first_line: int) -> None:
         super().__init__(text, first_line)
         self.buffers: dict[str, Buffer] = {}
+        self.definitions: dict[str, PrimFunc] = {}
+        """The instructions above, by name."""
 
     # -- the kernel and its buffers
 
@@ -106,25 +111,43 @@ class _Parser(IndexParser):
             column = (error.offset or 1) - 1
             message = f"not a kernel: {error.msg}"
             raise self.error_at(error.lineno or 1, column, message) from error
-        match module.body:
-            case [ast.FunctionDef(decorator_list=[ast.Name(id="primfunc")]) as definition]:
-                params = self.params(definition.args)
-                return PrimFunc(definition.name, params, self.body(definition.body))
+        for node in module.body:
+            match node:
+                case ast.FunctionDef(decorator_list=[ast.Name(id="instruction")]):
+                    if node.name in self.definitions:
+                        raise self.error(node, f"instruction {node.name} is defined twice")
+                    self.definitions[node.name] = self.function(node)
+                case ast.FunctionDef(decorator_list=[ast.Name(id="primfunc")]) if (
+                    node is module.body[-1]
+                ):
+                    return self.function(node)
+                case _:
+                    break
         where = module.body[0] if module.body else module
         raise self.error(where, "expected one function under @primfunc")
 
-    def params(self, arguments: ast.arguments) -> tuple[Param, ...]:
+    def function(self, node: ast.FunctionDef) -> PrimFunc:
+        self.buffers = {}
+        params, scalars = self.params(node.args)
+        return PrimFunc(node.name, params, self.body(node.body), scalars=scalars)
+
+    def params(self, arguments: ast.arguments) -> tuple[tuple[Param, ...], tuple[Var, ...]]:
         match arguments:
             case ast.arguments(
                 posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None, defaults=[], args=args
             ):
-                return tuple(self.param(arg) for arg in args)
+                is_scalar = [dotted_name(arg.annotation) == "index" for arg in args]
+                count = len(args) - sum(is_scalar)
+                if any(is_scalar[:count]):
+                    raise self.error(args[is_scalar.index(True)], "scalars come after the buffers")
+                params = tuple(self.param(arg) for arg in args[:count])
+                return params, tuple(Var(arg.arg) for arg in args[count:])
         raise self.error_at(1, 0, "a kernel takes plain parameters `name: type` only")
 
     def param(self, arg: ast.arg) -> Param:
         node, role = arg.annotation, Role.INPUT
-        if isinstance(node, ast.Subscript) and dotted_name(node.value) == "out":
-            node, role = node.slice, Role.OUTPUT
+        if isinstance(node, ast.Subscript) and (word := dotted_name(node.value)) in _ROLES:
+            node, role = node.slice, _ROLES[word]
         match node:
             case ast.Call(func=ast.Name(id="buffer")):
                 return Param(self.buffer(arg.arg, node), role)
@@ -243,16 +266,71 @@ class _Parser(IndexParser):
                 word in _REDUCTIONS
             ):
                 return Reduce(_REDUCTIONS[word], *self.element(target), self.expr(value))
+            case ast.Call(func=ast.Name(id=word)) if word in self.definitions:
+                return self.instruction_call(call, self.definitions[word])
         raise self.error(
-            call, "expected assume(unless(…), …), reduce_min(x[…], …) or reduce_max(x[…], …)"
+            call,
+            "expected assume(unless(…), …), reduce_min(x[…], …), reduce_max(x[…], …) or a call of "
+            "an instruction defined above",
         )
 
-    def element(self, node: ast.Subscript) -> tuple[Buffer, tuple[IndexExpr, ...]]:
+    def instruction_call(self, call: ast.Call, definition: PrimFunc) -> Call:
+        name = definition.name
+        match call.keywords:
+            case []:
+                pass
+            case [ast.keyword(arg="name", value=ast.Constant(value=str(name)))]:
+                pass
+            case _:
+                raise self.error(call, 'the only keyword of a call is name="…"')
+        count = len(definition.params)
+        if len(call.args) != count + len(definition.scalars):
+            raise self.error(
+                call,
+                f"{definition.name} takes {count} windows and {len(definition.scalars)} scalars, "
+                f"not {len(call.args)} arguments",
+            )
+        windows = tuple(
+            self.window(node, param.buffer)
+            for node, param in zip(call.args, definition.params, strict=False)
+        )
+        scalars = tuple(self.index(node) for node in call.args[count:])
+        return Call(name, definition, windows, scalars)
+
+    def window(self, node: ast.expr, param: Buffer) -> BufferWindow:
+        """`x[i, j:j + 8]`: an index for each axis, or a start and a stop as far apart as the
+        parameter is long."""
+        if not isinstance(node, ast.Subscript):
+            raise self.error(node, f"{param.name} takes a window such as x[i, j:j + 8]")
+        buffer = self.declared(node)
+        starts: list[IndexExpr] = []
+        kept: list[int] = []
+        for axis, item in enumerate(_elements(node.slice)):
+            match item:
+                case ast.Slice(lower=ast.expr() as low, upper=ast.expr() as high, step=None):
+                    starts.append(self.index(low))
+                    extent = constant_value(self.index(high) - starts[-1])
+                    if len(kept) == len(param.shape) or extent != param.shape[len(kept)]:
+                        shape = list(param.shape)
+                        raise self.error(item, f"the window does not fit {param.name} of {shape}")
+                    kept.append(axis)
+                case ast.Slice():
+                    raise self.error(item, "an axis of a window has a start and a stop")
+                case _:
+                    starts.append(self.index(item))
+        if len(kept) != len(param.shape):
+            raise self.error(node, f"the window does not fit {param.name} of {list(param.shape)}")
+        return BufferWindow(buffer, tuple(starts), tuple(kept))
+
+    def declared(self, node: ast.Subscript) -> Buffer:
         name = self.name(node.value)
         if name not in self.buffers:
             known = ", ".join(self.buffers) or "none"
             raise self.error(node, f"no buffer is called {name}; declared so far: {known}")
-        return self.buffers[name], tuple(self.index(e) for e in _elements(node.slice))
+        return self.buffers[name]
+
+    def element(self, node: ast.Subscript) -> tuple[Buffer, tuple[IndexExpr, ...]]:
+        return self.declared(node), tuple(self.index(e) for e in _elements(node.slice))
 
     # -- scalar expressions
 

@@ -34,6 +34,8 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
+    Call,
     For,
     If,
     Param,
@@ -89,10 +91,37 @@ _BINARY_RANK = {
 
 def to_text(func: PrimFunc, mark: Stmt | None = None, note: str = "") -> str:
     """`func` as text; the statement `mark`, compared by identity, gets `note` as a comment."""
-    params = ", ".join(_param_text(param) for param in func.params)
-    head = ("@primfunc", f"def {func.name}({params}):")
-    computed = () if func.callee is None else (f"{INDENT}# {func.callee} computes the outputs",)
-    return "\n".join((*head, *computed, *_body_lines(func.body, 1, mark, note))) + "\n"
+    lines: list[str] = []
+    for definition in definitions_in(func.body):
+        lines += (*_func_lines(definition, "instruction", mark, note), "", "")
+    return "\n".join((*lines, *_func_lines(func, "primfunc", mark, note))) + "\n"
+
+
+def _func_lines(func: PrimFunc, decorator: str, mark: Stmt | None, note: str) -> Iterator[str]:
+    params = (*map(_param_text, func.params), *(f"{var}: index" for var in func.scalars))
+    yield f"@{decorator}"
+    yield f"def {func.name}({', '.join(params)}):"
+    if func.callee is not None:
+        yield f"{INDENT}# {func.callee} computes the outputs"
+    yield from _body_lines(func.body, 1, mark, note)
+
+
+def definitions_in(body: Body) -> tuple[PrimFunc, ...]:
+    """The kernels that `body` calls, each once, after those that it calls itself."""
+    found: dict[PrimFunc, None] = {}
+    left = list(reversed(body))
+    while left:
+        match left.pop():
+            case For() | Block() as stmt:
+                left += reversed(stmt.body)
+            case If() as stmt:
+                left += (*reversed(stmt.orelse), *reversed(stmt.then))
+            case Call() as stmt if stmt.definition not in found:
+                found.update(dict.fromkeys(definitions_in(stmt.definition.body)))
+                found[stmt.definition] = None
+            case _:
+                pass
+    return tuple(found)
 
 
 def stmt_text(stmt: Stmt) -> str:
@@ -142,7 +171,7 @@ def _param_text(param: Param) -> str:
     buffer = param.buffer
     details = _detail_text(buffer)
     text = f"buffer({_type_text(buffer)}{details})" if details else _type_text(buffer)
-    return f"{buffer.name}: out[{text}]" if param.role is Role.OUTPUT else f"{buffer.name}: {text}"
+    return f"{buffer.name}: {text if param.role is Role.INPUT else f'{param.role.value}[{text}]'}"
 
 
 def _type_text(buffer: Buffer) -> str:
@@ -173,7 +202,7 @@ def _stmt_lines(stmt: Stmt, depth: int, mark: Stmt | None, note: str) -> Iterato
             if stmt.orelse:
                 yield f"{INDENT * depth}else:"
                 yield from _body_lines(stmt.orelse, depth + 1, mark, note)
-        case Store() | Reduce() | Allocate() | Assume():
+        case Store() | Reduce() | Allocate() | Assume() | Call():
             pass
         case _:
             assert_never(stmt)
@@ -198,7 +227,26 @@ def _head(stmt: Stmt) -> str:
             return f"with block({_quoted(stmt.name)}{''.join(words)}):"
         case Assume():
             return f"assume(unless({condition_text(stmt.unless)}), {expr_text(stmt.claim)})"
+        case Call():
+            return _call_text(stmt)
     assert_never(stmt)
+
+
+def _call_text(call: Call) -> str:
+    params = call.definition.params
+    windows = (_window_text(w, p.buffer.shape) for w, p in zip(call.windows, params, strict=False))
+    named = () if call.name == call.definition.name else (f"name={_quoted(call.name)}",)
+    arguments = (*windows, *map(str, call.scalars), *named)
+    return f"{call.definition.name}({', '.join(arguments)})"
+
+
+def _window_text(window: BufferWindow, shape: tuple[int, ...]) -> str:
+    extents = dict(zip(window.kept, shape, strict=False))
+    items = (
+        f"{start}:{start + extents[axis]}" if axis in extents else str(start)
+        for axis, start in enumerate(window.starts)
+    )
+    return f"{window.buffer.name}[{_list_text(items)}]"
 
 
 def _reduce_text(stmt: Reduce) -> str:

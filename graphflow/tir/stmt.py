@@ -129,7 +129,46 @@ class Assume:
     claim: Expr
 
 
-Stmt: TypeAlias = Store | Reduce | For | If | Allocate | Block | Assume
+@dataclass(frozen=True, slots=True)
+class BufferWindow:
+    """The part of `buffer` that a call hands to a parameter, `buffer[i, j:j + 8]`.
+
+    The parameter's axis k runs along the axis `kept[k]` of the buffer, from `starts[kept[k]]` on;
+    every other axis stays at its start.  `kept` increases.
+    """
+
+    buffer: Buffer
+    starts: tuple[IndexExpr, ...]
+    kept: tuple[int, ...]
+
+    def place(self, indices: Sequence[IndexExpr]) -> tuple[IndexExpr, ...]:
+        """The indices in the buffer of the element at `indices` of the parameter."""
+        inner = dict(zip(self.kept, indices, strict=True))
+        return tuple(
+            start + inner[axis] if axis in inner else start
+            for axis, start in enumerate(self.starts)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Kept):
+    """`definition(window, …, scalar, …)`: runs another kernel on windows of buffers.
+
+    Its meaning is that of `performed(call)` (in `graphflow.tir.visit`), the body of the definition
+    with the arguments in place of the parameters.  Traversals go through that body, so a call is
+    to every analysis what it does.
+    """
+
+    name: str
+    """A place of the kernel: unique among loops, blocks and calls."""
+    definition: PrimFunc
+    windows: tuple[BufferWindow, ...]
+    """One for each parameter of the definition."""
+    scalars: tuple[IndexExpr, ...] = ()
+    """One for each scalar of the definition."""
+
+
+Stmt: TypeAlias = "Store | Reduce | For | If | Allocate | Block | Assume | Call"
 Body: TypeAlias = "tuple[Stmt, ...]"
 
 
@@ -138,6 +177,8 @@ class Role(Enum):
 
     INPUT = "in"
     OUTPUT = "out"
+    INOUT = "inout"
+    """Of a kernel that others call: it reads what the caller wrote, and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +199,13 @@ class PrimFunc(Hashed):
     callee: str | None = None
     """Who computes the outputs, where no statement does: then the body is empty, and all that is
     known is that each input may be read and each output is written whole."""
+    scalars: tuple[Var, ...] = ()
+    """Integers that the caller gives, usable in every index expression."""
 
     __hash__ = Hashed.__hash__
 
     def _compared(self) -> object:
-        return self.name, self.params, self.body, self.callee
+        return self.name, self.params, self.body, self.callee, self.scalars
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -172,7 +215,11 @@ class PrimFunc(Hashed):
     @property
     def outputs(self) -> tuple[Buffer, ...]:
         """The parameters that the kernel writes."""
-        return tuple(p.buffer for p in self.params if p.role is Role.OUTPUT)
+        return tuple(p.buffer for p in self.params if p.role is not Role.INPUT)
+
+    def describe(self) -> str:
+        """How the kernel reads as an argument of a schedule step."""
+        return f"<{self.name}>"
 
     def param(self, name: str) -> Buffer:
         """The parameter called `name`; `KeyError` names those there are."""

@@ -56,6 +56,7 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    Call,
     For,
     If,
     LoopKind,
@@ -64,6 +65,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
+from graphflow.tir.visit import performed
 
 # CPython refuses more than 20 nested loops in one function; deeper ones go into an inner function.
 _LOOPS_IN_ONE_FUNCTION = 15
@@ -150,6 +152,8 @@ class _SourceWriter:
                     yield from (indent + line for line in self.assume(stmt))
                 case Block():
                     yield from self.body(stmt.body, depth, loops)
+                case Call():
+                    yield from self.body(performed(stmt), depth, loops)
                 case If():
                     yield f"{indent}if {self.condition(stmt.condition)}:"
                     yield from self.body(stmt.then, depth + 1, loops)

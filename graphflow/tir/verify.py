@@ -34,15 +34,17 @@ from graphflow.tir.stmt import (
     Block,
     BlockNote,
     Body,
+    Call,
     For,
     If,
     LoopKind,
     PrimFunc,
     Reduce,
+    Role,
     Stmt,
     Store,
 )
-from graphflow.tir.visit import expressions_of, loops_of, walk_expr
+from graphflow.tir.visit import expressions_of, loops_of, performed, walk_expr
 
 KernelStage: TypeAlias = Literal["definition", "scheduled", "lowered"]
 """As written by hand or by an operator; between scheduling primitives; as the emitter takes it."""
@@ -79,7 +81,7 @@ STAGES: dict[KernelStage, Legality] = {
     ),
 }
 
-_PLACES = ("loop variable", "block")
+_PLACES = ("loop variable", "block", "call")
 """Kinds of names by which primitives find a statement, so no two of them may be equal."""
 
 EXPANDED = (LoopKind.VECTORIZED, LoopKind.UNROLLED)
@@ -107,7 +109,8 @@ class _Verifier:
         self.buffers: dict[str, Buffer] = {}
         """Buffers that may be accessed here, by name."""
         self.loops: dict[Var, For] = {}
-        self.used: dict[str, set[str]] = {"buffer": set(), "loop variable": set(), "block": set()}
+        self.used: dict[str, set[str]] = {kind: set() for kind in ("buffer", *_PLACES)}
+        self.called: dict[str, PrimFunc] = {}
 
     def fail(self, message: str, stmt: Stmt | None = None) -> VerifyError:
         text = to_text(self.func, stmt, "here")
@@ -121,6 +124,12 @@ class _Verifier:
             self.declare(buffer, None)
             if "." in buffer.name or buffer.scope != "global":
                 raise self.fail(f"parameter {buffer.name} needs a plain name and global scope")
+            if param.role is Role.INOUT and self.stage == "lowered":
+                raise self.fail(f"{buffer.name} is inout, which only kernels that others call have")
+        if self.func.scalars and self.stage == "lowered":
+            raise self.fail("it has scalars, which only kernels that others call are given")
+        for var in self.func.scalars:
+            self.name("loop variable", var.name, None)
         if self.func.callee is not None and (self.func.body or self.legal.emittable):
             raise self.fail(f"its outputs come from {self.func.callee}, so it has no statements")
         if self.legal.emittable:
@@ -179,8 +188,39 @@ class _Verifier:
                 if not self.legal.assumptions:
                     raise self.fail("assumptions must be gone at this stage", stmt)
                 self.condition(stmt.unless, stmt)
+            case Call():
+                self.call(stmt)
             case _:
                 assert_never(stmt)
+
+    def call(self, stmt: Call) -> None:
+        """A call is legal where its arguments fit and what it performs is legal."""
+        self.name("call", stmt.name, stmt)
+        definition = stmt.definition
+        known = self.called.setdefault(definition.name, definition)
+        if known != definition or definition.name == self.func.name:
+            raise self.fail(f"two kernels are called {definition.name}", stmt)
+        verify(definition, "scheduled")
+        if len(stmt.windows) != len(definition.params) or len(stmt.scalars) != len(
+            definition.scalars
+        ):
+            raise self.fail(f"{stmt.name} does not have the arguments of {definition.name}", stmt)
+        for window, param in zip(stmt.windows, definition.params, strict=True):
+            buffer, wanted = window.buffer, param.buffer
+            self.access(buffer, window.starts, stmt, check_registers=False)
+            if buffer.dtype != wanted.dtype:
+                raise self.fail(
+                    f"{wanted.name} holds {wanted.dtype}, but gets {buffer.name} of {buffer.dtype}",
+                    stmt,
+                )
+            axes = [*window.kept, len(buffer.shape)]
+            if len(window.kept) != len(wanted.shape) or axes != sorted(set(axes)):
+                raise self.fail(
+                    f"the window of {buffer.name} does not keep {len(wanted.shape)} axes", stmt
+                )
+        for index in stmt.scalars:
+            self.bound(variables(index), stmt)
+        self.body(performed(stmt))
 
     def write(self, stmt: Store | Reduce) -> None:
         self.access(stmt.buffer, stmt.indices, stmt)
@@ -246,7 +286,13 @@ class _Verifier:
         if is_predicate(condition):
             self.bound(predicate_variables(cast(Predicate, condition)), stmt)
 
-    def access(self, buffer: Buffer, indices: tuple[IndexExpr, ...], stmt: Stmt) -> None:
+    def access(
+        self,
+        buffer: Buffer,
+        indices: tuple[IndexExpr, ...],
+        stmt: Stmt,
+        check_registers: bool = True,
+    ) -> None:
         known = self.buffers.get(buffer.name)
         if known is None:
             raise self.fail(f"buffer {buffer.name} is not allocated here", stmt)
@@ -257,12 +303,12 @@ class _Verifier:
             raise self.fail(f"{buffer.name} is accessed with {ranks}", stmt)
         for index in indices:
             self.bound(variables(index), stmt)
-            if self.legal.emittable and buffer.scope == "register":
+            if self.legal.emittable and buffer.scope == "register" and check_registers:
                 self.check_register(buffer, index, stmt)
 
     def check_register(self, buffer: Buffer, index: IndexExpr, stmt: Stmt) -> None:
         for var in sorted(variables(index), key=str):
-            if self.loops[var].kind not in EXPANDED:
+            if var in self.func.scalars or self.loops[var].kind not in EXPANDED:
                 raise self.fail(
                     f"{buffer.name} is in registers, but its index {index} depends on {var}, whose "
                     "loop is neither unrolled nor vectorized",
@@ -271,5 +317,5 @@ class _Verifier:
 
     def bound(self, names: Iterable[Var], stmt: Stmt) -> None:
         for var in sorted(names, key=str):
-            if var not in self.loops:
+            if var not in self.loops and var not in self.func.scalars:
                 raise self.fail(f"no loop around the use binds {var}", stmt)

@@ -17,6 +17,7 @@ from graphflow.arith import (
     IndexExpr,
     Predicate,
     Var,
+    const,
     negation,
     substitute,
     substitute_in,
@@ -42,6 +43,8 @@ from graphflow.tir.stmt import (
     Assume,
     Block,
     Body,
+    BufferWindow,
+    Call,
     For,
     If,
     LoopKind,
@@ -51,6 +54,7 @@ from graphflow.tir.stmt import (
     Stmt,
     Store,
 )
+from graphflow.tir.unify import NotUnifiable, unify
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -106,30 +110,42 @@ def sub_bodies(stmt: Stmt) -> tuple[Body, ...]:
             return (stmt.body,)
         case If():
             return (stmt.then, stmt.orelse)
+        case Call():
+            return (performed(stmt),)
         case Store() | Reduce() | Allocate() | Assume():
             return ()
     assert_never(stmt)
 
 
-def map_body(body: Body, change: Callable[[Stmt], Stmt | Body]) -> Body:
-    """`body` rebuilt from the leaves up; `change` may give one statement, several or none."""
+def map_body(
+    body: Body, change: Callable[[Stmt], Stmt | Body], *, calls_whole: bool = False
+) -> Body:
+    """`body` rebuilt from the leaves up; `change` may give one statement, several or none.
+
+    What a call performs is mapped too, and matched with its definition again; where it is no
+    instance of that any more, a block with the call's name takes its place.  With `calls_whole`,
+    calls are given to `change` as they are.
+    """
     out: list[Stmt] = []
     for stmt in body:
-        changed = change(_map_below(stmt, change))
+        changed = change(_map_below(stmt, change, calls_whole))
         out += changed if isinstance(changed, tuple) else (changed,)
     return body if _same(out, body) else tuple(out)
 
 
-def _map_below(stmt: Stmt, change: Callable[[Stmt], Stmt | Body]) -> Stmt:
+def _map_below(stmt: Stmt, change: Callable[[Stmt], Stmt | Body], calls_whole: bool) -> Stmt:
     match stmt:
         case For() | Block():
-            body = map_body(stmt.body, change)
+            body = map_body(stmt.body, change, calls_whole=calls_whole)
             return stmt if body is stmt.body else replace(stmt, body=body)
         case If():
-            then, orelse = map_body(stmt.then, change), map_body(stmt.orelse, change)
+            then = map_body(stmt.then, change, calls_whole=calls_whole)
+            orelse = map_body(stmt.orelse, change, calls_whole=calls_whole)
             if then is stmt.then and orelse is stmt.orelse:
                 return stmt
             return replace(stmt, then=then, orelse=orelse)
+        case Call():
+            return stmt if calls_whole else with_performed(stmt, map_body(performed(stmt), change))
         case Store() | Reduce() | Allocate() | Assume():
             return stmt
     assert_never(stmt)
@@ -139,8 +155,121 @@ def _same(new: list[Stmt], old: Body) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
 
 
-def map_expressions(body: Body, change: Callable[[Expr], Expr]) -> Body:
-    """`body` with `change` applied to every scalar expression node in it."""
+def with_performed(call: Call, body: Body) -> Call | Block:
+    """The call of the same definition that performs `body`, else a block with the call's name."""
+    if body is performed(call):
+        return call
+    try:
+        new = unify(call.definition, body, call.name)
+    except NotUnifiable:
+        return Block(call.name, body)
+    return new if performed(new) == body else Block(call.name, body)
+
+
+@kept
+def performed(call: Call) -> Body:
+    """The statements that a call performs: the body of its definition, arguments put in.
+
+    Loops, blocks, calls and allocated buffers in it are named `call.name` of the definition.
+    """
+    func = call.definition
+    windows = {p.buffer: w for p, w in zip(func.params, call.windows, strict=True)}
+    values: dict[Var, IndexExpr] = dict(zip(func.scalars, call.scalars, strict=True))
+    buffers: dict[Buffer, Buffer] = {}
+    for stmt in _own(func.body):
+        match stmt:
+            case For():
+                values[stmt.var] = Var(f"{call.name}.{stmt.var.name}")
+            case Allocate():
+                named = replace(stmt.buffer, name=f"{call.name}.{stmt.buffer.name}")
+                buffers[stmt.buffer] = named
+            case _:
+                pass
+    for old, new in buffers.items():
+        windows[old] = BufferWindow(new, (const(0),) * len(new.shape), tuple(range(len(new.shape))))
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load):
+            window = windows[expr.buffer]
+            return Load(window.buffer, window.place(expr.indices))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Store() | Reduce():
+                window = windows[stmt.buffer]
+                return replace(stmt, buffer=window.buffer, indices=window.place(stmt.indices))
+            case For():
+                return replace(stmt, var=cast(Var, values[stmt.var]))
+            case Allocate():
+                return Allocate(buffers[stmt.buffer])
+            case Block():
+                return replace(stmt, name=f"{call.name}.{stmt.name}")
+            case Call():
+                inner = tuple(_inside_window(w, windows[w.buffer]) for w in stmt.windows)
+                return replace(stmt, name=f"{call.name}.{stmt.name}", windows=inner)
+            case If() | Assume():
+                return stmt
+        assert_never(stmt)
+
+    body = map_indices(
+        func.body, lambda e: substitute(e, values), lambda p: substitute_in(p, values)
+    )
+    body = map_expressions(body, on_expr, calls_whole=True)
+    return map_body(body, on_stmt, calls_whole=True)
+
+
+def calls_in(body: Body) -> tuple[Call, ...]:
+    """The calls in `body`, in program order, without those that other calls make."""
+    found: list[Call] = []
+    for stmt in body:
+        if isinstance(stmt, Call):
+            found.append(stmt)
+        elif isinstance(stmt, Block):
+            found += _calls_of(stmt)
+        else:
+            for below in sub_bodies(stmt):
+                found += calls_in(below)
+    return tuple(found)
+
+
+@kept
+def _calls_of(block: Block) -> tuple[Call, ...]:
+    return calls_in(block.body)
+
+
+def without_calls(func: PrimFunc) -> PrimFunc:
+    """`func` with a block of the same name in place of each call, which does the same."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Call):
+            return stmt
+        body = map_body(performed(stmt), change, calls_whole=True)
+        return Block(stmt.name, body)
+
+    body = map_body(func.body, change, calls_whole=True)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _own(body: Body) -> Iterator[Stmt]:
+    """The statements of `body` without those that calls in it perform."""
+    for stmt in body:
+        yield stmt
+        if not isinstance(stmt, Call):
+            for below in sub_bodies(stmt):
+                yield from _own(below)
+
+
+def _inside_window(inner: BufferWindow, outer: BufferWindow) -> BufferWindow:
+    """The window `inner` of a parameter, as a window of what `outer` hands to the parameter."""
+    kept_axes = tuple(outer.kept[axis] for axis in inner.kept)
+    return BufferWindow(outer.buffer, outer.place(inner.starts), kept_axes)
+
+
+def map_expressions(
+    body: Body, change: Callable[[Expr], Expr], *, calls_whole: bool = False
+) -> Body:
+    """`body` with `change` applied to every scalar expression node in it; calls as `map_body`."""
 
     def on_stmt(stmt: Stmt) -> Stmt:
         match stmt:
@@ -156,11 +285,11 @@ def map_expressions(body: Body, change: Callable[[Expr], Expr]) -> Body:
                 if unless is stmt.unless and claim is stmt.claim:
                     return stmt
                 return Assume(unless, claim)
-            case For() | Allocate() | Block():
+            case For() | Allocate() | Block() | Call():
                 return stmt
         assert_never(stmt)
 
-    return map_body(body, on_stmt)
+    return map_body(body, on_stmt, calls_whole=calls_whole)
 
 
 def map_indices(
@@ -168,7 +297,10 @@ def map_indices(
     on_index: Callable[[IndexExpr], IndexExpr],
     on_predicate: Callable[[Predicate], Predicate],
 ) -> Body:
-    """`body` with every index expression and every index predicate rewritten."""
+    """`body` with every index expression and every index predicate rewritten.
+
+    Those of a call are its arguments, not those in its definition.
+    """
 
     def on_indices(indices: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
         new = tuple(on_index(i) for i in indices)
@@ -207,11 +339,23 @@ def map_indices(
             case Assume():
                 unless = on_condition(stmt.unless)
                 return stmt if unless is stmt.unless else replace(stmt, unless=unless)
+            case Call():
+                windows = tuple(
+                    w if (starts := on_indices(w.starts)) is w.starts else replace(w, starts=starts)
+                    for w in stmt.windows
+                )
+                scalars = on_indices(stmt.scalars)
+                if scalars is stmt.scalars and all(
+                    a is b for a, b in zip(windows, stmt.windows, strict=True)
+                ):
+                    return stmt
+                return replace(stmt, windows=windows, scalars=scalars)
             case Allocate() | Block():
                 return stmt
         assert_never(stmt)
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    body = map_expressions(body, on_expr, calls_whole=True)
+    return map_body(body, on_stmt, calls_whole=True)
 
 
 def substitute_body(body: Body, values: Mapping[Var, IndexExpr]) -> Body:
@@ -232,9 +376,16 @@ def rename_buffers(body: Body, buffers: Mapping[Buffer, Buffer]) -> Body:
     def on_stmt(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Reduce | Allocate) and stmt.buffer in buffers:
             return replace(stmt, buffer=buffers[stmt.buffer])
+        if isinstance(stmt, Call):
+            windows = tuple(
+                replace(w, buffer=buffers[w.buffer]) if w.buffer in buffers else w
+                for w in stmt.windows
+            )
+            return stmt if windows == stmt.windows else replace(stmt, windows=windows)
         return stmt
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    body = map_expressions(body, on_expr, calls_whole=True)
+    return map_body(body, on_stmt, calls_whole=True)
 
 
 def redirect_accesses(
@@ -254,9 +405,14 @@ def redirect_accesses(
     def on_stmt(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Reduce) and stmt.buffer == old:
             return replace(stmt, buffer=new, indices=place(stmt.indices))
+        if isinstance(stmt, Call) and any(w.buffer == old for w in stmt.windows):
+            # Both halves at once: a call that has only its loads redirected is no instance.
+            below = redirect_accesses(performed(stmt), old, new, place)
+            return with_performed(stmt, below)
         return stmt
 
-    return map_body(map_expressions(body, on_expr), on_stmt)
+    body = map_expressions(body, on_expr, calls_whole=True)
+    return map_body(body, on_stmt, calls_whole=True)
 
 
 def walk(body: Body) -> Iterator[Stmt]:
@@ -288,7 +444,7 @@ def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
         case Assume():
             head = () if is_predicate(stmt.unless) else (cast(Expr, stmt.unless),)
             return (*head, stmt.claim)
-        case For() | Allocate() | Block():
+        case For() | Allocate() | Block() | Call():
             return ()
     assert_never(stmt)
 
@@ -386,6 +542,8 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
                 _collect(stmt.body, inner, guards, found)
             case Block():
                 _collect(stmt.body, domain, guards, found)
+            case Call():
+                _collect(performed(stmt), domain, guards, found)
             case If() if is_predicate(stmt.condition):
                 predicate = cast(Predicate, stmt.condition)
                 _collect(stmt.then, domain.given(predicate), guards, found)
@@ -395,8 +553,21 @@ def _collect(body: Body, domain: Domain, guards: tuple[Expr, ...], found: list[_
                 inside = (*guards, cast(Expr, stmt.condition))
                 _collect(stmt.then, domain, inside, found)
                 _collect(stmt.orelse, domain, inside, found)
-            case Store() | Reduce() | Allocate() | Assume():
+            case Assume():
+                domain = after(stmt, domain)
+            case Store() | Reduce() | Allocate():
                 pass
+
+
+def after(stmt: Stmt, domain: Domain) -> Domain:
+    """The domain behind a statement of a body: `assume(unless(c), bool(False))` states that c
+    holds, and no variable changes."""
+    if not isinstance(stmt, Assume) or stmt.claim != _FALSE or not is_predicate(stmt.unless):
+        return domain
+    return domain.given(cast(Predicate, stmt.unless))
+
+
+_FALSE = Literal(False, "bool")
 
 
 @kept
@@ -443,6 +614,7 @@ def accesses(body: Body, domain: Domain = ANYWHERE) -> tuple[Access, ...]:
             found += _accesses_of(stmt)
         else:
             found += _accesses((stmt,), domain)
+        domain = after(stmt, domain)
     return tuple(found)
 
 

@@ -36,6 +36,7 @@ from graphflow.tir import (
     Block,
     Body,
     Buffer,
+    Call,
     For,
     If,
     Param,
@@ -49,6 +50,7 @@ from graphflow.tir import (
     loops_of,
     map_indices,
     matched_variables,
+    performed,
     sites,
     substitute_body,
     undefined_value,
@@ -168,6 +170,8 @@ def _nests(body: Body) -> Iterator[Stmt]:
     for stmt in body:
         if isinstance(stmt, Block):
             yield from _nests(stmt.body)
+        elif isinstance(stmt, Call):
+            yield from _nests(performed(stmt))
         elif not isinstance(stmt, Allocate):
             yield stmt
 

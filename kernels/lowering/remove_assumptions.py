@@ -16,6 +16,7 @@ from graphflow.tir import (
     Binary,
     Block,
     Body,
+    Call,
     Cast,
     Comparison,
     Expr,
@@ -37,9 +38,11 @@ from graphflow.tir import (
     is_predicate,
     map_body,
     map_expr,
+    performed,
     to_text,
     walk,
     walk_expr,
+    with_performed,
 )
 
 
@@ -86,6 +89,8 @@ class _Undefined:
                 return (replace(stmt, body=self.removed(stmt.body, inside)),)
             case Block():
                 return (replace(stmt, body=self.removed(stmt.body, domain)),)
+            case Call():
+                return (with_performed(stmt, self.removed(performed(stmt), domain)),)
             case If():
                 return (self.branch(stmt, domain),)
             case Store() | Reduce():

@@ -25,6 +25,7 @@ from graphflow.schedule import (
     cache_read,
     cache_write,
     divide_loop,
+    fuse,
     parallelize_loop,
     remove_branching_through_overcompute,
     reorder_loops,
@@ -554,3 +555,64 @@ def test_joining_with_a_stage_that_does_nothing_is_refused() -> None:
     )
     with pytest.raises(ScheduleError, match="does nothing"):
         Schedule.of(func).apply(simplify_kernel).apply(reverse_compute_at, "compute", "init")
+
+
+# Scalars ------------------------------------------------------------------------------------------
+
+
+def with_scalar(fact: str, body: str = "") -> PrimFunc:
+    return parse(f"""
+@primfunc
+def f(x: i32[16], y: inout[i32[16]], n: index):
+    assume(unless({fact}), bool(False))
+    for i in serial(0, 8):
+        y[i + n] = x[i]
+{body}""")
+
+
+def test_an_assumption_about_a_scalar_keeps_accesses_in_bounds() -> None:
+    require_in_bounds(with_scalar("n >= 0 and n <= 8"))
+    with pytest.raises(VerifyError, match=r"is not proven to stay in \[16\]: fails at i=7, n=9"):
+        require_in_bounds(with_scalar("n >= 9 and n <= 9"))
+    with pytest.raises(VerifyError, match=r"is not proven to stay in \[16\]: fails at i=\d, n="):
+        require_in_bounds(with_scalar("n >= 0"))
+
+
+def test_assumptions_about_a_scalar_that_no_value_satisfies() -> None:
+    require_sound(with_scalar("n >= 5"))
+    with pytest.raises(VerifyError, match="no value makes"):
+        require_sound(with_scalar("n >= 5 and n < 5"))
+    again = with_scalar("n >= 5", "    assume(unless(n < 3), bool(False))\n")
+    with pytest.raises(VerifyError, match=r"no value makes `assume\(unless\(n < 3\)"):
+        require_sound(again)
+
+
+@pytest.mark.parametrize("low", range(-3, 4))
+@pytest.mark.parametrize("high", range(-3, 4))
+def test_loops_are_joined_where_every_value_of_a_scalar_permits_it(low: int, high: int) -> None:
+    """Joined, y[j] reads what iteration j wrote: y[j + n + 4] is written later only for n < -4."""
+    if low > high:
+        return
+    text = f"""
+@primfunc
+def f(x: i32[16], y: inout[i32[16]], z: out[i32[8]], n: index):
+    assume(unless(n >= {low} and n <= {high}), bool(False))
+    for i in serial(0, 8):
+        y[i + n + 4] = x[i]
+    for j in serial(0, 8):
+        z[j] = y[j + 4]
+"""
+    func = parse(text)
+    inputs = {name: np.arange(16, dtype="int32") * k for name, k in (("x", 1), ("y", -1))}
+    try:
+        joined_loops = Schedule.of(func).apply(fuse, "i", "j")
+    except ScheduleError as error:
+        assert low < 0
+        assert "n=-" in str(error)
+        return
+    assert low >= 0
+    for n in range(low, high + 1):
+        want = interpret(func, inputs, scalars={"n": n})
+        got = interpret(joined_loops.func, inputs, scalars={"n": n})
+        for name, array in want.items():
+            np.testing.assert_array_equal(got[name], array)

@@ -27,6 +27,8 @@ from graphflow.tir import (
     Store,
     interpret,
     parse,
+    to_text,
+    verify,
 )
 from support.strategies import SPECIAL_FLOATS, KernelOptions, input_arrays, primfuncs
 
@@ -373,6 +375,29 @@ def test_arrays_must_fit(arrays: dict[str, Any], reason: str) -> None:
 
 
 # -- order, depth, names
+
+
+def test_scalars_are_given_by_name() -> None:
+    func = parse("""
+@primfunc
+def shifted(x: i32[4], y: out[i32[8]], n: index, m: index):
+    assume(unless(n >= 0 and n < 5), bool(False))
+    for i in serial(0, 8):
+        y[i] = index(m, i32)
+    for i2 in serial(0, 4):
+        y[i2 + n] = x[i2]
+""")
+    verify(func, "scheduled")
+    assert parse(to_text(func)) == func
+    x = np.arange(4, dtype="int32")
+    got = interpret(func, {"x": x}, scalars={"n": 3, "m": 9})["y"]
+    assert got.tolist() == [9, 9, 9, 0, 1, 2, 3, 9]
+    with pytest.raises(VerifyError, match="is false"):
+        interpret(func, {"x": x}, scalars={"n": 5, "m": 9})
+    with pytest.raises(InvalidModel, match="has the scalars n, m, but got n"):
+        interpret(func, {"x": x}, scalars={"n": 3})
+    with pytest.raises(VerifyError, match="only kernels that others call"):
+        verify(func, "lowered")
 
 
 def test_reversal_shows_a_dependence_between_parallel_iterations() -> None:

@@ -1,0 +1,156 @@
+"""Instructions: kernels that the emitter maps to one operation of LLVM instead of their body.
+
+In: a call and the target.  Out: the instruction that performs it, and the operation emitted on the
+vectors of its windows.  What always holds: a call is mapped by its definition, not by its name, and
+only where its windows are contiguous and nothing that it writes is a window of a buffer that it
+also reads; elsewhere the body of the definition is emitted.
+
+A new instruction is a definition and the line that emits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphflow.base.target import Target
+from graphflow.codegen.emit_builder import IrBuilder, IrValue, lanes_of
+from graphflow.codegen.emit_index import Indices
+from graphflow.codegen.emit_memory import Address, Memory
+from graphflow.tir import Call, PrimFunc, Role, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A definition, the target feature that it needs, and how its result is computed."""
+
+    definition: PrimFunc
+    feature: str
+    emit: Callable[[CallOperands], IrValue]
+    """The value of the one parameter that is written, all its elements in a vector."""
+
+
+class CallOperands:
+    """The windows and scalars of a call that is about to be emitted."""
+
+    def __init__(self, call: Call, builder: IrBuilder, indices: Indices, memory: Memory) -> None:
+        self.call, self.builder, self.indices, self.memory = call, builder, indices, memory
+        self.addresses: dict[str, Address] = {}
+
+    def emit(self, instruction: Instruction) -> bool:
+        """Emit the instruction; False, with nothing emitted, where the windows do not permit it."""
+        params = self.call.definition.params
+        pairs = list(zip(params, self.call.windows, strict=True))
+        written = [window.buffer for param, window in pairs if param.role is not Role.INPUT]
+        buffers = [window.buffer for _, window in pairs]
+        if any(buffers.count(buffer) > 1 for buffer in written):
+            return False
+        for param, window in pairs:
+            address = self.memory.window(window, param.buffer.shape)
+            if address is None:
+                return False
+            self.addresses[param.buffer.name] = address
+        (result,) = (p.buffer.name for p in params if p.role is not Role.INPUT)
+        self.memory.store_window(self.addresses[result], instruction.emit(self))
+        return True
+
+    def vector(self, name: str) -> IrValue:
+        """All elements of a parameter."""
+        size = self.call.definition.param(name).size
+        return self.memory.load_window(self.addresses[name], size)
+
+    def repeated(self, name: str, times: int) -> IrValue:
+        """The elements of a parameter, again and again."""
+        value = self.vector(name)
+        if value.lanes == 1:
+            return self.builder.splat(value, times)
+        none = IrValue("poison", value.element, value.lanes)
+        return self.builder.shuffled(value, none, [*range(value.lanes)] * times)
+
+    def first(self, name: str, count: str) -> IrValue:
+        """The first elements of a parameter, as many as the scalar `count` says, then zeros."""
+        scalars = {
+            v.name: e for v, e in zip(self.call.definition.scalars, self.call.scalars, strict=True)
+        }
+        lanes = self.call.definition.param(name).size
+        numbers = lanes_of(range(lanes), "i64")
+        limit = self.builder.splat(self.indices.value(scalars[count]), lanes)
+        truth = self.builder.compare("icmp slt", numbers, limit)
+        return self.memory.load_first(self.addresses[name], truth)
+
+    def call_llvm(self, name: str, *arguments: IrValue) -> IrValue:
+        """The result of an intrinsic of LLVM, of the type of its first argument."""
+        first = arguments[0]
+        value = self.builder.call(name, first.type, *arguments)
+        return IrValue(value.text, first.element, first.lanes)
+
+
+@lru_cache(maxsize=1)
+def instructions() -> dict[PrimFunc, Instruction]:
+    """The instructions that the emitter knows, by definition."""
+    known = (
+        *(_fused_multiply_add(lanes) for lanes in (8, 16)),
+        _DOT4,
+        *(_masked_load(lanes) for lanes in (8, 16)),
+    )
+    made = [Instruction(parse(text), feature, emit) for text, feature, emit in known]
+    return {one.definition: one for one in made}
+
+
+def instruction(name: str) -> PrimFunc:
+    """The definition of the instruction called `name`; KeyError names those there are."""
+    names = {definition.name: definition for definition in instructions()}
+    if name not in names:
+        raise KeyError(f"there is no instruction {name}; there are {', '.join(names)}")
+    return names[name]
+
+
+def instruction_for(call: Call, target: Target) -> Instruction | None:
+    """The instruction that performs a call on the target; None where it has none."""
+    found = instructions().get(call.definition)
+    if found is None or found.feature not in target.features.split(","):
+        return None
+    return found
+
+
+def _fused_multiply_add(lanes: int) -> tuple[str, str, Callable[[CallOperands], IrValue]]:
+    definition = f"""
+    @primfunc
+    def fma{lanes}(c: inout[f32[{lanes}]], a: f32[()], b: f32[{lanes}]):
+        for lane in vectorized(0, {lanes}):
+            c[lane] += a[()] * b[lane]
+    """
+    return (
+        definition,
+        "+fma",
+        lambda of: of.call_llvm(
+            f"llvm.fma.v{lanes}f32", of.repeated("a", lanes), of.vector("b"), of.vector("c")
+        ),
+    )
+
+
+_DOT4: tuple[str, str, Callable[[CallOperands], IrValue]] = (
+    """
+    @primfunc
+    def dot4_16(c: inout[i32[16]], a: u8[4], b: i8[16, 4]):
+        for lane in vectorized(0, 16):
+            for byte in serial(0, 4):
+                c[lane] += cast(i32, a[byte]) * cast(i32, b[lane, byte])
+    """,
+    "+avx512vnni",
+    lambda of: of.call_llvm(
+        "llvm.x86.avx512.vpdpbusd.512", of.vector("c"), of.repeated("a", 16), of.vector("b")
+    ),
+)
+"""VNNI: sixteen dot products of four unsigned and four signed bytes, without saturation."""
+
+
+def _masked_load(lanes: int) -> tuple[str, str, Callable[[CallOperands], IrValue]]:
+    definition = f"""
+    @primfunc
+    def masked_load{lanes}(y: out[f32[{lanes}]], x: f32[{lanes}], count: index):
+        for lane in vectorized(0, {lanes}):
+            y[lane] = select(lane < count, x[lane], f32(0.0))
+    """
+    return definition, "+avx", lambda of: of.first("x", "count")

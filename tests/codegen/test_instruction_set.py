@@ -1,0 +1,113 @@
+"""Instructions: each maps to its operation where it may, and computes what its definition says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphflow.base.target import Target
+from graphflow.codegen import avx2_target, host_target, instruction
+from graphflow.codegen.emit import emit_ir
+from graphflow.tir import PrimFunc, interpret, parse, to_text
+from support.native import Native
+
+TARGETS = (host_target(), avx2_target())
+
+
+def caller(call: str, name: str, params: str, around: str = "") -> PrimFunc:
+    definition = to_text(instruction(name)).replace("@primfunc", "@instruction")
+    body = "\n".join("    " + line for line in [*around.splitlines(), call] if line)
+    return parse(f"{definition}\n\n@primfunc\ndef k({params}):\n{body}\n")
+
+
+def check(func: PrimFunc, target: Target, **arrays: Any) -> None:
+    want = interpret(func, arrays)
+    got = Native(func, target)(arrays)
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_a_fused_multiply_add(lanes: int, target: Target) -> None:
+    func = caller(
+        f"    fma{lanes}(y[i, 3:{3 + lanes}], x[i], w[i, 1:{1 + lanes}])",
+        f"fma{lanes}",
+        "x: f32[3], w: f32[3, 20], y: out[f32[3, 20]]",
+        "for a in serial(0, 3):\n    for b in serial(0, 20):\n        y[a, b] = w[a, b]\n"
+        "for i in serial(0, 3):",
+    )
+    assert f"llvm.fma.v{lanes}f32" in emit_ir(func, "k", target)
+    random = np.random.default_rng(1)
+    check(func, target, x=random.random(3, "f"), w=random.random((3, 20), "f"))
+
+
+FMA = "x: f32[1], w: f32[40], y: out[f32[40]]"
+START = "for a in serial(0, 40):\n    y[a] = w[a]"
+
+
+@pytest.mark.parametrize(
+    ("call", "params"),
+    [
+        # a column is not contiguous
+        ("fma8(y[0:8], x[0], v[0:8, 1])", FMA + ", v: f32[8, 5]"),
+        # the definition goes lane by lane, an operation would read before it writes
+        ("fma8(y[0:8], x[0], y[1:9])", FMA),
+        ("fma8(y[0:8], y[0], w[1:9])", FMA),
+    ],
+)
+def test_windows_that_an_operation_cannot_have_compile_the_definition(
+    call: str, params: str
+) -> None:
+    params = params if "v:" not in params else "v: f32[8, 5], " + FMA
+    func = caller(call, "fma8", params, START)
+    func = parse(to_text(func).replace("vectorized", "serial")) if "y[1" in call else func
+    for target in TARGETS:
+        assert "llvm.fma.v8f32" not in emit_ir(func, "k", target)
+        arrays = {b.name: np.arange(b.size, dtype="f").reshape(b.shape) for b in func.inputs}
+        check(func, target, **arrays)
+
+
+def test_another_kernel_of_the_same_name_is_no_instruction() -> None:
+    func = caller("fma8(y[0:8], x[0], w[1:9])", "fma8", FMA, START)
+    other = parse(to_text(func).replace("a[()] * b[lane]", "a[()] - b[lane]"))
+    assert "llvm.fma.v8f32" in emit_ir(func, "k", TARGETS[0])
+    assert "llvm.fma.v8f32" not in emit_ir(other, "k", TARGETS[0])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+def test_a_dot_product_of_four_bytes(target: Target) -> None:
+    func = caller(
+        "    dot4_16(y[0:16], a[4*k:4*k + 4], b[k, 0:16, 0:4])",
+        "dot4_16",
+        "a: u8[12], b: i8[3, 16, 4], y: out[i32[16]]",
+        "for z in serial(0, 16):\n    y[z] = i32(5)\nfor k in serial(0, 3):",
+    )
+    has_vnni = "+avx512vnni" in target.features.split(",")
+    assert ("vpdpbusd" in emit_ir(func, "k", target)) == has_vnni
+    random = np.random.default_rng(2)
+    a = random.integers(0, 256, 12).astype("uint8")
+    b = random.integers(-128, 128, (3, 16, 4)).astype("int8")
+    a[:4], b[0] = 255, -128  # the products of a saturating operation would not fit
+    check(func, target, a=a, b=b)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["host", "avx2"])
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_a_masked_load_touches_nothing_behind(lanes: int, target: Target) -> None:
+    """The window leaves the input; the elements that the count admits do not."""
+    func = caller(
+        f"    masked_load{lanes}(y[i, 0:{lanes}], x[6:{6 + lanes}], i)",
+        f"masked_load{lanes}",
+        f"x: f32[8], y: out[f32[3, {lanes}]]",
+        "for i in serial(0, 3):",
+    )
+    assert "masked.load" in emit_ir(func, "k", target)
+    check(func, target, x=np.arange(8, dtype="f") + 1)
+
+
+def test_a_name_that_no_instruction_has() -> None:
+    with pytest.raises(KeyError, match="there are fma8, fma16, dot4_16, masked_load8"):
+        instruction("fms8")
