@@ -7,6 +7,7 @@ condition is refuted or not decided.
 
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
+from graphflow.schedule.annotations import set_memory, set_precision
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
@@ -15,6 +16,14 @@ from graphflow.schedule.conditions import (
     eliminate_dead_code,
     lift_conditions,
     simplify_kernel,
+)
+from graphflow.schedule.dimensions import (
+    divide_dim,
+    expand_dim,
+    mult_dim,
+    rearrange_dim,
+    resize_dim,
+    unroll_buffer,
 )
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
@@ -26,6 +35,7 @@ from graphflow.schedule.layouts import (
     sequential_buffer_access,
     transform_layout,
 )
+from graphflow.schedule.lifetimes import delete_buffer, reuse_buffer
 from graphflow.schedule.lifting import (
     Marked,
     UnstatedPadding,
@@ -73,9 +83,12 @@ __all__ = [
     "claims",
     "compute_at",
     "cut_loop",
+    "delete_buffer",
+    "divide_dim",
     "divide_loop",
     "divide_with_recompute",
     "eliminate_dead_code",
+    "expand_dim",
     "fission",
     "forbids_access",
     "fuse",
@@ -87,18 +100,24 @@ __all__ = [
     "lift_conditions",
     "lift_stages",
     "marked_stage",
+    "mult_dim",
     "mult_loops",
     "parallelize_loop",
+    "rearrange_dim",
     "remove_branching_through_overcompute",
     "reorder_loops",
     "replay",
     "require_consistent",
     "require_in_bounds",
     "require_sound",
+    "resize_dim",
     "restrict_loop",
+    "reuse_buffer",
     "reverse_compute_at",
     "rfactor",
     "sequential_buffer_access",
+    "set_memory",
+    "set_precision",
     "shift_loop",
     "simplify_kernel",
     "sink_alloc",
@@ -108,6 +127,7 @@ __all__ = [
     "state_padding",
     "stride_loop",
     "transform_layout",
+    "unroll_buffer",
     "unroll_loop",
     "vectorize_loop",
 ]

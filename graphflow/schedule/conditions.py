@@ -231,10 +231,12 @@ def _without_unread(body: Body, func: PrimFunc) -> Body:
     """Drops allocated buffers that nothing loads or assumes, and the stores into them."""
     read = {load.buffer for load in loads_in(body)} | set(func.outputs)
     dead = {s.buffer for s in walk(body) if isinstance(s, Allocate) and s.buffer not in read}
-    return _without_unread(_dropped(body, dead), func) if dead else body
+    return _without_unread(without_stores(body, dead), func) if dead else body
 
 
-def _dropped(body: Body, dead: set[Buffer]) -> Body:
+def without_stores(body: Body, dead: set[Buffer]) -> Body:
+    """`body` without the allocations of the `dead` buffers, the writes to them, and the loops and
+    conditions that this empties."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -242,12 +244,12 @@ def _dropped(body: Body, dead: set[Buffer]) -> Body:
                 if stmt.buffer not in dead:
                     out.append(stmt)
             case For() | Block():
-                inner = _dropped(stmt.body, dead)
+                inner = without_stores(stmt.body, dead)
                 # A block that was empty before may state by its mark which padding is forbidden.
                 if inner or (isinstance(stmt, Block) and not stmt.body):
                     out.append(replace(stmt, body=inner))
             case If():
-                then, orelse = _dropped(stmt.then, dead), _dropped(stmt.orelse, dead)
+                then, orelse = without_stores(stmt.then, dead), without_stores(stmt.orelse, dead)
                 if then or orelse:
                     out.append(replace(stmt, then=then, orelse=orelse))
             case Assume():

@@ -48,6 +48,7 @@ from graphflow.schedule.places import (
     rewrite_at,
     stage_names,
 )
+from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
     Access,
     AccessKind,
@@ -332,9 +333,9 @@ def without_allocation(body: Body, buffer: Buffer) -> Body:
 def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     """`for i: {a; S}` → `a; for i: S`, out of `levels` loops.
 
-    Each iteration must store the buffer before it loads it, so that no value is carried from one
-    iteration to the next.  The loops may not be parallel or vectorized: their iterations would
-    share the buffer.
+    Conditions: *kind*: the loops are not parallel or vectorized; their iterations would share the
+    buffer.  *carried*: no value is carried from one iteration to the next, for each iteration
+    stores an element before it loads it.
     """
     old = find_buffer(func, buffer)
     proofs: list[Proof] = []
@@ -343,15 +344,21 @@ def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
         loop = _loop_around(new, old)
         stmt, domain = find_loop(new, loop)
         if stmt.kind in AT_ONCE:
-            raise ScheduleError(f"the iterations of {loop} run at once, and would share {buffer}")
+            raise ScheduleError(
+                f"kind: the iterations of {loop} run at once, and would share {buffer}"
+            )
         inner = domain.inside(stmt.var, stmt.start, stmt.stop)
         touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
-        if touched and not (touched[0].kind is AccessKind.WRITE and touched[0].certain):
-            raise ScheduleError(f"{loop} loads {buffer} before it stores it")
         body = without_allocation(stmt.body, old)
         moved = (Allocate(old), replace(stmt, body=body))
+        before = new
         new = rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
-        proofs.append(structural(f"each iteration of {loop} stores {buffer} before it loads it"))
+        claim = f"carried: each iteration of {loop} stores {buffer} before it loads it"
+        # The cheap case: what a first store leaves out is undefined, in whichever iteration.
+        if not touched or (touched[0].kind is AccessKind.WRITE and touched[0].certain):
+            proofs.append(structural(claim))
+        else:
+            proofs += require_same_sources(before, new, (old,), (old,), claim)
     return Rewrite(new, tuple(proofs))
 
 
