@@ -80,7 +80,8 @@ def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -
 
     Conditions: *type*: T' is an element type that T can be cast to.  *exact*, unless the caller
     gives that up: T' holds every value of T.  *reduction*: none goes to the buffer, except minima
-    and maxima where T' holds every value of T; others would be rounded, or wrap, elsewhere.
+    and maxima where T' holds every value of T, and any between integers; others would be rounded
+    elsewhere.
     """
     old = private_buffer(func, buffer)
     _require_castable(old, dtype)
@@ -89,9 +90,11 @@ def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -
     holds = bool(np.can_cast(DTYPES[old.dtype], DTYPES[dtype], "safe")) and dtype not in STORED
     if exact and not holds:
         raise ScheduleError(f"exact: {dtype} does not hold every {old.dtype}")
+    wraps = all(np.issubdtype(DTYPES[name], np.integer) for name in (old.dtype, dtype))
     for access in touching(func, old):
         op = access.access.op
-        if op is not None and not (holds and op in (ReduceOp.MIN, ReduceOp.MAX)):
+        selects = op in (ReduceOp.MIN, ReduceOp.MAX)
+        if op is not None and not (holds and (selects or wraps)):
             raise ScheduleError(f"reduction: {access} reduces by {op.value} in {old.dtype}")
     new = replace(func, body=_recast(func.body, old, replace(old, dtype=dtype)))
     claim = f"{dtype} holds every {old.dtype}" if holds else f"{buffer} may be rounded to {dtype}"

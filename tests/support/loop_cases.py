@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from graphflow.arith import IndexExpr, Var, const
+from graphflow.arith import IndexExpr, const
 from graphflow.schedule import cut_loop, reorder_loops
 from graphflow.schedule.places import fresh_copy
-from graphflow.tir import Body, For, LoopKind, PrimFunc, loops_of, map_body, substitute_body
+from graphflow.tir import Body, For, PrimFunc, loops_of, map_body
 from support.primitive_cases import PrimitiveCase
 from support.random_kernels import Number
 
