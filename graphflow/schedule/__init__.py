@@ -25,6 +25,7 @@ from graphflow.schedule.dimensions import (
     resize_dim,
     unroll_buffer,
 )
+from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
@@ -51,7 +52,7 @@ from graphflow.schedule.loops import (
     reorder_loops,
     shift_loop,
 )
-from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
@@ -59,6 +60,7 @@ from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
+from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [
     "Handle",
@@ -93,6 +95,7 @@ __all__ = [
     "forbids_access",
     "fuse",
     "infer_bounds",
+    "inline_assign",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -100,6 +103,7 @@ __all__ = [
     "lift_conditions",
     "lift_stages",
     "marked_stage",
+    "merge_writes",
     "mult_dim",
     "mult_loops",
     "parallelize_loop",
@@ -114,6 +118,7 @@ __all__ = [
     "restrict_loop",
     "reuse_buffer",
     "reverse_compute_at",
+    "rewrite_expr",
     "rfactor",
     "sequential_buffer_access",
     "set_memory",

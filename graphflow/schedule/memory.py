@@ -371,44 +371,6 @@ def _loop_around(func: PrimFunc, buffer: Buffer) -> str:
     raise ScheduleError(f"{buffer.name} is not allocated in {func.name}")
 
 
-def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
-    """`S[b[e]]` → `t = b[e]; S[t]` in the body of the loop `place`, for its loads of `buffer`.
-
-    All loads of `buffer` in the body must be of the same element, which no inner loop variable
-    changes, and the body may not write the buffer.  In every iteration the element must be in
-    bounds, and no padding that nothing may access.
-
-    Makes the new buffer in the role `buffer`.
-    """
-    require_names(name)
-    require_fresh(func, name)
-    stmt, domain = find_loop(func, place)
-    require_no_lanes_around(func, stmt, domain)
-    old = find_buffer(func, buffer)
-    require_not_claimed(stmt, old)
-    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    touched = [a for a in accesses(stmt.body, inner) if a.buffer == old]
-    if not touched or any(a.writes for a in touched):
-        raise ScheduleError(f"{place} does not only read {buffer}")
-    indices = touched[0].indices
-    known = {axis.var for axis in inner.axes}
-    if any(a.indices != indices or a.domain.where != inner.where for a in touched):
-        raise ScheduleError(f"{place} reads {buffer} at different places or under conditions")
-    if any(v not in known for e in indices for v in variables(e)):
-        raise ScheduleError(f"the element of {buffer} changes inside {place}")
-    footprint = _Footprint(indices, (), TRUE, inner)
-    inside = require(
-        _in_bounds(old, footprint), f"the element of {buffer} exists in each iteration"
-    )
-    allowed = _touched_before(func, old, footprint, tuple(touched))
-    bound = Buffer(name, (), old.dtype, "register")
-    head = (Allocate(bound), Store(bound, (), Load(old, indices)))
-    body = (*head, *redirect_accesses(stmt.body, old, bound, lambda _: ()))
-    new = rewrite_at(func, place, lambda _s, _d: (replace(stmt, body=body),))
-    claim = structural(f"{place} reads one element of {buffer} and writes none")
-    return Rewrite(new, (claim, inside, allowed), made={"buffer": (name,)})
-
-
 def cache_read(func: PrimFunc, buffer: str, name: str, liftable: bool = True) -> Rewrite:
     """`S[a]` → `name_copy: c = a`, then `S[c]`, for the input a and a new buffer c.
 

@@ -124,8 +124,15 @@ def require_same_sources(
 
     ScheduleError, which begins with `condition`, where one is not proven.
     """
-    proofs = [require(same_sources(before, after, old, new), condition)]
-    for site in sites(after.body):
-        if isinstance(site.stmt, For) and site.stmt.kind in AT_ONCE:
-            proofs += independent(site.stmt, site.domain)
-    return tuple(proofs)
+    return require(same_sources(before, after, old, new), condition), *still_at_once(after)
+
+
+def still_at_once(func: PrimFunc) -> tuple[Proof, ...]:
+    """Proofs that the iterations of parallel and vectorized loops may still run at once."""
+    found = (site for site in sites(func.body) if isinstance(site.stmt, For))
+    return tuple(
+        proof
+        for site in found
+        if isinstance(site.stmt, For) and site.stmt.kind in AT_ONCE
+        for proof in independent(site.stmt, site.domain)
+    )

@@ -335,6 +335,9 @@ def _lifted(func: PrimFunc, name: str) -> PrimFunc | None:
 
 def _sunk(func: PrimFunc, name: str, loop: str) -> PrimFunc | None:
     old = _called(func, name)
+    inside = next(stmt.body for stmt in loops_of(func.body) if stmt.var.name == loop)
+    if Allocate(old) in walk(inside) or not any(a.buffer == old for a in accesses(inside)):
+        return None
 
     def change(stmt: Stmt) -> Stmt | Body:
         if stmt == Allocate(old):
