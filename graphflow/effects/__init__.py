@@ -1,6 +1,7 @@
 """One effect analysis of a kernel: what its statements read, write and leave for others to read."""
 
 from graphflow.effects.access_conflicts import commuting, independent_iterations
+from graphflow.effects.carried_flow import no_carried_flow
 from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.questions import never_touched, overwritten_unread
@@ -25,6 +26,7 @@ __all__ = [
     "independent_iterations",
     "never_touched",
     "no_carried_dependence",
+    "no_carried_flow",
     "no_dependence",
     "overwritten_unread",
     "relations_of",

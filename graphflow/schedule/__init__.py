@@ -28,7 +28,7 @@ from graphflow.schedule.dimensions import (
 from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
-from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
+from graphflow.schedule.kinds import mark_unrolled, parallelize_loop, vectorize_loop
 from graphflow.schedule.layouts import (
     PadFunction,
     PadValue,
@@ -56,10 +56,14 @@ from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
+from graphflow.schedule.pieces import join_loops, unroll_loop
 from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
+from graphflow.schedule.repetition import add_loop, remove_loop
+from graphflow.schedule.scopes import lift_scope, specialize
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
+from graphflow.schedule.statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [
@@ -77,12 +81,14 @@ __all__ = [
     "StatedPad",
     "UnstatedPadding",
     "absorb_padding",
+    "add_loop",
     "assume_finite",
     "assume_reciprocal",
     "bind_expr",
     "cache_read",
     "cache_write",
     "claims",
+    "commute_expr",
     "compute_at",
     "cut_loop",
     "delete_buffer",
@@ -99,17 +105,23 @@ __all__ = [
     "interior",
     "is_finite_claim",
     "is_marked",
+    "join_loops",
     "lift_alloc",
     "lift_conditions",
+    "lift_scope",
     "lift_stages",
+    "mark_unrolled",
     "marked_stage",
     "merge_writes",
     "mult_dim",
     "mult_loops",
+    "name_statement",
     "parallelize_loop",
     "rearrange_dim",
     "remove_branching_through_overcompute",
+    "remove_loop",
     "reorder_loops",
+    "reorder_stmts",
     "replay",
     "require_consistent",
     "require_in_bounds",
@@ -126,6 +138,7 @@ __all__ = [
     "shift_loop",
     "simplify_kernel",
     "sink_alloc",
+    "specialize",
     "split_condition",
     "stage_mem",
     "stage_window",

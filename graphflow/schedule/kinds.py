@@ -30,11 +30,11 @@ from graphflow.tir import (
 )
 
 
-def unroll_loop(func: PrimFunc, loop: str) -> Rewrite:
+def mark_unrolled(func: PrimFunc, loop: str) -> Rewrite:
     """`for i: S` → the same loop marked to be unrolled by the emitter.
 
-    The bounds must be constants.  The kernel is not expanded here, because later proofs would have
-    to go through each of the thousands of statements of an unrolled tile.
+    The bounds must be constants.  The kernel is not expanded here, as `unroll_loop` does, because
+    later proofs would have to go through each of the thousands of statements of an unrolled tile.
     """
     stmt, _ = find_loop(func, loop)
     extent = constant_extent(stmt)

@@ -14,16 +14,20 @@ from typing import Literal, TypeAlias, assert_never, cast, get_args
 from graphflow.arith import (
     Domain,
     IndexExpr,
+    IndexLike,
     Predicate,
     Proof,
     Var,
-    as_index,
+    at_least_zero,
     at_most,
     conjunction,
     const,
+    constant_value,
+    equal,
     floor_div,
     floor_mod,
     less_than,
+    maximum,
     prove,
     substitute,
     variables,
@@ -37,12 +41,14 @@ from graphflow.schedule.places import (
     find_loop,
     fresh_copy,
     fresh_name,
+    in_scope,
     place_names,
     require_fresh,
     require_names,
     rewrite_at,
 )
 from graphflow.tir import (
+    EXPANDED,
     Body,
     For,
     If,
@@ -66,33 +72,44 @@ def divide_loop(
     The tail is `perfect` (f must divide n), `guard` (the last block under `if f·io + ii < n`),
     `cut` (a loop of n % f iterations behind, whose places end in `_tail`), or `cut_and_guard`
     (the same, its extent f and under the guard).  The iterations keep their order, so the only
-    condition is that the bounds cover the same values.
+    conditions are these:
+
+    1. The factor is positive.
+    2. With a `perfect` tail it divides the extent.
+    3. The extent is a constant where the iterations run at once or are written out.
 
     Makes the two loops in the role `parts`, and the loop behind in the role `tail`.
     """
-    stmt, _ = find_loop(func, loop)
-    extent = constant_extent(stmt)
+    stmt, domain = find_loop(func, loop)
+    extent = _extent_to_divide(stmt, domain)
     kinds = _kinds_of_parts(stmt.kind)
     if factor <= 0 or tail not in TAILS:
         raise ScheduleError(f"cannot divide by {factor} with tail {tail}; tails are {TAILS}")
-    rest = extent % factor
-    if tail == "perfect" and rest:
-        raise ScheduleError(f"perfect needs a factor that divides {extent}, and {factor} does not")
+    rest = floor_mod(extent, factor)
+    claims: list[Proof] = []
+    divides = rest is const(0)
+    if tail == "perfect" and not divides:
+        claim = equal(rest, const(0))
+        if constant_value(rest) is not None:
+            raise ScheduleError(
+                f"perfect needs a factor that divides {extent}, and {factor} does not"
+            )
+        claims.append(require(prove(claim, domain), f"{factor} divides the extent {extent}"))
     outer, inner = Var(names[0]), Var(names[1])
     index = stmt.start + factor * outer + inner
     body = substitute_body(stmt.body, {stmt.var: index})
-    blocks = extent // factor
-    if tail == "guard" and rest:
-        blocks += 1
+    blocks = floor_div(extent, factor)
+    if tail == "guard" and not divides:
+        blocks = floor_div(extent + (factor - 1), factor)
         body = (If(less_than(factor * outer + inner, extent), body),)
     inner_loop = For(inner, const(0), const(factor), kinds[1], body)
-    divided: list[Stmt] = [For(outer, const(0), const(blocks), kinds[0], (inner_loop,))]
+    divided: list[Stmt] = [For(outer, const(0), blocks, kinds[0], (inner_loop,))]
     places: dict[str, tuple[str, ...]] = {loop: names}
     require_names(*names)
     others = _without(func, loop)
     require_fresh(others, *names)
     behind: tuple[str, ...] = ()
-    if tail.startswith("cut") and rest:
+    if tail.startswith("cut") and not divides:
         taken = {*place_names(others), *names}
         var = Var(fresh_name(names[1] + "_tail", taken.__contains__))
         taken.add(var.name)
@@ -102,8 +119,19 @@ def divide_loop(
         behind = (var.name,)
         places[loop] = (*names, *behind)
     new = rewrite_at(func, loop, lambda _s, _d: tuple(divided))
-    claim = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
-    return Rewrite(new, (structural(claim),), places, {"parts": names, "tail": behind})
+    claim_text = f"{factor}·{outer} + {inner} takes each of 0 … {extent - 1} once, in order"
+    proofs = (structural(claim_text), *claims)
+    return Rewrite(new, proofs, places, {"parts": names, "tail": behind})
+
+
+def _extent_to_divide(stmt: For, domain: Domain) -> IndexExpr:
+    """The number of iterations of a loop, at least 0, as an expression over the loops around."""
+    if stmt.extent is not None or stmt.kind is not LoopKind.SERIAL:
+        return const(constant_extent(stmt))
+    extent = stmt.stop - stmt.start
+    if prove(at_least_zero(extent), domain).proven:
+        return extent
+    return maximum(extent, const(0))
 
 
 def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
@@ -119,15 +147,21 @@ def _kinds_of_parts(kind: LoopKind) -> tuple[LoopKind, LoopKind]:
 
 
 def _tail(
-    stmt: For, var: Var, done: int, rest: int, factor: int, tail: Tail, taken: Collection[str]
+    stmt: For,
+    var: Var,
+    done: IndexExpr,
+    rest: IndexExpr,
+    factor: int,
+    tail: Tail,
+    taken: Collection[str],
 ) -> tuple[Stmt, dict[str, str]]:
     body, copies = fresh_copy(stmt.body, "_tail", taken)
     body = substitute_body(body, {stmt.var: stmt.start + done + var})
     extent = rest
     if tail == "cut_and_guard":
-        extent = factor
-        body = (If(less_than(as_index(var), rest), body),)
-    return For(var, const(0), const(extent), stmt.kind, body), copies
+        extent = const(factor)
+        body = (If(less_than(var, rest), body),)
+    return For(var, const(0), extent, stmt.kind, body), copies
 
 
 def _without(func: PrimFunc, loop: str) -> PrimFunc:
@@ -143,14 +177,18 @@ def _without(func: PrimFunc, loop: str) -> PrimFunc:
 def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
     """`for i in (0, n): for j in (0, c): S` → `for k in (0, n·c): S[i → k // c, j → k % c]`.
 
-    The inner loop must be the whole body of the outer one, with a constant extent c.  The new loop
-    is of the outer one's kind; where that runs iterations at once, all of them must be independent.
+    1. The inner loop is the only statement in the body of the outer one.
+    2. Its extent c is a positive constant; that of the outer one is constant too where its
+       iterations run at once or are written out.
+    3. Where iterations of the outer loop run at once, all of both are independent.
+
+    The new loop is of the outer one's kind.
 
     Makes the new loop in the role `loop`.
     """
     stmt, domain = find_loop(func, outer)
     body = _only_loop(stmt, inner)
-    c, n = constant_extent(body), constant_extent(stmt)
+    c, n = constant_extent(body), _extent_to_divide(stmt, domain)
     if c == 0:
         raise ScheduleError(f"the loop {inner} never runs, so {outer} and it are no single loop")
     k = Var(name)
@@ -161,7 +199,7 @@ def mult_loops(func: PrimFunc, outer: str, inner: str, name: str) -> Rewrite:
     }
     require_names(name)
     require_fresh(_without(_without(func, inner), outer), name)
-    loop = For(k, const(0), const(n * c), stmt.kind, substitute_body(body.body, values))
+    loop = For(k, const(0), n * c, stmt.kind, substitute_body(body.body, values))
     claim = f"({k} // {c}, {k} % {c}) takes each pair once, in order"
     proofs: tuple[Proof, ...] = (structural(claim),)
     if stmt.kind in AT_ONCE and body.kind is not stmt.kind:
@@ -181,9 +219,12 @@ def reorder_loops(func: PrimFunc, order: Sequence[str]) -> Rewrite:
     """A perfect nest of the loops named in `order` → the same nest in that order.
 
     Index conditions between the loops move inside the innermost one, where they hold as often.
-    Each pair of neighbours that changes places must commute: no two iterations that swap their
-    order touch the same element with one of them writing, and neither bound uses the other's
-    variable.  A parallel or vectorized loop that moves outwards must be independent there too.
+
+    1. The loops are a perfect nest but for such conditions.
+    2. The bounds of a loop that moves outwards do not depend on one that it passes.
+    3. Neighbours that change places commute: no two iterations that swap their order touch the same
+       element with one of them writing.
+    4. A parallel loop that moves outwards is independent there too; lanes do not move.
     """
     nest, conditions, domain = _nest(func, tuple(order))
     wanted = {name: position for position, name in enumerate(order)}
@@ -245,15 +286,18 @@ def _swap(loops: list[For], k: int, body: Body, domain: Domain) -> tuple[Proof, 
     return (*proofs, *ordered_commute(body, body, domain, moving, order, condition))
 
 
-def cut_loop(func: PrimFunc, loop: str, point: int, suffix: str) -> Rewrite:
+def cut_loop(func: PrimFunc, loop: str, point: IndexLike, suffix: str) -> Rewrite:
     """`for i in (a, b): S` → `for i in (a, p): S` and `for i' in (p, b): S'`.
 
-    The places of the second piece end in `suffix`.  The point must lie between the bounds.
+    The places of the second piece end in `suffix`.
+
+    1. The point p, an expression over the loops around, lies between the bounds.
+    2. A vectorized or unrolled loop is cut into pieces of constant extents.
 
     Makes the two loops in the role `pieces`, the first of which keeps its name.
     """
     stmt, domain = find_loop(func, loop)
-    here = as_index(point)
+    here = in_scope(point, domain)
     inside = conjunction((at_most(stmt.start, here), at_most(here, stmt.stop)))
     proof = require(prove(inside, domain), f"{point} lies between the bounds of {loop}")
     require_names(loop + suffix)
@@ -261,18 +305,29 @@ def cut_loop(func: PrimFunc, loop: str, point: int, suffix: str) -> Rewrite:
     copied = body[0]
     assert isinstance(copied, For)
     pieces = (replace(stmt, stop=here), replace(copied, start=here))
+    if stmt.kind in EXPANDED and stmt.extent is not None:
+        for piece in pieces:
+            constant_extent(piece)
     new = rewrite_at(func, loop, lambda _s, _d: pieces)
     places = {old: (old, copy) for old, copy in copies.items()}
     return Rewrite(new, (proof,), places, {"pieces": (loop, copies[loop])})
 
 
-def shift_loop(func: PrimFunc, loop: str, start: int) -> Rewrite:
-    """`for i in (a, b): S` → `for i in (s, s + b - a): S[i → i + a - s]`, with s >= 0."""
-    stmt, _ = find_loop(func, loop)
-    if start < 0:
+def shift_loop(func: PrimFunc, loop: str, start: IndexLike) -> Rewrite:
+    """`for i in (a, b): S` → `for i in (s, s + b - a): S[i → i + a - s]`.
+
+    1. The new start s, an expression over the loops around, is not negative.
+    """
+    stmt, domain = find_loop(func, loop)
+    begin = in_scope(start, domain)
+    value = constant_value(begin)
+    if value is not None and value < 0:
         raise ScheduleError(f"the new start {start} of {loop} is negative")
-    move: IndexExpr = stmt.start - start
+    move: IndexExpr = stmt.start - begin
+    proofs: tuple[Proof, ...] = (structural(f"{loop} takes the same values, moved by {move}"),)
+    if value is None:
+        positive = prove(at_least_zero(begin), domain)
+        proofs += (require(positive, f"the new start {begin} of {loop} is not negative"),)
     body = substitute_body(stmt.body, {stmt.var: stmt.var + move})
-    shifted = replace(stmt, start=const(start), stop=stmt.stop - move, body=body)
-    new = rewrite_at(func, loop, lambda _s, _d: (shifted,))
-    return Rewrite(new, (structural(f"{loop} takes the same values, moved by {move}"),))
+    shifted = replace(stmt, start=begin, stop=stmt.stop - move, body=body)
+    return Rewrite(rewrite_at(func, loop, lambda _s, _d: (shifted,)), proofs)

@@ -8,14 +8,19 @@ proven free of conflicts.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from graphflow.arith import (
+    TRUE,
     Domain,
+    Predicate,
     Proof,
     Var,
     conjunction,
+    disjunction,
     equal,
     less_than,
+    negation,
     prove,
 )
 from graphflow.base.errors import ScheduleError
@@ -23,9 +28,11 @@ from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
+    find,
     find_loop,
     fresh_name,
     has_place,
+    path_of,
     require_names,
     rewrite_around,
     rewrite_at,
@@ -39,6 +46,7 @@ from graphflow.tir import (
     PrimFunc,
     Stmt,
     accesses,
+    condition_text,
     is_predicate,
     substitute_body,
     walk,
@@ -48,9 +56,11 @@ from graphflow.tir import (
 def fission(func: PrimFunc, loop: str, position: int, suffix: str, lifts: int = 1) -> Rewrite:
     """`for i: {S1; S2}` → `for i: S1` and `for i': S2`, through `lifts` loops or conditions.
 
-    `position` counts the statements of S1.  S2 may not use a buffer that S1 allocates, and no
-    later iteration of S1 may conflict with an earlier one of S2.  The places of the second nest
-    end in `suffix`.
+    `position` counts the statements of S1.  The places of the second nest end in `suffix`.
+
+    1. The gap has statements on both sides.
+    2. S2 does not use a buffer that S1 allocates.
+    3. No later iteration of S1 conflicts with an earlier one of S2.
 
     Makes the loops of the two nests, from the outermost in, in the roles `first` and `second`.
     """
@@ -180,11 +190,15 @@ def split_condition(func: PrimFunc, loop: str) -> Rewrite:
 
 
 def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
-    """`for i: S1` and `for j: S2` → `for i: {S1; S2[j → i]}`; two blocks → one block.
+    """`for i: S1` and `for j: S2` → `for i: {S1; S2[j → i]}`; two blocks → one block;
+    `if e: S1 else: T1` and `if d: S2 else: T2` → `if e: {S1; S2} else: {T1; T2}`.
 
-    The two must be neighbours; allocations between them move in front.  Loops must have equal
-    bounds, and no iteration of S2 may conflict with a later one of S1.  Blocks must have equal
-    annotations.
+    1. The two are neighbours; allocations between them move in front.
+    2. Loops have equal bounds, and their kinds fit; blocks have equal annotations; conditions are
+       equivalent there, those on data the same expression.
+    3. No iteration of S2 conflicts with a later one of S1; S1 and T1 write nothing that a
+       condition on data reads.
+    4. Where iterations run at once, all of the joined loop are independent.
 
     Makes the joined loop or block in the role `joined`; it keeps the name of the first.
     """
@@ -196,13 +210,45 @@ def fuse(func: PrimFunc, first: str, second: str) -> Rewrite:
             following += 1
         a = body[position]
         b = body[following] if following < len(body) else None
-        joined, proven = _fused(a, b, second, domain)
+        if isinstance(a, If):
+            joined, proven = _fused_conditions(
+                a, _following(func, first, following, second), domain
+            )
+        else:
+            joined, proven = _fused(a, b, second, domain)
         proofs.extend(proven)
         allocations = body[position + 1 : following]
         return (*body[:position], *allocations, joined, *body[following + 1 :])
 
     new = rewrite_around(func, first, change)
+    if isinstance(find(func, first)[0], If):
+        return Rewrite(new, tuple(proofs))
     return Rewrite(new, tuple(proofs), {second: (first,)}, {"joined": (first,)})
+
+
+def _following(func: PrimFunc, first: str, position: int, second: str) -> If:
+    """The condition `second`, at a position in the body of `first`; else ScheduleError."""
+    stmt, _ = find(func, second)
+    *around, _ = path_of(func, first)
+    if path_of(func, second) != (*around, (position, False)) or not isinstance(stmt, If):
+        raise ScheduleError(f"{second} does not follow {first} as a condition")
+    return stmt
+
+
+def _fused_conditions(a: If, b: If, domain: Domain) -> tuple[Stmt, tuple[Proof, ...]]:
+    one, other = condition_text(a.condition), condition_text(b.condition)
+    if is_predicate(a.condition) and is_predicate(b.condition):
+        first, second = cast(Predicate, a.condition), cast(Predicate, b.condition)
+        implied = disjunction((negation(first), second))
+        implies = disjunction((first, negation(second)))
+        claim = prove(conjunction((implied, implies)), domain)
+        proofs: tuple[Proof, ...] = (require(claim, f"{one} and {other} are equivalent"),)
+    elif a.condition == b.condition:
+        because = f"no statement under {one} writes what it reads"
+        proofs = ordered_commute((a,), (If(b.condition, ()),), domain, (), TRUE, because)
+    else:
+        raise ScheduleError(f"{one} and {other} are not the same condition")
+    return If(a.condition, (*a.then, *b.then), (*a.orelse, *b.orelse)), proofs
 
 
 def _fused(a: Stmt, b: Stmt | None, second: str, domain: Domain) -> tuple[Stmt, tuple[Proof, ...]]:

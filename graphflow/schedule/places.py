@@ -2,14 +2,31 @@
 
 In: a kernel and a name.  Out: the statement with its domain, the kernel with it replaced, or a copy
 of a body under fresh names.  What always holds: names are unique in a kernel, and stay so.
+
+A statement without a name has an address: the name of a loop or block around it, or nothing for the
+kernel, and positions from there: `i[0]` is the first statement in the loop i, `[2]` the third of
+the kernel, `i[0][1]` the second in the then branch of the condition `i[0]`, `i[0].else[1]` that in
+its else branch.  An address is valid until the next step; `name_statement` gives a statement a name
+that handles follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, negation
+from graphflow.arith import (
+    ANYWHERE,
+    Domain,
+    IndexExpr,
+    IndexLike,
+    Predicate,
+    Var,
+    as_index,
+    negation,
+    variables,
+)
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Path
 from graphflow.tir import (
@@ -34,6 +51,9 @@ from graphflow.tir import (
     walk,
 )
 
+_ADDRESS = re.compile(r"([^\[\]]*?)((?:(?:\.else)?\[\d+\])+)")
+_STEP = re.compile(r"(\.else)?\[(\d+)\]")
+
 Change = Callable[[Body, int, Domain], Body]
 """The new body, from the old one, the position of the place in it, and the domain around it."""
 
@@ -50,13 +70,13 @@ def name_of(stmt: Stmt) -> str | None:
 
 
 def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:
-    """`func` with the body around the loop or block `place` replaced by what `change` gives."""
-    body = _rewrite(func.body, _path(func, place), change, ANYWHERE)
+    """`func` with the body around the statement at `place` replaced by what `change` gives."""
+    body = _rewrite(func.body, path_of(func, place), change, ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
 
 def rewrite_at(func: PrimFunc, place: str, change: Callable[[Stmt, Domain], Body]) -> PrimFunc:
-    """`func` with the loop or block `place` replaced by what `change` gives."""
+    """`func` with the statement at `place` replaced by what `change` gives."""
 
     def around(body: Body, position: int, domain: Domain) -> Body:
         new = change(body[position], domain)
@@ -111,12 +131,62 @@ def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
             raise AssertionError("nothing is below any other statement")
 
 
-def _path(func: PrimFunc, place: str) -> Path:
-    """The path to the loop or block called `place`; ScheduleError where there is none."""
+def path_of(func: PrimFunc, place: str) -> Path:
+    """The path to the loop or block `place`, or to the statement at this address.
+
+    ScheduleError where there is none.
+    """
+    address = _ADDRESS.fullmatch(place)
+    if address is not None:
+        return _addressed(func, place, address)
     path = _way(func.body, place)
     if path is None:
         raise ScheduleError(unknown_place(func, place))
     return path
+
+
+def _addressed(func: PrimFunc, place: str, address: re.Match[str]) -> Path:
+    path = path_of(func, address[1]) if address[1] else ()
+    body = _below(statement_at(func, path), False) if path else func.body
+    for otherwise, position in _STEP.findall(address[2]):
+        if otherwise:
+            if not path:
+                raise ScheduleError(f"{place}: a kernel has no else branch")
+            path = (*path[:-1], (path[-1][0], True))
+            body = _below(statement_at(func, path), True)
+        if int(position) >= len(body):
+            raise ScheduleError(
+                f"{func.name} has no statement {place}: there are {len(body)} in that body"
+            )
+        path = (*path, (int(position), False))
+        body = _below(body[int(position)], False)
+    return path
+
+
+def statement_at(func: PrimFunc, path: Path) -> Stmt:
+    """The statement at a path."""
+    body = func.body
+    for position, otherwise in path[:-1]:
+        body = _below(body[position], otherwise)
+    return body[path[-1][0]]
+
+
+def address_of(func: PrimFunc, path: Path) -> str:
+    """The name of the statement at a path, or its address from the innermost name around it."""
+    address, body = "", func.body
+    for position, otherwise in path:
+        stmt = body[position]
+        address = name_of(stmt) or f"{address}[{position}]"
+        address += ".else" if otherwise else ""
+        body = _below(stmt, otherwise)
+    return address
+
+
+def loops_around(func: PrimFunc, place: str) -> tuple[For, ...]:
+    """The loops around a statement, from the outermost in."""
+    path = path_of(func, place)
+    stmts = (statement_at(func, path[:depth]) for depth in range(1, len(path)))
+    return tuple(stmt for stmt in stmts if isinstance(stmt, For))
 
 
 def _way(body: Body, place: str) -> Path | None:
@@ -133,8 +203,8 @@ def _way(body: Body, place: str) -> Path | None:
 
 
 def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
-    """The loop or block called `place`, and the domain around it; else ScheduleError."""
-    *outer, (last, _) = _path(func, place)
+    """The statement at `place`, and the domain around it; ScheduleError where there is none."""
+    *outer, (last, _) = path_of(func, place)
     body, domain = func.body, ANYWHERE
     for position, otherwise in outer:
         domain = _inside(body[position], otherwise, domain)
@@ -146,7 +216,16 @@ def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
     """The loop over the variable `place`, and the domain around it; else ScheduleError."""
     stmt, domain = find(func, place)
     if not isinstance(stmt, For):
-        raise ScheduleError(f"{place} is a block, and a loop is needed")
+        what = "a block" if isinstance(stmt, Block) else "no loop"
+        raise ScheduleError(f"{place} is {what}, and a loop is needed")
+    return stmt, domain
+
+
+def find_condition(func: PrimFunc, place: str) -> tuple[If, Domain]:
+    """The condition at an address, and the domain around it; else ScheduleError."""
+    stmt, domain = find(func, place)
+    if not isinstance(stmt, If):
+        raise ScheduleError(f"{place} is no condition, and one is needed")
     return stmt, domain
 
 
@@ -268,26 +347,33 @@ def fresh_copy(body: Body, suffix: str, taken: Collection[str]) -> tuple[Body, d
     old = names_in(body)
     fresh = fresh_names(taken, (name + suffix for name in old))
     names = {name: fresh[name + suffix] for name in old}
+    return rename_places(body, names), names
+
+
+def rename_places(body: Body, names: Mapping[str, str]) -> Body:
+    """`body` with its loops, blocks and allocated buffers renamed as given."""
     buffers = {
         stmt.buffer: replace(stmt.buffer, name=names[stmt.buffer.name])
         for stmt in walk(body)
-        if isinstance(stmt, Allocate)
+        if isinstance(stmt, Allocate) and stmt.buffer.name in names
     }
     values: dict[Var, IndexExpr] = {
-        stmt.var: Var(names[stmt.var.name]) for stmt in walk(body) if isinstance(stmt, For)
+        stmt.var: Var(names[stmt.var.name])
+        for stmt in walk(body)
+        if isinstance(stmt, For) and stmt.var.name in names
     }
 
     def renamed(stmt: Stmt) -> Stmt:
         match stmt:
-            case For():
+            case For() if stmt.var in values:
                 return replace(stmt, var=Var(names[stmt.var.name]))
-            case Block():
+            case Block() if stmt.name in names:
                 return replace(stmt, name=names[stmt.name])
             case _:
                 return stmt
 
     copy = map_body(substitute_body(body, values), renamed)
-    return rename_buffers(copy, buffers), names
+    return rename_buffers(copy, buffers)
 
 
 def constant_extent(stmt: For) -> int:
@@ -297,6 +383,16 @@ def constant_extent(stmt: For) -> int:
             f"the loop {stmt.var} runs over ({stmt.start}, {stmt.stop}), not a constant extent"
         )
     return max(stmt.extent, 0)
+
+
+def in_scope(value: IndexLike, domain: Domain) -> IndexExpr:
+    """An index expression over the variables of a domain; ScheduleError where it uses others."""
+    index = as_index(value)
+    known = {axis.var for axis in domain.axes}
+    strange = sorted(var.name for var in variables(index) if var not in known)
+    if strange:
+        raise ScheduleError(f"{index} uses {strange[0]}, and no loop around the place binds it")
+    return index
 
 
 def first_in_lanes(func: PrimFunc, place: str, around: Iterable[Var]) -> Var | None:

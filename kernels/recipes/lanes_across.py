@@ -25,11 +25,11 @@ from graphflow.schedule import (
     cut_loop,
     divide_loop,
     fission,
+    mark_unrolled,
     reorder_loops,
     simplify_kernel,
     sink_alloc,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import accesses, walk, writes_in
@@ -136,5 +136,5 @@ def _stage_in_lanes(s: Schedule, lane: Handle, recipe: SharedLoops) -> Schedule:
         names = (s.fresh("{}u", lane), s.fresh("{}v", lane))
         s = s.apply(divide_loop, s[lane], recipe.lanes, names, "perfect")
         vectors, lane = s.made["parts"]
-        s = s.apply(unroll_loop, s[vectors])
+        s = s.apply(mark_unrolled, s[vectors])
     return s.apply(vectorize_loop, s[lane])

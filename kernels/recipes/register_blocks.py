@@ -24,10 +24,10 @@ from graphflow.schedule import (
     cut_loop,
     divide_loop,
     fission,
+    mark_unrolled,
     reorder_loops,
     simplify_kernel,
     stage_mem,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import Block, Body, For, Load, LoopKind, Store, loops_of
@@ -209,11 +209,11 @@ def _through_registers(
     rows = s.fresh("rows_{}", place)
     s = s.apply(stage_mem, s[place], source, rows, s.names((row, column)))
     row_in, column_in = s.made["load"]
-    s = s.apply(unroll_loop, s[row_in]).apply(vectorize_loop, s[column_in])
+    s = s.apply(mark_unrolled, s[row_in]).apply(vectorize_loop, s[column_in])
     below = _below(s, row)
     if below is not None and s[below] == s[column]:
         s = s.apply(reorder_loops, s.names((column, row)))
-    return s.apply(unroll_loop, s[column]).apply(vectorize_loop, s[row])
+    return s.apply(mark_unrolled, s[column]).apply(vectorize_loop, s[row])
 
 
 def _in_pieces(

@@ -38,13 +38,13 @@ from graphflow.schedule import (
     PadValue,
     Schedule,
     divide_loop,
+    mark_unrolled,
     mult_loops,
     parallelize_loop,
     reorder_loops,
     rfactor,
     simplify_kernel,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import PrimFunc, Reduce, accesses
@@ -175,7 +175,7 @@ def _accumulated(s: Schedule, nest: tuple[Handle, ...], buffer: Handle, lanes: i
     s = s.apply(simplify_kernel)
     for vectors, lane in rows:
         if vectors != lane and s.present((vectors,)):
-            s = s.apply(unroll_loop, s[vectors])
+            s = s.apply(mark_unrolled, s[vectors])
         s = s.apply(vectorize_loop, s[lane])
     return s
 

@@ -29,6 +29,7 @@ from graphflow.schedule import (
     fission,
     interior,
     lift_conditions,
+    mark_unrolled,
     mult_loops,
     parallelize_loop,
     remove_branching_through_overcompute,
@@ -36,7 +37,6 @@ from graphflow.schedule import (
     restrict_loop,
     simplify_kernel,
     stage_mem,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import (
@@ -284,7 +284,7 @@ def _update_nest(s: Schedule, nest: Nest, reduction: tuple[Handle, ...], sliding
         s = s.apply(lift_conditions, s[reduction[0]])
     if sliding:
         reduction, taps = reduction[:-1], reduction[-1]
-        s = s.apply(unroll_loop, s[taps])
+        s = s.apply(mark_unrolled, s[taps])
     for place in reduction:
         if restrictable(s.loop(place)):
             # Padding that is assumed to hold a neutral element is taken in without a condition.
@@ -346,7 +346,7 @@ def _vectorized(s: Schedule, nest: Nest, masked: bool, tiling: Tiling) -> Schedu
     if not masked or tiling.write_padding:
         s = _overcomputed(s, nest)
     for place in nest[:-1]:
-        s = s.apply(unroll_loop, s[place])
+        s = s.apply(mark_unrolled, s[place])
     return s.apply(vectorize_loop, s[nest[-1]])
 
 
@@ -406,7 +406,7 @@ def _decided(s: Schedule, reduction: tuple[Handle, ...], *around: Handle) -> Sch
     if emitted_statements(s.func.body, frozenset(unrolled.values())) > UNROLL_BUDGET:
         return s
     for place in unrolled:
-        s = s.apply(unroll_loop, s[place])
+        s = s.apply(mark_unrolled, s[place])
     return s
 
 

@@ -31,6 +31,7 @@ from graphflow.schedule import (
     lift_alloc,
     lift_conditions,
     lift_stages,
+    mark_unrolled,
     mult_loops,
     parallelize_loop,
     remove_branching_through_overcompute,
@@ -48,7 +49,6 @@ from graphflow.schedule import (
     state_padding,
     stride_loop,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.schedule.places import place_names
@@ -137,7 +137,7 @@ CASES: Mapping[str, Case] = {
     "transform": (ONE, BOTH, transform_layout, ("y", blocked((16,), 0, 5), 0), {}),
     "restrict": (GUARDED, TWO_OUTPUTS, restrict_loop, ("i",), {}),
     "stride": (STRIDED, BOTH, stride_loop, ("i",), {}),
-    "unroll": (ONE, BOTH, unroll_loop, ("i",), {}),
+    "unroll": (ONE, BOTH, mark_unrolled, ("i",), {}),
     "vectorize": (ONE, BOTH, vectorize_loop, ("i",), {}),
     "parallelize": (ONE, BOTH, parallelize_loop, ("i",), {}),
     "assume finite": (ONE, FLOATS, assume_finite, ("x", "the test says so"), {}),
@@ -237,7 +237,7 @@ def test_a_consumed_handle_says_which_step_ended_it() -> None:
     s = s.apply(simplify_kernel).apply(divide_loop, "i", 4, ("io", "ii"))
     s = s.apply(vectorize_loop, "ii").apply(eliminate_dead_code)
     with pytest.raises(ScheduleError, match=r"i is not one place.*: divide_loop\('i', 4.* io and"):
-        s.apply(unroll_loop, s[i])
+        s.apply(mark_unrolled, s[i])
     with pytest.raises(ScheduleError, match=r"k is gone: \w+\(\) took it away"):
         s.loop(k)
     assert s.present((i, k)) == (i,)
@@ -280,25 +280,25 @@ def test_a_schedule_with_handles_is_sent_and_replayed() -> None:
 def test_a_refused_attempt_keeps_the_schedule_and_the_reason() -> None:
     carried = "for i in serial(1, 16):\n    y[i] = x[i]\n    y[i] += y[i - 1]"
     s = Schedule.of(kernel(carried))
-    kept = s.attempt(vectorize_loop, "i").attempt(unroll_loop, "i").attempt(unroll_loop, "q")
+    kept = s.attempt(vectorize_loop, "i").attempt(mark_unrolled, "i").attempt(mark_unrolled, "q")
     carry, unknown = kept.refusals
     assert carry.step == "vectorize_loop('i')"
     assert "the iterations of i are independent" in carry.reason
     assert carry.proof is not None
-    assert unknown == Refusal("unroll_loop('q')", "k has no loop or block q; it has i")
-    assert [str(step) for step in kept.steps] == ["unroll_loop('i')"]
+    assert unknown == Refusal("mark_unrolled('q')", "k has no loop or block q; it has i")
+    assert [str(step) for step in kept.steps] == ["mark_unrolled('i')"]
     assert "refused: vectorize_loop('i')" in kept.trace()
 
 
 def test_of_several_steps_none_is_taken_where_one_is_refused() -> None:
     def change(s: Schedule, factor: int) -> Schedule:
-        return s.apply(divide_loop, "i", factor, ("io", "ii"), "perfect").apply(unroll_loop, "q")
+        return s.apply(divide_loop, "i", factor, ("io", "ii"), "perfect").apply(mark_unrolled, "q")
 
     s = Schedule.of(kernel(ONE))
     kept = s.attempt_all(change, 4)
     assert (kept.func, kept.steps) == (s.func, ())
     assert [str(refusal) for refusal in kept.refusals] == [
-        "unroll_loop('q'): k has no loop or block q; it has io, ii"
+        "mark_unrolled('q'): k has no loop or block q; it has io, ii"
     ]
     assert kept.attempt_all(change, 4) == kept
     refusal = kept.attempt_all(change, 3).refusals[1]
@@ -377,11 +377,11 @@ def test_no_recipe_builds_the_name_of_a_loop(path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        's.apply(unroll_loop, name + "o")',
-        's.apply(unroll_loop, f"{name}o")',
+        's.apply(mark_unrolled, name + "o")',
+        's.apply(mark_unrolled, f"{name}o")',
         's.handle("%so" % name)',
         's.handle(name.removesuffix("o"))',
-        'inner = name + "i"\n    s.apply(unroll_loop, inner)',
+        'inner = name + "i"\n    s.apply(mark_unrolled, inner)',
         's.apply(reorder_loops, tuple(n + "_u" for n in names))',
         'loop.var.name == name + "i"',
         'name.endswith("_m") and 1 == name.endswith("_m")',
@@ -408,6 +408,6 @@ def test_no_recipe_drops_the_reason_of_a_refusal(path: Path) -> None:
 def test_the_text_of_a_kernel_is_in_a_refusal() -> None:
     s = Schedule.of(kernel(ONE))
     with pytest.raises(ScheduleError) as refused:
-        s.apply(unroll_loop, "q")
+        s.apply(mark_unrolled, "q")
     assert str(refused.value).endswith(f"\nin\n{to_text(s.func)}")
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)

@@ -14,6 +14,7 @@ from graphflow.schedule import (
     fission,
     fuse,
     interior,
+    mark_unrolled,
     mult_loops,
     parallelize_loop,
     reorder_loops,
@@ -21,7 +22,6 @@ from graphflow.schedule import (
     shift_loop,
     simplify_kernel,
     stride_loop,
-    unroll_loop,
     vectorize_loop,
 )
 from support.schedule_checks import kernel, same
@@ -570,14 +570,14 @@ for i in serial(0, 16):
 # -- loop kinds
 
 
-def test_unroll_loop(golden: Golden) -> None:
+def test_mark_unrolled(golden: Golden) -> None:
     func = kernel(DOUBLE)
-    golden("unroll_loop", same(func, unroll_loop(func, "j")))
+    golden("mark_unrolled", same(func, mark_unrolled(func, "j")))
     triangle = kernel(
         "for i in serial(0, 4):\n    for j in serial(0, i):\n        y[4*i + j] = x[j]"
     )
     with pytest.raises(ScheduleError, match="not a constant extent"):
-        unroll_loop(triangle, "j")
+        mark_unrolled(triangle, "j")
 
 
 @pytest.mark.parametrize("primitive", [vectorize_loop, parallelize_loop])

@@ -31,6 +31,7 @@ from graphflow.schedule import (
     fuse,
     lift_alloc,
     lift_conditions,
+    mark_unrolled,
     mult_loops,
     parallelize_loop,
     remove_branching_through_overcompute,
@@ -42,7 +43,6 @@ from graphflow.schedule import (
     simplify_kernel,
     stage_mem,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import (
@@ -318,7 +318,7 @@ LOOP_CHOICES: Mapping[str, Callable[[Trial], Choice | None]] = {
     "fuse": lambda t: _fuse(t),
     "cut_loop": lambda t: _cut(t),
     "shift_loop": lambda t: (shift_loop, (t.one_of(t.loops()), t.number(0, 5))),
-    "unroll_loop": lambda t: (unroll_loop, (t.one_of(t.loops()),)),
+    "mark_unrolled": lambda t: (mark_unrolled, (t.one_of(t.loops()),)),
     "vectorize_loop": lambda t: (vectorize_loop, (t.one_of(t.loops()),)),
     "parallelize_loop": lambda t: (parallelize_loop, (t.one_of(t.loops()),)),
     "restrict_loop": lambda t: _restrict(t),
@@ -390,7 +390,7 @@ def _holds_padding(have: Array, layout: Layout, pad: int) -> None:
 
 REACHED = (
     *("divide_loop", "mult_loops", "reorder_loops", "fission", "cut_loop", "shift_loop"),
-    *("unroll_loop", "vectorize_loop", "parallelize_loop", "stage_mem", "bind_expr"),
+    *("mark_unrolled", "vectorize_loop", "parallelize_loop", "stage_mem", "bind_expr"),
     *("cache_read", "cache_write", "transform_layout", "sequential_buffer_access"),
     *("simplify_kernel", "eliminate_dead_code", "fuse", "restrict_loop"),
 )

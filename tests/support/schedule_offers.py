@@ -24,13 +24,13 @@ from graphflow.schedule import (
     cache_read,
     cache_write,
     divide_loop,
+    mark_unrolled,
     parallelize_loop,
     remove_branching_through_overcompute,
     sequential_buffer_access,
     simplify_kernel,
     state_padding,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import FLOATS, PrimFunc, buffers_of, loops_of, parse
@@ -382,7 +382,7 @@ def decorate(do: Scheduling, dice: Dice) -> None:
         if not loops:
             return
         name = dice.among(loops).var.name
-        primitive = dice.among((vectorize_loop, unroll_loop, parallelize_loop, divide_loop))
+        primitive = dice.among((vectorize_loop, mark_unrolled, parallelize_loop, divide_loop))
         if primitive is divide_loop:
             do(divide_loop, name, dice.among((2, 4)), (f"{name}o", f"{name}i"), "guard")
         elif primitive is not parallelize_loop or dice.chance(0.05):

@@ -25,6 +25,7 @@ from graphflow.schedule import (
     fuse,
     lift_alloc,
     lift_conditions,
+    mark_unrolled,
     mult_loops,
     parallelize_loop,
     remove_branching_through_overcompute,
@@ -41,7 +42,6 @@ from graphflow.schedule import (
     state_padding,
     stride_loop,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import (
@@ -286,7 +286,7 @@ STEPS: dict[str, tuple[float, Callable[[Trial], Chosen]]] = {
     "state_padding": (0.3, _state),
     "parallelize_loop": (1, on_loop(parallelize_loop)),
     "vectorize_loop": (1.2, on_loop(vectorize_loop)),
-    "unroll_loop": (0.6, on_loop(unroll_loop)),
+    "mark_unrolled": (0.6, on_loop(mark_unrolled)),
 }
 NEEDS_NO_LOOP = (
     "cache_read",

@@ -1,0 +1,84 @@
+"""Values that iterations of a loop hand on to later ones.
+
+In: a kernel and the path of a loop.  Out: a proof that no iteration reads what an earlier one
+wrote.  Then the iterations of a body that does not use the loop's variable all read, compute and
+write the same, so that one of them is as good as all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import islpy as isl
+
+from graphflow.arith import Proof, Verdict
+from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
+from graphflow.effects.questions import METHOD, point_of, point_text
+from graphflow.effects.relations import Relations, answered, relations_of
+from graphflow.effects.statements import Path, Statement
+from graphflow.tir import For, PrimFunc
+
+_IN, _OUT = isl.dim_type.in_, isl.dim_type.out
+
+
+def no_carried_flow(func: PrimFunc, path: Path) -> Proof:
+    """Whether no iteration of the loop at `path` reads a value that an earlier one wrote.
+
+    A reduction reads the element that it adds to, and an assumption the element that it is about.
+    Iterations are those of one execution of the loop.  ValueError if it is no loop.
+    """
+    relations = relations_of(func)
+    loop = relations.model.at(path)
+    if not isinstance(loop.stmt, For):
+        raise ValueError(f"statement {loop.number} of {func.name} is no loop")
+    claim = f"no iteration of {loop.stmt.var} reads what an earlier one wrote"
+    return answered(claim, lambda context: _carried(relations, context, loop, claim))
+
+
+def _carried(relations: Relations, context: Any, loop: Statement, claim: str) -> Proof:
+    own = [a for a in relations.model.accesses if loop.holds(a.statement)]
+    reason = ""
+    for buffer in dict.fromkeys(a.access.buffer for a in own if a.access.writes):
+        flow = flow_of(relations, context, buffer)
+        edges = (
+            (edge, must) for must in (True, False) for edge in (flow.must if must else flow.may)
+        )
+        for edge, must in edges:
+            if not _within(edge, loop):
+                continue
+            pairs = _across(edge, len(loop.loops))
+            if pairs.is_empty():
+                continue
+            assert edge.reader is not None
+            values = point_of(pairs)
+            count = len(edge.source.domain.axes)
+            names = (
+                *(axis.var.name for axis in edge.source.domain.axes),
+                *(f"{axis.var.name}'" for axis in edge.reader.domain.axes),
+            )
+            witness = tuple(zip(names, values, strict=True))
+            here, there = point_text(witness[:count]), point_text(witness[count:])
+            text = f"what {edge.source} at {here} holds is read by {edge.reader} at {there}"
+            if must and edge.source.access.certain and edge.reader.access.certain:
+                return Proof(Verdict.REFUTED, claim, METHOD, text, witness)
+            reason = reason or f"where data decide, {text}"
+    verdict = Verdict.UNKNOWN if reason else Verdict.PROVEN
+    return Proof(verdict, claim, METHOD, reason)
+
+
+def _within(edge: FlowEdge, loop: Statement) -> bool:
+    """Whether an edge is one to a read, and both ends are inside the loop."""
+    return (
+        edge.kind is ReaderKind.READ
+        and edge.reader is not None
+        and loop.holds(edge.source.statement)
+        and loop.holds(edge.reader.statement)
+    )
+
+
+def _across(edge: FlowEdge, level: int) -> Any:
+    """The pairs of an edge whose first difference is in the loop at this depth."""
+    pairs = edge.pairs
+    for axis in range(level):
+        pairs = pairs.equate(_IN, axis, _OUT, axis)
+    return pairs.order_lt(_IN, level, _OUT, level)

@@ -1,0 +1,261 @@
+"""Primitives that put conditions around statements, and move conditions and loops outwards.
+
+In: a kernel and the place of a statement, a name or an address.  Out: the kernel with the same
+statements under the same conditions in another nest.  What always holds: a condition that is
+evaluated earlier or more often than before has the same value there, and reads elements that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from graphflow.arith import (
+    TRUE,
+    Domain,
+    Predicate,
+    Proof,
+    Var,
+    at_least_zero,
+    conjunction,
+    less_than,
+    negation,
+    predicate_variables,
+    prove,
+    variables,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule.claims import forbids_access
+from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.loops import reorder_loops
+from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.places import (
+    address_of,
+    find,
+    fresh_copy,
+    names_in,
+    path_of,
+    place_names,
+    rewrite_at,
+    statement_at,
+)
+from graphflow.tir import (
+    Allocate,
+    Assume,
+    Body,
+    Condition,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Load,
+    PrimFunc,
+    Stmt,
+    Unary,
+    condition_text,
+    is_predicate,
+    substitute_body,
+    walk,
+    walk_expr,
+)
+
+
+def specialize(func: PrimFunc, place: str, conditions: Sequence[Condition]) -> Rewrite:
+    """`S` → `if c0: S`, `else: if c1: S`, …, `else: S`.
+
+    1. Each condition is valid there: it uses the variables of loops around, its type is bool, and
+       the elements that it reads exist.
+    2. S is no allocation, for that would end with the branch.
+
+    The places of the first branch keep their names, those of branch k end in `_k`.
+    """
+    stmt, domain = find(func, place)
+    if isinstance(stmt, Allocate):
+        raise ScheduleError(f"{place} is an allocation, which would end with the branch")
+    if not conditions:
+        raise ScheduleError(f"{place}: no condition is given to specialize for")
+    proofs: list[Proof] = []
+    for condition in conditions:
+        proofs += _valid(func, condition, domain)
+    taken = set(place_names(func))
+    places: dict[str, tuple[str, ...]] = {name: (name,) for name in names_in((stmt,))}
+    copies: list[Body] = [(stmt,)]
+    for k in range(1, len(conditions) + 1):
+        copy, names = fresh_copy((stmt,), f"_{k}", taken)
+        taken |= set(names.values())
+        places = {old: (*now, names[old]) for old, now in places.items()}
+        copies.append(copy)
+    body = copies[-1]
+    for condition, branch in zip(reversed(conditions), reversed(copies[:-1]), strict=True):
+        body = (If(condition, branch, body),)
+    new = rewrite_at(func, place, lambda _s, _d: body)
+    every = structural(f"each branch is {place}")
+    return Rewrite(new, (*proofs, every), places)
+
+
+def _valid(func: PrimFunc, condition: Condition, domain: Domain) -> list[Proof]:
+    """Proofs that a condition can be evaluated at each point of a domain; else ScheduleError."""
+    text = condition_text(condition)
+    known = {axis.var for axis in domain.axes}
+    used = set(_variables(condition))
+    if not used <= known:
+        strange = min(var.name for var in used - known)
+        raise ScheduleError(f"{text} uses {strange}, and no loop around the place binds it")
+    if is_predicate(condition):
+        return [structural(f"{text} uses the loops around it")]
+    if cast(Expr, condition).dtype != "bool":
+        raise ScheduleError(f"{text} is {cast(Expr, condition).dtype}, and a condition is bool")
+    proofs: list[Proof] = []
+    forbidden = {
+        node.buffer
+        for stmt in walk(func.body)
+        if isinstance(stmt, Assume) and forbids_access(stmt.claim)
+        for node in walk_expr(stmt.claim)
+        if isinstance(node, Load)
+    }
+    for node in walk_expr(cast(Expr, condition)):
+        if not isinstance(node, Load):
+            continue
+        if node.buffer in forbidden:
+            raise ScheduleError(f"{text} reads {node.buffer.name}, parts of which nothing may read")
+        sides = zip(node.indices, node.buffer.shape, strict=True)
+        exists = conjunction(p for e, n in sides for p in (at_least_zero(e), less_than(e, n)))
+        proofs.append(require(prove(exists, domain), f"what {text} reads exists"))
+    return proofs
+
+
+def _variables(condition: Condition) -> frozenset[Var]:
+    if is_predicate(condition):
+        return predicate_variables(cast(Predicate, condition))
+    found: frozenset[Var] = frozenset()
+    for node in walk_expr(cast(Expr, condition)):
+        match node:
+            case Load():
+                found = found.union(*map(variables, node.indices))
+            case IndexValue():
+                found |= variables(node.index)
+            case _ if (inner := getattr(node, "condition", None)) is not None:
+                if is_predicate(inner):
+                    found |= predicate_variables(inner)
+            case _:
+                pass
+    return found
+
+
+def lift_scope(func: PrimFunc, place: str) -> Rewrite:
+    """The loop or condition at `place` changes places with the one around it.
+
+    - `for i: for j: S` → `for j: for i: S`, as `reorder_loops` does.
+    - `for i: if e: S else: T` → `if e: for i: S else: for i': T`.
+    - `if e: for i: S` → `for i: if e: S`; the condition has no else branch.
+    - `if e: {if d: S else: T} else: U` → `if d: {if e: S else: U} else: {if e: T else: U'}`, and
+      the same for a condition in the else branch.
+
+    1. The place is the only statement in the body around it.
+    2. A condition that a loop is exchanged with does not depend on the loop's variable, and no
+       iteration writes what the condition reads.
+    3. A condition that is evaluated where it was not before reads elements that exist.
+
+    Copies of places end in `_else`.
+    """
+    path = path_of(func, place)
+    if len(path) == 1:
+        raise ScheduleError(f"nothing is around {place}")
+    above = path[:-1]
+    parent, stmt = statement_at(func, (*above[:-1], (above[-1][0], False))), find(func, place)[0]
+    outer = address_of(func, (*above[:-1], (above[-1][0], False)))
+    if len(_body(parent, above[-1][1])) != 1:
+        raise ScheduleError(f"{place} is not the only statement in the body of {outer}")
+    _, domain = find(func, outer)
+    match parent, stmt:
+        case For(), For():
+            return reorder_loops(func, (stmt.var.name, parent.var.name))
+        case For(), If():
+            return _condition_out_of_loop(func, outer, parent, stmt, domain)
+        case If(), For():
+            return _loop_out_of_condition(func, outer, parent, stmt, domain)
+        case If(), If():
+            return _condition_out_of_condition(func, outer, parent, stmt, domain, above[-1][1])
+        case _:
+            raise ScheduleError(f"{outer} and {place} are not both loops or conditions")
+
+
+def _body(stmt: Stmt, otherwise: bool) -> Body:
+    match stmt:
+        case If():
+            return stmt.orelse if otherwise else stmt.then
+        case _:
+            return getattr(stmt, "body", ())
+
+
+def _unchanged(condition: Condition, loop: For, domain: Domain) -> tuple[Proof, ...]:
+    """Proofs that a loop does not change the value of a condition; else ScheduleError."""
+    text = condition_text(condition)
+    if loop.var in _variables(condition):
+        raise ScheduleError(f"{text} depends on {loop.var}")
+    if is_predicate(condition):
+        return (structural(f"{text} does not depend on {loop.var}"),)
+    asks = (If(condition, ()),)
+    because = f"no iteration of {loop.var} writes what {text} reads"
+    return ordered_commute(asks, (loop,), domain, (), TRUE, because)
+
+
+def _condition_out_of_loop(
+    func: PrimFunc, outer: str, loop: For, stmt: If, domain: Domain
+) -> Rewrite:
+    proofs = _unchanged(stmt.condition, loop, domain)
+    if not is_predicate(stmt.condition):
+        proofs += tuple(_valid(func, stmt.condition, domain))
+    orelse: Body = ()
+    places: dict[str, tuple[str, ...]] = {}
+    if stmt.orelse:
+        other = replace(loop, body=stmt.orelse)
+        names = names_in(stmt.orelse)
+        (copy,), fresh = fresh_copy((replace(other, body=()),), "_else", place_names(func))
+        assert isinstance(copy, For) and len(fresh) == 1
+        moved = substitute_body(stmt.orelse, {loop.var: copy.var})
+        orelse = (replace(copy, body=moved),)
+        places = {loop.var.name: (loop.var.name, copy.var.name), **{n: (n,) for n in names}}
+    lifted = If(stmt.condition, (replace(loop, body=stmt.then),), orelse)
+    new = rewrite_at(func, outer, lambda _s, _d: (lifted,))
+    return Rewrite(new, proofs, places)
+
+
+def _loop_out_of_condition(
+    func: PrimFunc, outer: str, stmt: If, loop: For, domain: Domain
+) -> Rewrite:
+    if stmt.orelse:
+        raise ScheduleError(f"{outer} has an else branch")
+    proofs = _unchanged(stmt.condition, loop, domain)
+    lifted = replace(loop, body=(If(stmt.condition, loop.body),))
+    return Rewrite(rewrite_at(func, outer, lambda _s, _d: (lifted,)), proofs)
+
+
+def _condition_out_of_condition(
+    func: PrimFunc, place: str, outer: If, inner: If, domain: Domain, otherwise: bool
+) -> Rewrite:
+    proofs = _valid(func, inner.condition, domain)
+    beside = outer.then if otherwise else outer.orelse
+    again, names = fresh_copy(beside, "_else", place_names(func))
+    places = {old: (old, new) for old, new in names.items()}
+
+    def branch(own: Body, other: Body) -> Body:
+        then, orelse = (other, own) if otherwise else (own, other)
+        return conditional(outer.condition, then, orelse)
+
+    lifted = If(inner.condition, branch(inner.then, beside), branch(inner.orelse, again))
+    new = rewrite_at(func, place, lambda _s, _d: (lifted,))
+    return Rewrite(new, (*proofs, structural("the same branch runs for each pair")), places)
+
+
+def conditional(condition: Condition, then: Body, orelse: Body) -> Body:
+    """`if c: then else: orelse`, without branches that are empty."""
+    if then:
+        return (If(condition, then, orelse),)
+    if not orelse:
+        return ()
+    if is_predicate(condition):
+        return (If(negation(cast(Predicate, condition)), orelse),)
+    return (If(Unary("not", cast(Expr, condition)), orelse),)

@@ -1,0 +1,115 @@
+"""Primitives on single statements: their order, their names, and the operands in them.
+
+In: a kernel and the places of statements, names or addresses.  Out: the kernel with the statements
+in another order, under a name, or with operands exchanged.
+"""
+
+from __future__ import annotations
+
+from graphflow.arith import TRUE, Domain, Proof
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import claimed_loads
+from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import structural
+from graphflow.schedule.places import (
+    find,
+    path_of,
+    require_fresh,
+    require_names,
+    rewrite_around,
+    rewrite_at,
+)
+from graphflow.tir import (
+    Allocate,
+    Binary,
+    BinaryOp,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    PrimFunc,
+    Stmt,
+    accesses,
+    expr_text,
+    map_expressions,
+)
+
+COMMUTATIVE: tuple[BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
+
+
+def reorder_stmts(func: PrimFunc, first: str, second: str) -> Rewrite:
+    """`S1; S2` → `S2; S1`.
+
+    1. S2 follows S1 directly.
+    2. S1 and S2 commute: in one iteration of the loops around, no element is touched by both of
+       which one writes it, unless both reduce into it with the same operator.
+    3. S1 does not allocate what S2 uses.
+    """
+    proofs: list[Proof] = []
+    _require_adjacent(func, first, second)
+
+    def change(body: Body, position: int, domain: Domain) -> Body:
+        one, other = body[position], body[position + 1]
+        if isinstance(one, Allocate) and one.buffer in _touched(other):
+            raise ScheduleError(f"{first} allocates {one.buffer.name}, which {second} uses")
+        condition = f"{first} and {second} commute"
+        proofs.extend(ordered_commute((one,), (other,), domain, (), TRUE, condition))
+        return (*body[:position], other, one, *body[position + 2 :])
+
+    return Rewrite(rewrite_around(func, first, change), tuple(proofs))
+
+
+def _touched(stmt: Stmt) -> set[Buffer]:
+    """The buffers that a statement reads, writes or makes a claim about."""
+    return {access.buffer for access in (*accesses((stmt,)), *claimed_loads((stmt,)))}
+
+
+def _require_adjacent(func: PrimFunc, first: str, second: str) -> None:
+    """ScheduleError unless the second statement follows the first one directly."""
+    *around, (position, _) = path_of(func, first)
+    if path_of(func, second) != (*around, (position + 1, False)):
+        raise ScheduleError(f"{second} does not follow {first} directly")
+
+
+def name_statement(func: PrimFunc, place: str, name: str) -> Rewrite:
+    """`S` → `block name: S`, so that handles follow S wherever later steps take it.
+
+    1. S is no allocation, for that would end with the block.
+
+    Makes the block in the role `block`.
+    """
+    stmt, _ = find(func, place)
+    require_names(name)
+    require_fresh(func, name)
+    if isinstance(stmt, Allocate):
+        raise ScheduleError(f"{place} is an allocation, which would end with the block")
+    new = rewrite_at(func, place, lambda _s, _d: (Block(name, (stmt,)),))
+    return Rewrite(new, (structural("a block runs what is in it"),), made={"block": (name,)})
+
+
+def commute_expr(func: PrimFunc, place: str, expr: Expr | str) -> Rewrite:
+    """`x + y` → `y + x`, wherever the expression stands in the statement at `place`.
+
+    The expression may be given as its text.
+
+    1. It stands in the statement.
+    2. Its operator commutes, bit by bit: +, *, max, min and the logical ones.
+    """
+    stmt, _ = find(func, place)
+    text = expr if isinstance(expr, str) else expr_text(expr)
+    found: list[Expr] = []
+
+    def change(node: Expr) -> Expr:
+        same = expr_text(node) == text if isinstance(expr, str) else node == expr
+        if not same:
+            return node
+        found.append(node)
+        if not isinstance(node, Binary) or node.op not in COMMUTATIVE:
+            raise ScheduleError(f"the operands of {text} do not commute")
+        return Binary(node.op, node.right, node.left)
+
+    body = map_expressions((stmt,), change)
+    if not found:
+        raise ScheduleError(f"{text} does not stand in {place}")
+    return Rewrite(rewrite_at(func, place, lambda _s, _d: body), (structural(f"{text} commutes"),))
