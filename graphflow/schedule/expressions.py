@@ -276,7 +276,7 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
     stmt, domain = find(func, place)
     if isinstance(stmt, Assume):
         raise ScheduleError(f"found: {place} is an assumption, which is not evaluated")
-    if isinstance(old, str | EXPRESSIONS):
+    if isinstance(old, (str, *EXPRESSIONS)):
         if not isinstance(new, EXPRESSIONS):
             raise ScheduleError("type: an index is no scalar expression")
         return _rewrite_value(func, place, stmt, domain, cast("Expr | str", old), new)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.buffer_cases import BUFFER_CASES
+from support.expression_cases import EXPRESSION_CASES
 from support.loop_cases import LOOP_CASES
 from support.primitive_cases import Outcome, PrimitiveCase, outcomes, share
 
-CASES = (*BUFFER_CASES, *LOOP_CASES)
+CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
 
 SEEDS = 40
 SLOW_SEEDS = 600

@@ -1,4 +1,4 @@
-"""Random applications of the primitives on buffers, expressions and annotations."""
+"""Random applications of the primitives on buffers and their annotations."""
 
 from __future__ import annotations
 
