@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias, cast
 
+import numpy as np
+
 from graphflow.arith import (
+    FALSE,
     TRUE,
     Domain,
     IndexExpr,
@@ -22,6 +25,8 @@ from graphflow.arith import (
     equal,
     negation,
     prove,
+    simplify,
+    simplify_predicate,
     within,
 )
 from graphflow.base.errors import ScheduleError
@@ -43,6 +48,8 @@ from graphflow.schedule.places import (
 )
 from graphflow.schedule.relocation import still_at_once
 from graphflow.tir import (
+    BINARY_FUNCTIONS,
+    DTYPES,
     EXPRESSIONS,
     Access,
     Allocate,
@@ -55,10 +62,13 @@ from graphflow.tir import (
     Expr,
     For,
     If,
+    IndexValue,
+    Literal,
     Load,
     LoopKind,
     PrimFunc,
     Reduce,
+    Select,
     Stmt,
     Store,
     accesses,
@@ -70,6 +80,7 @@ from graphflow.tir import (
     map_body,
     map_expr,
     map_indices,
+    type_errors,
     walk,
     walk_expr,
 )
@@ -269,8 +280,8 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
 
     Conditions: *found*: `e` stands in the statement, which is no assumption.  *type*: both have one
     type.  *equal*: in every instance of the statement both have the same value: indices and
-    predicates on integer sets; scalar expressions by what their operands are known to hold, up to
-    the order of operands that commute.  *memory*: what `e'` loads and `e` does not is in bounds and
+    predicates on integer sets; scalar expressions in a normal form, by what their operands are
+    known to hold.  *memory*: what `e'` loads and `e` does not is in bounds and
     no padding that nothing may access.
     """
     stmt, domain = find(func, place)
@@ -279,7 +290,7 @@ def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewr
     if isinstance(old, (str, *EXPRESSIONS)):
         if not isinstance(new, EXPRESSIONS):
             raise ScheduleError("type: an index is no scalar expression")
-        return _rewrite_value(func, place, stmt, domain, cast("Expr | str", old), new)
+        return _rewrite_value(func, place, stmt, domain, old, new)
     is_index = isinstance(old, IndexExpr)
     if is_index != isinstance(new, IndexExpr) or isinstance(new, EXPRESSIONS):
         raise ScheduleError(f"type: {old} and {new} are of different kinds")
@@ -332,16 +343,20 @@ def _rewrite_value(
     if found.dtype != new.dtype:
         raise ScheduleError(f"type: {expr_text(found)} is {found.dtype}, the other {new.dtype}")
     text = f"equal: {expr_text(found)} and {expr_text(new)}"
-    if _ordered(found) == _ordered(new):
-        proofs = [structural(f"{text} differ in the order of operands alone")]
+    one, other = (_normal(expr, domain) for expr in (found, new))
+    if one == other:
+        proofs = [structural(f"{text} have one normal form")]
     else:
-        proofs = [require(same_value(func, place, found, new), text)]
+        proofs = [require(same_value(func, place, one, other), text)]
     known = {node for node in walk_expr(found) if isinstance(node, Load)}
     probe = Store(Buffer("value", (), new.dtype), (), new)
     for access in accesses((probe,), domain):
         if not access.writes and Load(access.buffer, access.indices) not in known:
             proofs += may_load(func, access, f"memory: what {expr_text(new)} loads is in bounds")
     changed = _map_own(stmt, lambda node: new if node == found else node)
+    problem = next(type_errors(changed), None)
+    if problem is not None:
+        raise ScheduleError(f"type: {problem}")
     return Rewrite(rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
 
 
@@ -364,13 +379,43 @@ def same_value(func: PrimFunc, place: str, one: Expr, other: Expr) -> Proof:
     return replace(proof, claim=f"{expr_text(one)} is {expr_text(other)}")
 
 
-def _ordered(expr: Expr) -> Expr:
-    """An expression with the operands that commute in the order of their text."""
+def _normal(expr: Expr, domain: Domain) -> Expr:
+    """An expression of the same value at each point of a domain, in a form that many share.
+
+    Operands that commute are in the order of their text, indices simplified, selects on decided
+    conditions resolved, integer constants folded, and neutral integers dropped.
+    """
+    ranges = domain.ranges()
 
     def change(node: Expr) -> Expr:
-        if isinstance(node, Binary) and node.op in _COMMUTATIVE:
-            left, right = sorted((node.left, node.right), key=expr_text)
-            return replace(node, left=left, right=right)
-        return node
+        match node:
+            case Load():
+                return Load(node.buffer, tuple(simplify(index, ranges) for index in node.indices))
+            case IndexValue():
+                return replace(node, index=simplify(node.index, ranges))
+            case Select() if is_predicate(node.condition):
+                condition = simplify_predicate(cast(Predicate, node.condition), ranges)
+                sides: dict[Predicate, Expr] = {TRUE: node.if_true, FALSE: node.if_false}
+                return sides.get(condition, replace(node, condition=condition))
+            case Binary() if node.op in _COMMUTATIVE:
+                left, right = sorted((node.left, node.right), key=expr_text)
+                return _folded(replace(node, left=left, right=right))
+            case _:
+                return node
 
     return map_expr(expr, change)
+
+
+def _folded(node: Binary) -> Expr:
+    """A sum or product of integers without constant operands that change nothing."""
+    if node.op not in ("add", "mul") or not np.issubdtype(DTYPES[node.dtype], np.integer):
+        return node
+    neutral = Literal(int(node.op == "mul"), node.dtype)
+    left, right = node.left, node.right
+    if neutral in (left, right):
+        return right if left == neutral else left
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        with np.errstate(over="ignore"):
+            values = (DTYPES[node.dtype].type(side.value) for side in (left, right))
+            return Literal(int(BINARY_FUNCTIONS[node.op](*values)), node.dtype)
+    return node

@@ -10,7 +10,6 @@ import pytest
 from graphflow.base.errors import ScheduleError
 from graphflow.layout import blocked
 from graphflow.schedule import (
-    bind_expr,
     cache_read,
     cache_write,
     fuse,
@@ -317,42 +316,6 @@ def test_lift_alloc_does_not_share_a_buffer_between_threads(kind: str) -> None:
     once = lift_alloc(func, "t").func
     with pytest.raises(ScheduleError, match="the iterations of i run at once, and would share t"):
         lift_alloc(once, "t")
-
-
-# -- bind_expr
-
-
-def test_bind_expr(golden: Golden) -> None:
-    func = kernel(
-        "for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[2*i] * x[2*i]"
-    )
-    golden("bind_expr", same(func, bind_expr(func, "i", "x", "b")))
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("y[i] = x[i] + x[i + 1]", "reads x at different places"),
-        ("y[i] = select(i < 3, x[i], i32(0))", "at different places or under conditions"),
-        ("for j in serial(0, 2):\n        y[i] = x[i + j]", "the element of x changes inside i"),
-        (
-            "for j in serial(0, i - 9):\n        y[j] = x[i + 8]",
-            "exists in each iteration does not",
-        ),
-        ("if data(x[i + 8] < i32(3)):\n        y[i] = i32(1)", "exists in each iteration does not"),
-        ("y[i] = i32(1)", "i does not only read x"),
-    ],
-)
-def test_bind_expr_refuses(body: str, reason: str) -> None:
-    func = kernel(f"for i in serial(0, 15):\n    {body}")
-    with pytest.raises(ScheduleError, match=reason):
-        bind_expr(func, "i", "x", "b")
-
-
-def test_bind_expr_refuses_what_the_loop_writes() -> None:
-    func = kernel("for i in serial(0, 16):\n    y[i] = x[i]\n    y[i] += y[i]")
-    with pytest.raises(ScheduleError, match="i does not only read y"):
-        bind_expr(func, "i", "y", "b")
 
 
 # -- caches

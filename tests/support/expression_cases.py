@@ -93,7 +93,8 @@ def _some_write(func: PrimFunc, number: Number) -> tuple[str, Store | Reduce] | 
 
 
 def _node(stmt: Store | Reduce, number: Number) -> Expr:
-    nodes = [n for n in walk_expr(stmt.value) if not isinstance(n, Literal)] or [stmt.value]
+    numbers = [n for n in walk_expr(stmt.value) if n.dtype == "int64"]
+    nodes = [n for n in numbers if not isinstance(n, Literal)] or [stmt.value]
     return nodes[number(0, len(nodes) - 1)]
 
 
