@@ -11,7 +11,7 @@ from support.primitive_cases import Outcome, PrimitiveCase, outcomes, share
 
 CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
 
-SEEDS = 40
+SEEDS = 24
 SLOW_SEEDS = 600
 
 

@@ -49,10 +49,12 @@ class PrimitiveCase:
     """The rewrite without its conditions, written apart from the primitive, for the same arguments;
     None where the text of the kernel does not have the shape that the primitive rewrites."""
     kernel: Callable[[Number], PrimFunc] = effect_kernel
+    variant: str = ""
+    """What sets the case apart from others of the same primitive."""
 
     @property
     def name(self) -> str:
-        return self.primitive.__name__
+        return " ".join((self.primitive.__name__, self.variant)).strip()
 
 
 class Outcome(StrEnum):
@@ -71,7 +73,7 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
     random = Random(f"{case.name} {seed}")
     func = case.kernel(random.randint)
     arguments = case.arguments(func, random.randint)
-    if arguments is None:
+    if arguments is None or not is_same(func, func):
         return None
     schedule = Schedule.of(func)
     held = [schedule.handle(name) for name in place_names(func)]
