@@ -102,15 +102,15 @@ def test_bind_expr_refuses_private_elements_claims_and_lanes() -> None:
     private = kernel(
         "for i in serial(0, 4):\n    t = alloc(i32[1])\n    t[0] = x[i]\n    y[i] = t[0]"
     )
-    with pytest.raises(ScheduleError, match="scope: t is allocated inside i"):
+    with pytest.raises(ScheduleError, match=r"scope: t is allocated inside i"):
         bind_expr(private, "i", "t", "b")
     claimed = kernel(
         "for i in serial(0, 4):\n    assume(unless(False), x[i] == i32(0))\n    y[i] = x[i]"
     )
-    with pytest.raises(ScheduleError, match="scope: i assumes something of what"):
+    with pytest.raises(ScheduleError, match=r"scope: i assumes something of what"):
         bind_expr(claimed, "i", "x", "b")
     lanes = kernel("for i in vectorized(0, 4):\n    y[i] = x[i]")
-    with pytest.raises(ScheduleError, match="lanes: the iterations of i are lanes"):
+    with pytest.raises(ScheduleError, match=r"lanes: the iterations of i are lanes"):
         bind_expr(lanes, "i", "x", "b")
 
 
@@ -139,7 +139,7 @@ def test_rewrite_expr_knows_the_context() -> None:
         "            y[i + j] = x[j]"
     )
     bound = func.body[0].body[0].then[0].stop  # type: ignore[union-attr]
-    with pytest.raises(ScheduleError, match="found: .* does not stand in i as a whole"):
+    with pytest.raises(ScheduleError, match=r"found: .* does not stand in i as a whole"):
         rewrite_expr(func, "i", bound, bound + 0)
     same(func, rewrite_expr(func, "j", bound, I))
 
@@ -163,7 +163,7 @@ def test_rewrite_expr_up_to_order_constants_and_decided_selects() -> None:
     same(func, rewrite_expr(func, "i[0]", old, Binary("add", five, product)))
     always = Select(less_than(I, 4), product, number(0))
     same(func, rewrite_expr(func, "i[0]", old, Binary("add", always, number(5))))
-    with pytest.raises(ScheduleError, match="equal: .* is not proven.*computed differently"):
+    with pytest.raises(ScheduleError, match=r"equal: .* is not proven.*computed differently"):
         rewrite_expr(func, "i[0]", old, Binary("add", product, x(I)))
 
 
@@ -171,18 +171,18 @@ def test_rewrite_expr_refuses_other_types_and_places() -> None:
     func = kernel(
         "for i in serial(0, 4):\n    assume(unless(False), x[i] == i32(0))\n    y[i] = x[i]"
     )
-    with pytest.raises(ScheduleError, match="found: i.0. is an assumption"):
+    with pytest.raises(ScheduleError, match=r"found: i.0. is an assumption"):
         rewrite_expr(func, "i[0]", "x[i]", number(0))
     with pytest.raises(ScheduleError, match=r"found: x\[3\] does not stand in i\[1\]"):
         rewrite_expr(func, "i[1]", "x[3]", number(0))
-    with pytest.raises(ScheduleError, match="type: .* is int32, the other int64"):
+    with pytest.raises(ScheduleError, match=r"type: .* is int32, the other int64"):
         rewrite_expr(func, "i[1]", "x[i]", Literal(0, "int64"))
-    with pytest.raises(ScheduleError, match="type: an index is no scalar expression"):
+    with pytest.raises(ScheduleError, match=r"type: an index is no scalar expression"):
         rewrite_expr(func, "i[1]", "x[i]", I)
-    with pytest.raises(ScheduleError, match="type: .* are of different kinds"):
+    with pytest.raises(ScheduleError, match=r"type: .* are of different kinds"):
         rewrite_expr(func, "i[1]", I, less_than(I, 3))
     mixed = Select(Comparison("lt", number(0), Literal(0, "int64")), x(I), x(I))
-    with pytest.raises(ScheduleError, match="type: lt of int32 and int64|is not proven"):
+    with pytest.raises(ScheduleError, match=r"type: lt of int32 and int64|is not proven"):
         rewrite_expr(func, "i[1]", "x[i]", mixed)
 
 
@@ -192,5 +192,5 @@ def test_rewrite_expr_refuses_loads_that_leave_the_buffer() -> None:
     same(func, rewrite_expr(func, "i[1]", number(3), Load(t, (I,))))
     never = Select(less_than(I, 4), number(3), Load(t, (I + 1,)))
     same(func, rewrite_expr(func, "i[1]", number(3), never))
-    with pytest.raises(ScheduleError, match="equal: .* does not hold.*t may hold anything at i="):
+    with pytest.raises(ScheduleError, match=r"equal: .* does not hold.*t may hold anything at i="):
         rewrite_expr(func, "i[1]", number(3), Load(t, (I + 1,)))

@@ -291,6 +291,16 @@ def test_lift_alloc(golden: Golden) -> None:
     golden("lift_alloc", same(func, lift_alloc(func, "t", 2)))
 
 
+def test_lift_alloc_where_stores_and_loads_have_the_same_condition() -> None:
+    """The first access is under a condition, so the dataflow decides."""
+    func = kernel(
+        "for i in serial(0, 8):\n    t = alloc(i32[1])\n    if i % 2 == 0:\n        t[0] = x[i]\n"
+        "    if 2*(i // 2) == i:\n        y[i] = t[0]"
+    )
+    text = same(func, lift_alloc(func, "t"))
+    assert text.index("alloc") < text.index("for i")
+
+
 def test_lift_alloc_refuses_a_load_before_the_store() -> None:
     func = kernel(
         "for i in serial(0, 16):\n    t = alloc(i32[1])\n    if data(x[0] < t[0]):\n"
