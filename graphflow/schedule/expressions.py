@@ -30,23 +30,19 @@ from graphflow.arith import (
     within,
 )
 from graphflow.base.errors import ScheduleError
-from graphflow.effects import stores_known_value
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
 from graphflow.schedule.places import (
     find,
-    fresh_name,
-    has_place,
     loops_around,
-    path_of,
     require_fresh,
     require_names,
-    rewrite_around,
     rewrite_at,
 )
 from graphflow.schedule.relocation import still_at_once
+from graphflow.schedule.values import same_value
 from graphflow.tir import (
     BINARY_FUNCTIONS,
     DTYPES,
@@ -358,25 +354,6 @@ def _rewrite_value(
     if problem is not None:
         raise ScheduleError(f"type: {problem}")
     return Rewrite(rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
-
-
-def same_value(func: PrimFunc, place: str, one: Expr, other: Expr) -> Proof:
-    """Whether two expressions have the same value in each instance of the statement at `place`.
-
-    The effect analysis is asked whether a store of the second one changes an element that holds the
-    first one.
-    """
-    name = fresh_name("value", lambda wanted: has_place(func, wanted))
-    held = Buffer(name, (), one.dtype)
-    *around, (position, _) = path_of(func, place)
-    head = (Allocate(held), Store(held, (), one), Store(held, (), other))
-
-    def change(body: Body, at: int, _: Domain) -> Body:
-        return (*body[:at], *head, *body[at:])
-
-    probe = rewrite_around(func, place, change)
-    proof = stores_known_value(probe, (*around, (position + 2, False)))
-    return replace(proof, claim=f"{expr_text(one)} is {expr_text(other)}")
 
 
 def _normal(expr: Expr, domain: Domain) -> Expr:

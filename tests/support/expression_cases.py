@@ -7,8 +7,14 @@ from typing import Any
 
 from graphflow.arith import at_least_zero
 from graphflow.effects import statements_of
-from graphflow.schedule import bind_expr, inline_assign, merge_writes, rewrite_expr
-from graphflow.schedule.places import address_of, loops_around, rewrite_around, rewrite_at
+from graphflow.schedule import (
+    bind_expr,
+    eliminate_dead_code,
+    inline_assign,
+    merge_writes,
+    rewrite_expr,
+)
+from graphflow.schedule.places import address_of, find, loops_around, rewrite_around, rewrite_at
 from graphflow.tir import (
     Allocate,
     Binary,
@@ -17,6 +23,7 @@ from graphflow.tir import (
     Buffer,
     Expr,
     For,
+    If,
     Literal,
     Load,
     PrimFunc,
@@ -31,7 +38,7 @@ from graphflow.tir import (
     walk_expr,
 )
 from support.buffer_cases import buffer_kernel
-from support.primitive_cases import PrimitiveCase
+from support.primitive_cases import PrimitiveCase, is_same
 from support.random_kernels import Number
 
 Arguments = tuple[Any, ...] | None
@@ -148,6 +155,17 @@ def _assignment(func: PrimFunc, number: Number) -> Arguments:
     return (found[number(0, len(found) - 1)],) if found else None
 
 
+def _loop_or_condition(func: PrimFunc, number: Number) -> Arguments:
+    found = [
+        address_of(func, one.path)
+        for one in statements_of(func).statements
+        if isinstance(one.stmt, For | If)
+    ]
+    conditions = [place for place in found if isinstance(find(func, place)[0], If)]
+    found = conditions or found
+    return (found[number(0, len(found) - 1)],) if found else None
+
+
 # Rewrites without conditions ----------------------------------------------------------------------
 
 
@@ -203,8 +221,17 @@ def _inline(func: PrimFunc, place: str) -> PrimFunc:
     return rewrite_around(func, place, change)
 
 
+def _eliminated(func: PrimFunc, place: str) -> PrimFunc | None:
+    """The kernel without a loop, or with the branch of a condition for which it stays the same."""
+    stmt, _ = find(func, place)
+    sides: tuple[Body, ...] = (stmt.then, stmt.orelse) if isinstance(stmt, If) else ((),)
+    ways = [rewrite_at(func, place, lambda _s, _d, side=side: side) for side in sides]
+    return next((way for way in ways if is_same(func, way)), ways[0])
+
+
 EXPRESSION_CASES = (
     PrimitiveCase(bind_expr, _bound, _bind, buffer_kernel),
+    PrimitiveCase(eliminate_dead_code, _loop_or_condition, _eliminated, buffer_kernel),
     PrimitiveCase(inline_assign, _assignment, _inline, assigned_kernel),
     PrimitiveCase(merge_writes, _pair, _merge, twice_kernel),
     PrimitiveCase(rewrite_expr, _rewritten, _replaced, buffer_kernel),
