@@ -7,15 +7,16 @@ write the same, so that one of them is as good as all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import islpy as isl
 
 from graphflow.arith import Proof, Verdict
-from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
+from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of, reader_kind
 from graphflow.effects.questions import METHOD, point_of, point_text
 from graphflow.effects.relations import Relations, answered, relations_of
-from graphflow.effects.statements import Path, Statement
+from graphflow.effects.statements import Path, Statement, StatementAccess
 from graphflow.tir import For, PrimFunc
 
 _IN, _OUT = isl.dim_type.in_, isl.dim_type.out
@@ -37,8 +38,12 @@ def no_carried_flow(func: PrimFunc, path: Path) -> Proof:
 
 def _carried(relations: Relations, context: Any, loop: Statement, claim: str) -> Proof:
     own = [a for a in relations.model.accesses if loop.holds(a.statement)]
+    level = len(loop.loops)
     reason = ""
     for buffer in dict.fromkeys(a.access.buffer for a in own if a.access.writes):
+        relations.limited(buffer)
+        if not _meet(relations, context, [a for a in own if a.access.buffer == buffer], level):
+            continue  # without the last writers, which cost most
         flow = flow_of(relations, context, buffer)
         edges = (
             (edge, must) for must in (True, False) for edge in (flow.must if must else flow.may)
@@ -46,7 +51,7 @@ def _carried(relations: Relations, context: Any, loop: Statement, claim: str) ->
         for edge, must in edges:
             if not _within(edge, loop):
                 continue
-            pairs = _across(edge, len(loop.loops))
+            pairs = _across(edge.pairs, level)
             if pairs.is_empty():
                 continue
             assert edge.reader is not None
@@ -76,9 +81,21 @@ def _within(edge: FlowEdge, loop: Statement) -> bool:
     )
 
 
-def _across(edge: FlowEdge, level: int) -> Any:
-    """The pairs of an edge whose first difference is in the loop at this depth."""
-    pairs = edge.pairs
+def _meet(relations: Relations, context: Any, own: Sequence[StatementAccess], level: int) -> bool:
+    """Whether an iteration reads an element that an earlier one wrote, whoever wrote it last."""
+    for source in own:
+        for reader in own:
+            if not source.access.writes or reader_kind(reader) is not ReaderKind.READ:
+                continue
+            written = relations.elements(context, source)
+            pairs = written.apply_range(relations.elements(context, reader).reverse())
+            if not _across(pairs, level).is_empty():
+                return True
+    return False
+
+
+def _across(pairs: Any, level: int) -> Any:
+    """Of pairs of a write and a later read, those that the loop at this depth tells apart."""
     for axis in range(level):
         pairs = pairs.equate(_IN, axis, _OUT, axis)
     return pairs.order_lt(_IN, level, _OUT, level)

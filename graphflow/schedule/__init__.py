@@ -61,9 +61,9 @@ from graphflow.schedule.private import sink_alloc
 from graphflow.schedule.recompute import divide_with_recompute
 from graphflow.schedule.repetition import add_loop, remove_loop
 from graphflow.schedule.scopes import lift_scope, specialize
+from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
-from graphflow.schedule.statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [

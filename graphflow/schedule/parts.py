@@ -24,6 +24,7 @@ from graphflow.arith import (
     prove,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import claimed_loads
 from graphflow.schedule.dependence import AT_ONCE, independent, ordered_commute
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
@@ -110,7 +111,8 @@ def _spread(body: Body) -> Body:
 def _may_part(stmt: For, first: Body, second: Body, domain: Domain) -> tuple[Proof, ...]:
     """Proofs that a loop over `first; second` may become two loops; else ScheduleError."""
     allocated = {s.buffer for s in walk(first) if isinstance(s, Allocate)}
-    shared = [a.buffer.name for a in accesses(second) if a.buffer in allocated]
+    touched = (*accesses(second), *claimed_loads(second))
+    shared = [a.buffer.name for a in touched if a.buffer in allocated]
     if shared:
         raise ScheduleError(f"the second part uses {shared[0]}, which the first allocates")
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)

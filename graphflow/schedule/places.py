@@ -136,7 +136,7 @@ def path_of(func: PrimFunc, place: str) -> Path:
 
     ScheduleError where there is none.
     """
-    address = _ADDRESS.fullmatch(place)
+    address = _ADDRESS.fullmatch(place) if place.endswith("]") else None
     if address is not None:
         return _addressed(func, place, address)
     path = _way(func.body, place)

@@ -39,10 +39,12 @@ def divide_with_recompute(
 ) -> Rewrite:
     """`for i in (0, n): S` → `for io in (0, N): for ii in (0, c + n - N·c): S[i → c·io + ii]`.
 
-    `count` is N and `step` is c, both at least 1, with N·c <= n: the blocks overlap in n - N·c
-    iterations, which run again.  S must be idempotent: no two iterations conflict, and what an
-    iteration both reads and writes it stores first.  The loop may not run its iterations at once,
-    for two blocks store the same elements.
+    `count` is N and `step` is c; the blocks overlap in n - N·c iterations, which run again.
+
+    1. N and c are at least 1, and N·c <= n, a constant.
+    2. Where blocks overlap, S is idempotent: no two iterations conflict, and what an iteration both
+       reads and writes it stores first.
+    3. The loop does not run its iterations at once, for two blocks store the same elements.
 
     Makes the two loops in the role `parts`.
     """

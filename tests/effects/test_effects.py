@@ -12,6 +12,7 @@ from graphflow.arith import Proof, Var, Verdict, holds
 from graphflow.effects import (
     never_touched,
     no_carried_dependence,
+    no_carried_flow,
     no_dependence,
     overwritten_unread,
     stores_known_value,
@@ -64,6 +65,19 @@ def carries_none(path: Path, level: int, trace: Trace) -> bool:
     )
 
 
+def hands_on_none(path: Path, level: int, trace: Trace) -> bool:
+    """Whether no iteration of a loop reads what an earlier one wrote."""
+    return not any(
+        inside(path, event.path)
+        and event.source is not None
+        and inside(path, event.source.path)
+        and event.instance[:level] == event.source.instance[:level]
+        and event.instance[level] != event.source.instance[level]
+        for event in trace.events
+        if not event.is_write
+    )
+
+
 def questions(func: PrimFunc, random: Random) -> Iterator[tuple[str, Proof, object]]:
     """Answers of the analysis, each with a function of a trace that says whether it holds."""
     places = list(each_path(func.body))
@@ -81,6 +95,11 @@ def questions(func: PrimFunc, random: Random) -> Iterator[tuple[str, Proof, obje
                 "carried",
                 no_carried_dependence(func, path),
                 lambda t, p=path, n=level: carries_none(p, n, t),
+            )
+            yield (
+                "carried flow",
+                no_carried_flow(func, path),
+                lambda t, p=path, n=level: hands_on_none(p, n, t),
             )
     for _ in range(4):
         (first, _s), (second, _t) = random.choice(places), random.choice(places)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from graphflow.arith import Var
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import (
     Rewrite,
@@ -24,6 +25,7 @@ from graphflow.schedule import (
     stride_loop,
     vectorize_loop,
 )
+from graphflow.tir import to_text
 from support.schedule_checks import kernel, same
 
 Golden = Callable[[str, str], None]
@@ -477,6 +479,114 @@ def test_shift_loop(golden: Golden) -> None:
     golden("shift_loop", same(func, shift_loop(func, "j", 2)))
     with pytest.raises(ScheduleError, match="the new start -1 of i is negative"):
         shift_loop(func, "i", -1)
+
+
+def test_cut_loop_by_an_expression() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(i, i + 4):\n        y[3*i + j] = x[j]\n"
+    )
+    text = same(func, cut_loop(func, "j", Var("i") + 1, "_e"))
+    assert "for j in serial(i, i + 1)" in text and "for j_e in serial(i + 1, i + 4)" in text
+    with pytest.raises(
+        ScheduleError, match=r"lies between the bounds of j does not hold: .* at i=3"
+    ):
+        cut_loop(func, "j", 2 * Var("i") + 3, "_e")
+    with pytest.raises(ScheduleError, match="j uses j, and no loop around the place binds it"):
+        cut_loop(func, "j", Var("j"), "_e")
+
+
+def test_cut_loop_leaves_lanes_constant() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in vectorized(0, 4):\n        y[4*i + j] = x[j]"
+    )
+    with pytest.raises(ScheduleError, match=r"the loop j runs over .0, i., not a constant extent"):
+        cut_loop(func, "j", Var("i"), "_e")
+
+
+def test_shift_loop_by_an_expression() -> None:
+    func = kernel("for i in serial(0, 4):\n    for j in serial(0, 4):\n        y[4*i + j] = x[j]")
+    text = same(func, shift_loop(func, "j", 2 * Var("i")))
+    assert "for j in serial(2*i, 2*i + 4)" in text
+    with pytest.raises(
+        ScheduleError, match=r"new start i - 1 of j is not negative .* fails at i=0"
+    ):
+        shift_loop(func, "j", Var("i") - 1)
+    with pytest.raises(ScheduleError, match="j uses j, and no loop around the place binds it"):
+        shift_loop(func, "j", Var("j"))
+
+
+@pytest.mark.parametrize("tail", ["guard", "cut", "cut_and_guard"])
+@pytest.mark.parametrize("bounds", ["0, i", "i, 5", "2, i"])
+def test_divide_loop_of_an_extent_that_is_an_expression(tail: str, bounds: str) -> None:
+    """With `2, i` the extent is negative for small i."""
+    func = kernel(
+        f"for i in serial(0, 6):\n    y[i] = i32(0)\n    for j in serial({bounds}):\n"
+        "        y[i] += x[j]"
+    )
+    same(func, divide_loop(func, "j", 3, ("jo", "ji"), tail))
+
+
+def test_divide_loop_perfectly_by_proof() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    for j in serial(0, 4*i):\n        y[j] = x[i]\n"
+        "    for k in serial(0, 3*i):\n        y[k] = x[i]"
+    )
+    assert "if" not in same(func, divide_loop(func, "j", 4, ("jo", "ji"), "perfect"))
+    with pytest.raises(ScheduleError, match=r"4 divides the extent 3.i does not hold: .* i=1"):
+        divide_loop(func, "k", 4, ("ko", "ki"), "perfect")
+
+
+def test_mult_loops_of_an_extent_that_is_an_expression() -> None:
+    func = kernel(
+        "for i in serial(0, 4):\n    y[i] = i32(0)\n    for j in serial(1, i):\n"
+        "        for k in serial(0, 3):\n            y[i] += x[j + k]"
+    )
+    same(func, mult_loops(func, "j", "k", "jk"))
+
+
+# -- conditions fused
+
+
+def test_fuse_of_conditions() -> None:
+    func = kernel(
+        "for i in serial(0, 16):\n    if i < 8:\n        y[i] = x[i]\n    else:\n"
+        "        y[i] = x[0]\n    if i // 8 == 0:\n        y[i] += x[1]"
+    )
+    assert same(func, fuse(func, "i[0]", "i[1]")) == to_text(
+        kernel(
+            "for i in serial(0, 16):\n    if i < 8:\n        y[i] = x[i]\n        y[i] += x[1]\n"
+            "    else:\n        y[i] = x[0]"
+        )
+    )
+    data = kernel(
+        "for i in serial(0, 16):\n    y[i] = x[i]\n    if data(x[i] < i32(3)):\n"
+        "        y[i] += x[i]\n    if data(x[i] < i32(3)):\n        y[i] += x[0]"
+    )
+    assert same(data, fuse(data, "i[1]", "i[2]")).count("if") == 1
+
+
+def test_fuse_refuses_conditions_that_differ() -> None:
+    func = kernel(
+        "for i in serial(0, 16):\n    if i < 8:\n        y[i] = x[i]\n    if i < 9:\n"
+        "        y[i] = x[i]\n    if data(x[i] < i32(3)):\n        y[i] = x[0]"
+    )
+    with pytest.raises(ScheduleError, match=r"i < 8 and i < 9 are equivalent does not hold.*i=8"):
+        fuse(func, "i[0]", "i[1]")
+    with pytest.raises(ScheduleError, match=r"i < 9 and .* are not the same condition"):
+        fuse(func, "i[1]", "i[2]")
+    with pytest.raises(ScheduleError, match=r"i\[2\] does not follow i\[0\] as a condition"):
+        fuse(func, "i[0]", "i[2]")
+
+
+def test_fuse_refuses_a_condition_whose_data_change_between() -> None:
+    """Trap: the same words, but the first branch writes what they read."""
+    func = kernel(
+        "for i in serial(0, 16):\n    y[i] = x[i]\n    if data(y[i] < i32(3)):\n"
+        "        y[i] += x[i]\n    if data(y[i] < i32(3)):\n        y[i] += x[0]"
+    )
+    reason = "no statement under .* writes what it reads does not hold: .* fails at i=0"
+    with pytest.raises(ScheduleError, match=reason):
+        fuse(func, "i[1]", "i[2]")
 
 
 def test_restrict_loop(golden: Golden) -> None:

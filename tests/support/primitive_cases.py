@@ -11,7 +11,7 @@ tuple to tests/schedule/test_primitives.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -28,6 +28,9 @@ from support.random_kernels import Number
 
 POISONS = (-7.0, 1_000_003.0)
 """What memory that was never written holds, on both sides of every constant of the kernels."""
+
+MOST_TEXT = 4000
+"""Characters of a kernel that a sequence still makes larger."""
 
 RUNS = 3
 """Random inputs for each comparison."""
@@ -95,6 +98,29 @@ def try_primitive(case: PrimitiveCase, seed: int) -> Outcome | None:
     for places in after.made.values():
         assert there.issuperset(place.name for place in places if place.there), story
     return Outcome.APPLIED
+
+
+def apply_sequence(func: PrimFunc, cases: Sequence[PrimitiveCase], seed: int, steps: int) -> int:
+    """How many of `steps` random primitives apply to a kernel, one after another.
+
+    AssertionError, with the trace, where the kernel's meaning changes or a place is lost.
+    """
+    random = Random(seed)
+    schedule = Schedule.of(func)
+    held = [schedule.handle(name) for name in place_names(func)]
+    for _ in range(steps):
+        case = random.choice(cases)
+        arguments = case.arguments(schedule.func, random.randint)
+        if arguments is None or len(to_text(schedule.func)) > MOST_TEXT:
+            continue
+        schedule = schedule.attempt(case.primitive, *arguments)
+        there = set(place_names(schedule.func))
+        for place in held:
+            assert there.issuperset(now.name for now in schedule.forward(place)), schedule.trace()
+    verify(schedule.func, "scheduled")
+    story = f"seed {seed}\n{to_text(func)}\n{schedule.trace()}\n{to_text(schedule.func)}"
+    assert means_the_same(func, schedule.func), story
+    return len(schedule.steps)
 
 
 def is_same(func: PrimFunc, other: PrimFunc) -> bool:
