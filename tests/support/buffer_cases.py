@@ -13,12 +13,14 @@ from graphflow.schedule import (
     expand_dim,
     lift_alloc,
     mult_dim,
+    parallelize_loop,
     rearrange_dim,
     resize_dim,
     reuse_buffer,
     set_memory,
     set_precision,
     sink_alloc,
+    stage_window,
     unroll_buffer,
 )
 from graphflow.tir import (
@@ -43,6 +45,7 @@ from graphflow.tir import (
     loops_of,
     map_body,
     map_expressions,
+    nest,
     redirect_accesses,
     rename_buffers,
     walk,
@@ -111,6 +114,19 @@ def unread_kernel(number: Number) -> PrimFunc:
         return expr
 
     return replace(func, body=map_expressions(func.body, change))
+
+
+def repeated_kernel(number: Number) -> PrimFunc:
+    """A buffer kernel whose work is done three times, with the same temporary buffer, which is
+    mostly filled each time."""
+    func = buffer_kernel(number)
+    outside = tuple(stmt for stmt in func.body if isinstance(stmt, Allocate))
+    work: Body = tuple(stmt for stmt in func.body if not isinstance(stmt, Allocate))
+    for stmt in outside if number(0, 3) else ():
+        names = [Var(f"z{axis}") for axis in range(len(stmt.buffer.shape))]
+        store = Store(stmt.buffer, tuple(names), Literal(1, "int64"))
+        work = (*nest(tuple(zip(names, stmt.buffer.shape, strict=True)), (store,)), *work)
+    return replace(func, body=(*outside, _for(Var("o"), 0, 3, work)))
 
 
 class TwinKernel(EffectKernel):
@@ -204,8 +220,23 @@ def _two_axes(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
 
 
 def _some_loop(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
+    """A loop, mostly one around all accesses to the buffer."""
+    touched = [a for a in accesses(func.body) if a.buffer == buffer]
+    around = [{axis.var.name for axis in a.domain.axes} for a in touched]
+    shared = sorted(set.intersection(*around)) if around else []
+    loops = [loop.var.name for loop in loops_of(func.body)]
+    names = shared if shared and number(0, 4) else loops
+    return (names[number(0, len(names) - 1)],) if names else None
+
+
+def _outer_loop(func: PrimFunc, number: Number) -> Arguments:
     loops = [loop.var.name for loop in loops_of(func.body)]
     return (loops[number(0, len(loops) - 1)],) if loops else None
+
+
+def _staged(func: PrimFunc, number: Number) -> Arguments:
+    buffers, loops = buffers_of(func), _outer_loop(func, number)
+    return loops and (loops[0], buffers[number(0, len(buffers) - 1)].name, "staged")
 
 
 # Rewrites without conditions ----------------------------------------------------------------------
@@ -371,12 +402,43 @@ def _retyped(func: PrimFunc, name: str, dtype: str) -> PrimFunc:
     return replace(func, body=map_body(map_expressions(func.body, on_expr), on_stmt))
 
 
+def _parallel(func: PrimFunc, loop: str) -> PrimFunc:
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.var.name == loop:
+            return replace(stmt, kind=LoopKind.PARALLEL)
+        return stmt
+
+    return replace(func, body=map_body(func.body, change))
+
+
+def _copied(func: PrimFunc, loop: str, name: str, staged: str) -> PrimFunc | None:
+    """The loop on a copy of the whole buffer, which is copied back after each iteration."""
+    old = next(buffer for buffer in buffers_of(func) if buffer.name == name)
+    new = replace(old, name=staged)
+
+    def copy(target: Buffer, source: Buffer, prefix: str) -> Body:
+        names = [Var(f"{prefix}{axis}") for axis in range(len(old.shape))]
+        store = Store(target, tuple(names), Load(source, tuple(names)))
+        return nest(tuple(zip(names, old.shape, strict=True)), (store,))
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.var.name != loop:
+            return stmt
+        body = redirect_accesses(stmt.body, old, new, lambda e: e)
+        back = copy(old, new, "out") if body != stmt.body and old not in func.inputs else ()
+        return replace(stmt, body=(Allocate(new), *copy(new, old, "in"), *body, *back))
+
+    touched = [a for s in loops_of(func.body) if s.var.name == loop for a in accesses(s.body)]
+    return replace(func, body=map_body(func.body, change)) if touched else None
+
+
 BUFFER_CASES = (
     PrimitiveCase(delete_buffer, _of_temporary(lambda f, b, n: ()), _deleted, unread_kernel),
     PrimitiveCase(divide_dim, _of_temporary(_factor), _divided, buffer_kernel),
     PrimitiveCase(expand_dim, _of_temporary(_expand), _expanded, buffer_kernel),
     PrimitiveCase(lift_alloc, _of_temporary(lambda f, b, n: ()), _lifted, buffer_kernel),
     PrimitiveCase(mult_dim, _of_temporary(_two_axes), _multiplied, buffer_kernel),
+    PrimitiveCase(parallelize_loop, _outer_loop, _parallel, buffer_kernel),
     PrimitiveCase(rearrange_dim, _of_temporary(_order), _transposed, buffer_kernel),
     PrimitiveCase(resize_dim, _of_temporary(_resize), _resized, circular_kernel),
     PrimitiveCase(resize_dim, _of_temporary(_resize), _resized, buffer_kernel),
@@ -393,6 +455,7 @@ BUFFER_CASES = (
         _retyped,
         narrow_kernel,
     ),
-    PrimitiveCase(sink_alloc, _of_temporary(_some_loop), _sunk, buffer_kernel),
+    PrimitiveCase(sink_alloc, _of_temporary(_some_loop), _sunk, repeated_kernel),
+    PrimitiveCase(stage_window, _staged, _copied, buffer_kernel),
     PrimitiveCase(unroll_buffer, _of_temporary(lambda f, b, n: (0,)), _unrolled, constant_kernel),
 )
