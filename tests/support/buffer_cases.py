@@ -137,7 +137,8 @@ class TwinKernel(EffectKernel):
         u = replace(t, name="u")
         first = self.stage([x, y, t])
         second = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
-        return _func((x,), y, (Allocate(t), *first, Allocate(u), *second, *self.stage([x, y, u])))
+        last = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
+        return _func((x,), y, (Allocate(t), *first, Allocate(u), *second, *last))
 
 
 def twin_kernel(number: Number) -> PrimFunc:
