@@ -138,7 +138,14 @@ class TwinKernel(EffectKernel):
         first = self.stage([x, y, t])
         second = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
         last = self.stage([x, t, y, u] if self.chance(30) else [x, y, u])
+        first, second = (*self.filled(t), *first), (*self.filled(u), *second)
         return _func((x,), y, (Allocate(t), *first, Allocate(u), *second, *last))
+
+    def filled(self, buffer: Buffer) -> Body:
+        """A nest that stores each element, mostly."""
+        names = [Var(self.fresh("z")) for _ in buffer.shape]
+        store = Store(buffer, tuple(names), Literal(self.number(0, 5), "int64"))
+        return nest(tuple(zip(names, buffer.shape, strict=True)), (store,) * self.chance(70))
 
 
 def twin_kernel(number: Number) -> PrimFunc:
@@ -194,6 +201,8 @@ def _of_temporary(
 
 
 def _resize(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
+    if not buffer.shape:
+        return None
     dim = number(0, len(buffer.shape) - 1)
     fold = number(0, 2) > 0
     offset = 0 if fold else number(0, 1)
@@ -213,7 +222,7 @@ def _order(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
 
 
 def _factor(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
-    return number(0, len(buffer.shape) - 1), number(1, 4)
+    return None if not buffer.shape else (number(0, len(buffer.shape) - 1), number(1, 4))
 
 
 def _two_axes(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
@@ -228,6 +237,13 @@ def _some_loop(func: PrimFunc, buffer: Buffer, number: Number) -> Arguments:
     loops = [loop.var.name for loop in loops_of(func.body)]
     names = shared if shared and number(0, 4) else loops
     return (names[number(0, len(names) - 1)],) if names else None
+
+
+def _twins(func: PrimFunc, number: Number) -> Arguments:
+    """The buffers t and u, or the last two temporary ones."""
+    names = [buffer.name for buffer in _temporaries(func)]
+    names = ["t", "u"] if {"t", "u"} <= set(names) else names
+    return tuple(names[-2:]) if len(names) > 1 else None
 
 
 def _outer_loop(func: PrimFunc, number: Number) -> Arguments:
@@ -443,7 +459,7 @@ BUFFER_CASES = (
     PrimitiveCase(rearrange_dim, _of_temporary(_order), _transposed, buffer_kernel),
     PrimitiveCase(resize_dim, _of_temporary(_resize), _resized, circular_kernel),
     PrimitiveCase(resize_dim, _of_temporary(_resize), _resized, buffer_kernel),
-    PrimitiveCase(reuse_buffer, lambda f, n: ("t", "u"), _reused, twin_kernel),
+    PrimitiveCase(reuse_buffer, _twins, _reused, twin_kernel),
     PrimitiveCase(
         set_memory,
         _of_temporary(lambda f, b, n: (("global", "scratch", "register")[n(0, 2)],)),
