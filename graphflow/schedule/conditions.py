@@ -30,10 +30,10 @@ from graphflow.arith import (
     simplify_predicate,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.equal_values import same_value
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.places import find, rewrite_at
-from graphflow.schedule.values import same_value
 from graphflow.tir import (
     Allocate,
     Assume,

@@ -31,6 +31,7 @@ from graphflow.arith import (
 )
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.equal_values import same_value
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.padding import require_away_from_forbidden
@@ -42,7 +43,6 @@ from graphflow.schedule.places import (
     rewrite_at,
 )
 from graphflow.schedule.relocation import still_at_once
-from graphflow.schedule.values import same_value
 from graphflow.tir import (
     BINARY_FUNCTIONS,
     DTYPES,
