@@ -6,6 +6,7 @@ from graphflow.effects.known_values import stores_known_value
 from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.questions import never_touched, overwritten_unread
 from graphflow.effects.relations import relations_of
+from graphflow.effects.remapping import same_sources
 from graphflow.effects.statements import (
     KernelStatements,
     Path,
@@ -29,6 +30,7 @@ __all__ = [
     "no_dependence",
     "overwritten_unread",
     "relations_of",
+    "same_sources",
     "statements_of",
     "stores_known_value",
 ]

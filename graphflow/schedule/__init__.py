@@ -7,6 +7,7 @@ condition is refuted or not decided.
 
 from graphflow.schedule.absorb import absorb_padding
 from graphflow.schedule.accumulators import rfactor
+from graphflow.schedule.annotations import set_memory, set_precision
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
@@ -16,6 +17,15 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
+from graphflow.schedule.dimensions import (
+    divide_dim,
+    expand_dim,
+    mult_dim,
+    rearrange_dim,
+    resize_dim,
+    unroll_buffer,
+)
+from graphflow.schedule.expressions import bind_expr, rewrite_expr
 from graphflow.schedule.extents import interior, restrict_loop, stride_loop
 from graphflow.schedule.flattening import flatten_buffer
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
@@ -28,6 +38,7 @@ from graphflow.schedule.layouts import (
     sequential_buffer_access,
     transform_layout,
 )
+from graphflow.schedule.lifetimes import delete_buffer, reuse_buffer
 from graphflow.schedule.lifting import (
     Marked,
     UnstatedPadding,
@@ -43,7 +54,7 @@ from graphflow.schedule.loops import (
     reorder_loops,
     shift_loop,
 )
-from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
@@ -55,6 +66,7 @@ from graphflow.schedule.scopes import lift_scope, specialize
 from graphflow.schedule.single_statements import commute_expr, name_statement, reorder_stmts
 from graphflow.schedule.soundness import require_consistent, require_in_bounds, require_sound
 from graphflow.schedule.staging import stage_window
+from graphflow.schedule.writes import inline_assign, merge_writes
 
 __all__ = [
     "Handle",
@@ -82,9 +94,12 @@ __all__ = [
     "commute_expr",
     "compute_at",
     "cut_loop",
+    "delete_buffer",
+    "divide_dim",
     "divide_loop",
     "divide_with_recompute",
     "eliminate_dead_code",
+    "expand_dim",
     "extract_subproc",
     "fission",
     "flatten_buffer",
@@ -92,6 +107,7 @@ __all__ = [
     "fuse",
     "infer_bounds",
     "inline",
+    "inline_assign",
     "interior",
     "is_finite_claim",
     "is_marked",
@@ -102,9 +118,12 @@ __all__ = [
     "lift_stages",
     "mark_unrolled",
     "marked_stage",
+    "merge_writes",
+    "mult_dim",
     "mult_loops",
     "name_statement",
     "parallelize_loop",
+    "rearrange_dim",
     "remove_branching_through_overcompute",
     "remove_loop",
     "reorder_loops",
@@ -114,10 +133,15 @@ __all__ = [
     "require_consistent",
     "require_in_bounds",
     "require_sound",
+    "resize_dim",
     "restrict_loop",
+    "reuse_buffer",
     "reverse_compute_at",
+    "rewrite_expr",
     "rfactor",
     "sequential_buffer_access",
+    "set_memory",
+    "set_precision",
     "shift_loop",
     "simplify_kernel",
     "sink_alloc",
@@ -128,6 +152,7 @@ __all__ = [
     "state_padding",
     "stride_loop",
     "transform_layout",
+    "unroll_buffer",
     "unroll_loop",
     "vectorize_loop",
 ]

@@ -30,9 +30,10 @@ from graphflow.arith import (
     simplify_predicate,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.equal_values import same_value
 from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.obligations import structural
-from graphflow.schedule.places import rewrite_at
+from graphflow.schedule.obligations import Unproven, require, structural
+from graphflow.schedule.places import find, rewrite_at
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -40,8 +41,10 @@ from graphflow.tir import (
     Body,
     Buffer,
     Call,
+    Expr,
     For,
     If,
+    Literal,
     PrimFunc,
     Reduce,
     Stmt,
@@ -161,21 +164,51 @@ def _simplify_data_if(stmt: If, domain: Domain) -> Body:
 def eliminate_dead_code(func: PrimFunc, place: str | None = None) -> Rewrite:
     """`for i in (a, a): S`, `if false: S`, and stores to buffers that nothing loads → nothing.
 
-    With a `place`, only loops and branches in that loop or block are removed.  Conditions are
-    decided by intervals and then by integer sets; what is not decided stays.  Stores to parameters
-    always stay.
+    With a `place`, only loops and branches in the statement there are removed.  Conditions are
+    decided by intervals and then by integer sets, that of an `if` at `place` on data also by what
+    its operands are known to hold; what is not decided stays.  Stores to parameters always stay.
+
+    Conditions, with a `place` at which nothing is dead: *runs*: a loop there runs 0 times.
+    *decided*: a condition there always holds, or never does.
     """
     proofs: list[Proof] = []
 
     def change(stmt: Stmt, domain: Domain) -> Body:
         return _live((stmt,), domain, proofs)
 
-    if place is not None:
-        new = rewrite_at(func, place, change)
-    else:
+    if place is None:
         body = _without_unread(_live(func.body, ANYWHERE, proofs), func)
-        new = func if body is func.body else replace(func, body=body)
-    return Rewrite(new, tuple(proofs))
+        return Rewrite(func if body is func.body else replace(func, body=body), tuple(proofs))
+    new = rewrite_at(func, place, change)
+    if new is not func:
+        return Rewrite(new, tuple(proofs))
+    stmt, domain = find(func, place)
+    match stmt:
+        case For():
+            require(prove(at_most(stmt.stop, stmt.start), domain), f"runs: {place} never runs")
+        case If() if is_predicate(stmt.condition):
+            raise _undecided(place, cast(Predicate, stmt.condition), domain)
+        case If():
+            return _by_data(func, place, stmt)
+    raise ScheduleError(f"decided: nothing in {place} is dead")
+
+
+def _undecided(place: str, condition: Predicate, domain: Domain) -> ScheduleError:
+    """The refusal of a condition that holds at one point and not at another."""
+    always, never = prove(condition, domain), prove(negation(condition), domain)
+    words = f"decided: the condition of {place} is not always the same, {always.reason}, and its "
+    return Unproven(f"{words}negation", never)
+
+
+def _by_data(func: PrimFunc, place: str, stmt: If) -> Rewrite:
+    """The kernel with a condition on data resolved; ScheduleError where it is not decided."""
+    condition = cast(Expr, stmt.condition)
+    for value, branch in ((True, stmt.then), (False, stmt.orelse)):
+        proof = same_value(func, place, condition, Literal(value, "bool"))
+        if proof.proven:
+            new = rewrite_at(func, place, lambda _s, _d, branch=branch: branch)  # type: ignore[misc]
+            return Rewrite(new, (proof,))
+    raise Unproven(f"decided: the condition of {place} is not always the same", proof)
 
 
 def _live(body: Body, domain: Domain, proofs: list[Proof]) -> Body:
@@ -234,10 +267,12 @@ def _without_unread(body: Body, func: PrimFunc) -> Body:
     """Drops allocated buffers that nothing loads or assumes, and the stores into them."""
     read = {load.buffer for load in loads_in(body)} | set(func.outputs)
     dead = {s.buffer for s in walk(body) if isinstance(s, Allocate) and s.buffer not in read}
-    return _without_unread(_dropped(body, dead), func) if dead else body
+    return _without_unread(without_stores(body, dead), func) if dead else body
 
 
-def _dropped(body: Body, dead: set[Buffer]) -> Body:
+def without_stores(body: Body, dead: set[Buffer]) -> Body:
+    """`body` without the allocations of the `dead` buffers, the writes to them, and the loops and
+    conditions that this empties."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -245,16 +280,16 @@ def _dropped(body: Body, dead: set[Buffer]) -> Body:
                 if stmt.buffer not in dead:
                     out.append(stmt)
             case For() | Block():
-                inner = _dropped(stmt.body, dead)
+                inner = without_stores(stmt.body, dead)
                 # A block that was empty before may state by its mark which padding is forbidden.
                 if inner or (isinstance(stmt, Block) and not stmt.body):
                     out.append(replace(stmt, body=inner))
             case If():
-                then, orelse = _dropped(stmt.then, dead), _dropped(stmt.orelse, dead)
+                then, orelse = without_stores(stmt.then, dead), without_stores(stmt.orelse, dead)
                 if then or orelse:
                     out.append(replace(stmt, then=then, orelse=orelse))
             case Call():
-                inner = _dropped(performed(stmt), dead)
+                inner = without_stores(performed(stmt), dead)
                 out += (with_performed(stmt, inner),) if inner else ()
             case Assume():
                 out.append(stmt)

@@ -50,6 +50,7 @@ from graphflow.schedule.places import (
     rewrite_at,
     stage_names,
 )
+from graphflow.schedule.relocation import relocated
 from graphflow.schedule.soundness import require_consistent
 from graphflow.tir import (
     EXPRESSIONS,
@@ -68,14 +69,10 @@ from graphflow.tir import (
     Load,
     LoopKind,
     PrimFunc,
-    Stmt,
     Store,
     Undef,
     accesses,
-    map_body,
-    mentioned,
     nest,
-    redirect_accesses,
     substitute_body,
 )
 
@@ -211,19 +208,7 @@ def _stage_position(func: PrimFunc, buffer: Buffer) -> int:
 def _relaid(body: Body, old: Buffer, new: Buffer, layout: Layout) -> Body:
     if new == old and layout == row_major(old.shape):
         return body
-
-    def allocated(stmt: Stmt) -> Stmt:
-        return Allocate(new) if isinstance(stmt, Allocate) and stmt.buffer == old else stmt
-
-    found: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, Block) and old not in mentioned(stmt):
-            found.append(stmt)
-        else:
-            found += map_body(
-                redirect_accesses((stmt,), old, new, layout.physical_index), allocated
-            )
-    return tuple(found)
+    return relocated(body, old, new, layout.physical_index)
 
 
 def padding_stage(

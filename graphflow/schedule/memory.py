@@ -48,6 +48,7 @@ from graphflow.schedule.places import (
     rewrite_at,
     stage_names,
 )
+from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
     Access,
     AccessKind,
@@ -332,9 +333,9 @@ def without_allocation(body: Body, buffer: Buffer) -> Body:
 def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
     """`for i: {a; S}` → `a; for i: S`, out of `levels` loops.
 
-    Each iteration must store the buffer before it loads it, so that no value is carried from one
-    iteration to the next.  The loops may not be parallel or vectorized: their iterations would
-    share the buffer.
+    Conditions: *kind*: the loops are not parallel or vectorized; their iterations would share the
+    buffer.  *carried*: no value is carried from one iteration to the next, for each iteration
+    stores an element before it loads it.
     """
     old = find_buffer(func, buffer)
     proofs: list[Proof] = []
@@ -343,15 +344,21 @@ def lift_alloc(func: PrimFunc, buffer: str, levels: int = 1) -> Rewrite:
         loop = _loop_around(new, old)
         stmt, domain = find_loop(new, loop)
         if stmt.kind in AT_ONCE:
-            raise ScheduleError(f"the iterations of {loop} run at once, and would share {buffer}")
+            raise ScheduleError(
+                f"kind: the iterations of {loop} run at once, and would share {buffer}"
+            )
         inner = domain.inside(stmt.var, stmt.start, stmt.stop)
         touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
-        if touched and not (touched[0].kind is AccessKind.WRITE and touched[0].certain):
-            raise ScheduleError(f"{loop} loads {buffer} before it stores it")
         body = without_allocation(stmt.body, old)
         moved = (Allocate(old), replace(stmt, body=body))
+        before = new
         new = rewrite_at(new, loop, lambda _s, _d, moved=moved: moved)  # type: ignore[misc]
-        proofs.append(structural(f"each iteration of {loop} stores {buffer} before it loads it"))
+        claim = f"carried: each iteration of {loop} stores {buffer} before it loads it"
+        # The cheap case: what a first store leaves out is undefined, in whichever iteration.
+        if not touched or (touched[0].kind is AccessKind.WRITE and touched[0].certain):
+            proofs.append(structural(claim))
+        else:
+            proofs += require_same_sources(before, new, (old,), (old,), claim)
     return Rewrite(new, tuple(proofs))
 
 
@@ -362,44 +369,6 @@ def _loop_around(func: PrimFunc, buffer: Buffer) -> str:
                 return site.domain.axes[-1].var.name
             raise ScheduleError(f"{buffer.name} is allocated outside all loops already")
     raise ScheduleError(f"{buffer.name} is not allocated in {func.name}")
-
-
-def bind_expr(func: PrimFunc, place: str, buffer: str, name: str) -> Rewrite:
-    """`S[b[e]]` → `t = b[e]; S[t]` in the body of the loop `place`, for its loads of `buffer`.
-
-    All loads of `buffer` in the body must be of the same element, which no inner loop variable
-    changes, and the body may not write the buffer.  In every iteration the element must be in
-    bounds, and no padding that nothing may access.
-
-    Makes the new buffer in the role `buffer`.
-    """
-    require_names(name)
-    require_fresh(func, name)
-    stmt, domain = find_loop(func, place)
-    require_no_lanes_around(func, stmt, domain)
-    old = find_buffer(func, buffer)
-    require_not_claimed(stmt, old)
-    inner = domain.inside(stmt.var, stmt.start, stmt.stop)
-    touched = [a for a in accesses(stmt.body, inner) if a.buffer == old]
-    if not touched or any(a.writes for a in touched):
-        raise ScheduleError(f"{place} does not only read {buffer}")
-    indices = touched[0].indices
-    known = {axis.var for axis in inner.axes}
-    if any(a.indices != indices or a.domain.where != inner.where for a in touched):
-        raise ScheduleError(f"{place} reads {buffer} at different places or under conditions")
-    if any(v not in known for e in indices for v in variables(e)):
-        raise ScheduleError(f"the element of {buffer} changes inside {place}")
-    footprint = _Footprint(indices, (), TRUE, inner)
-    inside = require(
-        _in_bounds(old, footprint), f"the element of {buffer} exists in each iteration"
-    )
-    allowed = _touched_before(func, old, footprint, tuple(touched))
-    bound = Buffer(name, (), old.dtype, "register")
-    head = (Allocate(bound), Store(bound, (), Load(old, indices)))
-    body = (*head, *redirect_accesses(stmt.body, old, bound, lambda _: ()))
-    new = rewrite_at(func, place, lambda _s, _d: (replace(stmt, body=body),))
-    claim = structural(f"{place} reads one element of {buffer} and writes none")
-    return Rewrite(new, (claim, inside, allowed), made={"buffer": (name,)})
 
 
 def cache_read(func: PrimFunc, buffer: str, name: str, liftable: bool = True) -> Rewrite:

@@ -39,6 +39,7 @@ from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.memory import without_allocation
 from graphflow.schedule.obligations import require
 from graphflow.schedule.places import find_buffer, find_loop, first_in_lanes, rewrite_at
+from graphflow.schedule.relocation import require_same_sources
 from graphflow.tir import (
     Access,
     AccessKind,
@@ -58,8 +59,9 @@ from graphflow.tir import (
 def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch") -> Rewrite:
     """`a; for i: S[a[f(i) + e]]` → `for i: {a'; S[a'[e]]}`, a' the box of what an iteration uses.
 
-    All accesses to `buffer`, which the kernel allocates, must be in `loop`, and each element that
-    an iteration reads must be stored before in the same iteration.  Of an index, what the loops
+    Conditions: *private*: the kernel allocates `buffer`, outside the loop, and nobody states its
+    padding.  *inside*: all accesses to it are in `loop`.  *carried*: each iteration stores the
+    elements that it reads before it reads them.  Of an index, what the loops
     outside add to all accesses alike is left out, and the axis shrinks to the range of the rest;
     an axis of one element goes.  Where accesses differ in that, or stand under conditions, the box
     is the smallest on integer sets (`bound_inference`).  The loop may be parallel, for each thread
@@ -72,20 +74,20 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     if lanes is not None:
         raise ScheduleError(f"the iterations of {lanes} are lanes; nothing is allocated in them")
     if old in {param.buffer for param in func.params}:
-        raise ScheduleError(f"{buffer} is a parameter, which others see")
+        raise ScheduleError(f"private: {buffer} is a parameter, which others see")
     for inner_stmt in walk(func.body):
         if isinstance(inner_stmt, Block) and inner_stmt.note(BlockNote.PADDING_OF) == buffer:
-            raise ScheduleError(f"{buffer} has padding that {inner_stmt.name} states")
+            raise ScheduleError(f"private: {buffer} has padding that {inner_stmt.name} states")
     if any(isinstance(s, Allocate) and s.buffer == old for s in walk(stmt.body)):
-        raise ScheduleError(f"{buffer} is allocated inside {loop} already")
+        raise ScheduleError(f"private: {buffer} is allocated inside {loop} already")
     inner = domain.inside(stmt.var, stmt.start, stmt.stop)
     touched = tuple(a for a in accesses(stmt.body, inner) if a.buffer == old)
     everywhere = sum(a.buffer == old for a in (*accesses(func.body), *claimed_loads(func.body)))
     if not touched or len(touched) < everywhere:
-        raise ScheduleError(f"{buffer} is not touched in {loop} alone")
-    proofs = stored_before_read(touched, loop)
+        raise ScheduleError(f"inside: {buffer} is not touched in {loop} alone")
     shape, offsets = _box(touched, old, outer)
     new = Buffer(buffer, tuple(n for n in shape if n != 1), old.dtype, scope)
+    proofs: list[Proof] = []
     for access in touched:
         moved = _moved(access.indices, offsets)
         sides = zip(moved, shape, strict=True)
@@ -98,8 +100,26 @@ def sink_alloc(func: PrimFunc, buffer: str, loop: str, scope: Scope = "scratch")
     # First the old allocation goes: the new buffer may be equal to the old one.
     rest = replace(func, body=without_allocation(func.body, old))
     sunk = rewrite_at(rest, loop, lambda _s, _d: (replace(stmt, body=body),))
+    proofs += _not_carried(func, sunk, old, new, touched, loop)
     proofs += still_independent(sunk, loop)
     return Rewrite(sunk, tuple(dict.fromkeys(proofs)))
+
+
+def _not_carried(
+    func: PrimFunc, sunk: PrimFunc, old: Buffer, new: Buffer, touched: Sequence[Access], loop: str
+) -> Sequence[Proof]:
+    """Proofs that no iteration reads what another one stored.
+
+    Stores that certainly come first decide most kernels; the dataflow of both decides the rest.
+    """
+    try:
+        return stored_before_read(touched, loop)
+    except ScheduleError:
+        condition = (
+            f"carried: each iteration of {loop} stores the elements of {old.name} before it "
+            "reads them"
+        )
+        return require_same_sources(func, sunk, (old,), (new,), condition)
 
 
 def stored_before_read(touched: Sequence[Access], loop: str) -> list[Proof]:

@@ -115,6 +115,38 @@ def test_eliminate_dead_code_in_one_place_only() -> None:
     assert same(func, eliminate_dead_code(func, "j")).count("if") == 1
 
 
+def test_eliminate_dead_code_refuses_a_loop_that_runs() -> None:
+    func = kernel("for i in serial(0, 4):\n    for j in serial(2, i):\n        y[j] = x[i]")
+    with pytest.raises(ScheduleError, match=r"runs: j never runs does not hold.*at i=3"):
+        eliminate_dead_code(func, "j")
+    never = kernel("for i in serial(0, 3):\n    for j in serial(2, i):\n        y[j] = x[i]")
+    assert "for j" not in same(never, eliminate_dead_code(never, "j"))
+
+
+def test_eliminate_dead_code_refuses_a_condition_that_holds_at_times() -> None:
+    func = kernel("for i in serial(0, 4):\n    if i < 3:\n        y[i] = x[i]\n    y[i + 4] = x[i]")
+    reason = r"decided: the condition of i\[0\] is not always the same, fails at i=3.*fails at i=\d"
+    with pytest.raises(ScheduleError, match=reason):
+        eliminate_dead_code(func, "i[0]")
+    with pytest.raises(ScheduleError, match=r"decided: nothing in i\[1\] is dead"):
+        eliminate_dead_code(func, "i[1]")
+
+
+def test_eliminate_dead_code_knows_what_was_stored() -> None:
+    body = (
+        "t = alloc(i32[1])\nt[0] = i32(3)\nfor i in serial(0, 4):\n    if data(t[0] < {value}):\n"
+        "        y[i] = x[i]\n    else:\n        y[i] = i32(0)"
+    )
+    func = kernel(body.format(value="t[0]"))
+    with pytest.raises(ScheduleError, match=r"decided: the condition of i\[0\] is not always"):
+        eliminate_dead_code(func, "i[0]")
+    stored = kernel(
+        "t = alloc(bool[1])\nt[0] = bool(True)\nfor i in serial(0, 4):\n    if data(t[0]):\n"
+        "        y[i] = x[i]\n    else:\n        y[i] = i32(0)"
+    )
+    assert "y[i] = x[i]" in same(stored, eliminate_dead_code(stored, "i[0]"))
+
+
 def test_eliminate_dead_code_keeps_what_an_assumption_names() -> None:
     func = kernel(
         "t = alloc(i32[16])\nfor i in serial(0, 16):\n    t[i] = i32(3)\n"

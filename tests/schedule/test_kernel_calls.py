@@ -17,11 +17,11 @@ from graphflow.schedule import (
     divide_loop,
     extract_subproc,
     inline,
+    mark_unrolled,
     reorder_loops,
     replace,
     simplify_kernel,
     transform_layout,
-    unroll_loop,
     vectorize_loop,
 )
 from graphflow.tir import PrimFunc, calls_in, interpret, loops_of, parse, to_text, verify
@@ -124,7 +124,7 @@ def test_two_definitions_do_not_have_one_name() -> None:
 
 def test_a_call_follows_loops_and_layouts() -> None:
     s = matmul().apply(replace, "ji", instruction("fma8"))
-    done = s.apply(reorder_loops, ("jo", "r")).apply(unroll_loop, "jo")
+    done = s.apply(reorder_loops, ("jo", "r")).apply(mark_unrolled, "jo")
     done = done.apply(transform_layout, "y", lambda i, j: (j, i))
     assert "fma8(y[8*jo:8*jo + 8, i2], x[i2, r], w[r, 8*jo:8*jo + 8])" in to_text(done.func)
     got = interpret(done.func, inputs_of(s.func))["y"]

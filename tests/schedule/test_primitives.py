@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from graphflow.tir import PrimFunc, parse
+from support.buffer_cases import BUFFER_CASES
+from support.expression_cases import EXPRESSION_CASES
 from support.loop_cases import LOOP_CASES
 from support.primitive_cases import (
     Outcome,
@@ -17,7 +19,7 @@ from support.primitive_cases import (
     share,
 )
 
-CASES = (*LOOP_CASES,)
+CASES = (*BUFFER_CASES, *EXPRESSION_CASES, *LOOP_CASES)
 
 SEEDS = 24
 SLOW_SEEDS = 600

@@ -7,6 +7,7 @@ import pytest
 from graphflow.base.errors import ScheduleError
 from graphflow.schedule import parallelize_loop, sink_alloc, vectorize_loop
 from graphflow.tir import verify
+from support.primitive_cases import means_the_same
 from support.schedule_checks import kernel, same
 
 ROWS = """
@@ -122,37 +123,6 @@ for i in serial(0, 16):
 """,
         "stores the elements of t before it reads them",
     ),
-    "only part of the row is stored": (
-        """
-t = alloc(i32[4, 4])
-for i in serial(0, 4):
-    for j in serial(0, 3):
-        t[i, j] = x[4*i + j]
-    for k in serial(0, 4):
-        y[4*i + k] = t[i, k]
-""",
-        "stores the elements of t before it reads them",
-    ),
-    "stored under a condition on data": (
-        """
-t = alloc(i32[16])
-for i in serial(0, 16):
-    if data(x[i] > i32(0)):
-        t[i] = x[i]
-    y[i] = t[i]
-""",
-        "stores the elements of t before it reads them",
-    ),
-    "a later iteration of an inner loop": (
-        """
-t = alloc(i32[4, 4])
-for i in serial(0, 4):
-    for j in serial(0, 4):
-        t[i, j] = x[4*i + j]
-        y[4*i + j] = t[i, 3 - j]
-""",
-        "stores the elements of t before it reads them",
-    ),
 }
 
 
@@ -161,6 +131,49 @@ def test_what_an_iteration_does_not_store_itself_is_refused(name: str) -> None:
     body, reason = REFUSED[name]
     with pytest.raises(ScheduleError, match=reason):
         sink_alloc(kernel(body), "t", "i")
+
+
+UNDEFINED = {
+    "only part of the row is stored": """
+t = alloc(i32[4, 4])
+for i in serial(0, 4):
+    for j in serial(0, 3):
+        t[i, j] = x[4*i + j]
+    for k in serial(0, 4):
+        y[4*i + k] = t[i, k]
+""",
+    "stored under a condition on data": """
+t = alloc(i32[16])
+for i in serial(0, 16):
+    if data(x[i] > i32(0)):
+        t[i] = x[i]
+    y[i] = t[i]
+""",
+    "a later iteration of an inner loop": """
+t = alloc(i32[4, 4])
+for i in serial(0, 4):
+    for j in serial(0, 4):
+        t[i, j] = x[4*i + j]
+        y[4*i + j] = t[i, 3 - j]
+""",
+}
+"""Kernels that read elements which nothing stored before."""
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_what_nothing_stored_before_is_undefined_in_both_kernels(name: str) -> None:
+    """No iteration reads what another one stored, so what it did read it still reads."""
+    func = kernel(UNDEFINED[name])
+    done = sink_alloc(func, "t", "i")
+    assert all(proof.proven for proof in done.proofs)
+    assert means_the_same(func, done.func)
+
+
+def test_a_refusal_shows_the_iterations_between_which_a_value_is_carried() -> None:
+    func = kernel(REFUSED["read before it is stored"][0])
+    reason = r"carried: .*t\[i - 1\] at i'=(\d+) would not see what t\[i\] at i=\d+ stores"
+    with pytest.raises(ScheduleError, match=reason):
+        sink_alloc(func, "t", "i")
 
 
 def test_parameters_and_lanes_are_refused() -> None:

@@ -1,0 +1,126 @@
+"""Primitives that annotate a buffer: the memory that it is kept in, and its element type.
+
+In: a kernel, a buffer that it allocates, and the annotation.  Out: the kernel with the buffer
+annotated.  What always holds: types stay consistent.  Whether a target can keep the buffer there
+is checked before code is generated (`tir.verify` at the stage `lowered`): indices of a buffer in
+registers must be known to the emitter, and lowered kernels have no global buffers of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+
+from graphflow.base.dtypes import STORED
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import statements_of
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import structural
+from graphflow.schedule.relocation import allocation_of, private_buffer, touching
+from graphflow.tir import (
+    DTYPES,
+    Allocate,
+    Body,
+    Buffer,
+    Cast,
+    Expr,
+    For,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    ReduceOp,
+    Scope,
+    Stmt,
+    Store,
+    map_body,
+    map_expressions,
+    rename_buffers,
+)
+
+
+def set_memory(func: PrimFunc, buffer: str, scope: Scope) -> Rewrite:
+    """`a @ global` → `a @ scope`.
+
+    Conditions: *memory*: the scope is one of `global`, `scratch` and `register`.  *threads*: a
+    buffer in registers is not shared by the iterations of a parallel loop.
+    """
+    old = private_buffer(func, buffer)
+    if scope not in get_args(Scope):
+        raise ScheduleError(f"memory: {scope!r} is none of {', '.join(get_args(Scope))}")
+    if scope == "register":
+        _require_one_thread(func, old)
+    if scope == old.scope:
+        return Rewrite(func)
+    new = replace(func, body=rename_buffers(func.body, {old: replace(old, scope=scope)}))
+    return Rewrite(new, (structural(f"where {buffer} is kept does not change its values"),))
+
+
+def _require_one_thread(func: PrimFunc, buffer: Buffer) -> None:
+    """ScheduleError where threads share a buffer: a parallel loop is between it and an access."""
+    parallel = {
+        one.stmt.var
+        for one in statements_of(func).statements
+        if isinstance(one.stmt, For) and one.stmt.kind is LoopKind.PARALLEL
+    }
+    own = {axis.var for axis in allocation_of(func, buffer).domain.axes}
+    for access in touching(func, buffer):
+        shared = [a.var.name for a in access.domain.axes if a.var in parallel and a.var not in own]
+        if shared:
+            raise ScheduleError(
+                f"threads: the iterations of {shared[0]} share {buffer.name} at {access}, and "
+                "registers belong to one thread"
+            )
+
+
+def set_precision(func: PrimFunc, buffer: str, dtype: str, exact: bool = True) -> Rewrite:
+    """`a: T; a[i] = e; S[a[j]]` → `a: T'; a[i] = T'(e); S[T(a[j])]`.
+
+    Conditions: *type*: T' is an element type that T can be cast to.  *exact*, unless the caller
+    gives that up: T' holds every value of T.  *reduction*: none goes to the buffer, except minima
+    and maxima where T' holds every value of T, and any between integers; others would be rounded
+    elsewhere.
+    """
+    old = private_buffer(func, buffer)
+    _require_castable(old, dtype)
+    if dtype == old.dtype:
+        return Rewrite(func)
+    holds = bool(np.can_cast(DTYPES[old.dtype], DTYPES[dtype], "safe")) and dtype not in STORED
+    if exact and not holds:
+        raise ScheduleError(f"exact: {dtype} does not hold every {old.dtype}")
+    wraps = all(np.issubdtype(DTYPES[name], np.integer) for name in (old.dtype, dtype))
+    for access in touching(func, old):
+        op = access.access.op
+        selects = op in (ReduceOp.MIN, ReduceOp.MAX)
+        if op is not None and not (holds and (selects or wraps)):
+            raise ScheduleError(f"reduction: {access} reduces by {op.value} in {old.dtype}")
+    new = replace(func, body=_recast(func.body, old, replace(old, dtype=dtype)))
+    claim = f"{dtype} holds every {old.dtype}" if holds else f"{buffer} may be rounded to {dtype}"
+    return Rewrite(new, (structural(claim),))
+
+
+def _require_castable(buffer: Buffer, dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise ScheduleError(f"type: {dtype} is none of {', '.join(DTYPES)}")
+    if buffer.dtype in STORED or dtype in STORED or "bool" in (buffer.dtype, dtype):
+        raise ScheduleError(f"type: {buffer.name} is {buffer.dtype}, not to be kept as {dtype}")
+
+
+def _recast(body: Body, old: Buffer, new: Buffer) -> Body:
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer == old:
+            return Cast(Load(new, expr.indices), old.dtype)
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Allocate() if stmt.buffer == old:
+                return Allocate(new)
+            case Store() | Reduce() if stmt.buffer == old:
+                return replace(stmt, buffer=new, value=Cast(stmt.value, new.dtype))
+            case _:
+                return stmt
+
+    return map_body(map_expressions(body, on_expr), on_stmt)

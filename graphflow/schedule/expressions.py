@@ -1,0 +1,398 @@
+"""Primitives on expressions: bind a value to a buffer, or write an expression in another way.
+
+In: a kernel, the place of a statement, and the expression, itself or as its text.  Out: the kernel
+in which the value is computed once, or otherwise.  What always holds: the value is the same
+wherever it is used; what is loaded in addition is in bounds and may be accessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from graphflow.arith import (
+    FALSE,
+    TRUE,
+    Domain,
+    IndexExpr,
+    Predicate,
+    Proof,
+    conjunction,
+    disjunction,
+    equal,
+    negation,
+    prove,
+    simplify,
+    simplify_predicate,
+    within,
+)
+from graphflow.base.errors import ScheduleError
+from graphflow.schedule.dependence import ordered_commute
+from graphflow.schedule.equal_values import same_value
+from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.padding import require_away_from_forbidden
+from graphflow.schedule.places import (
+    find,
+    loops_around,
+    require_fresh,
+    require_names,
+    rewrite_at,
+)
+from graphflow.schedule.relocation import still_at_once
+from graphflow.tir import (
+    BINARY_FUNCTIONS,
+    DTYPES,
+    EXPRESSIONS,
+    Access,
+    Allocate,
+    Assume,
+    Binary,
+    BinaryOp,
+    Block,
+    Body,
+    Buffer,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Literal,
+    Load,
+    LoopKind,
+    PrimFunc,
+    Reduce,
+    Select,
+    Stmt,
+    Store,
+    accesses,
+    expr_text,
+    expression_variables,
+    expressions_of,
+    is_predicate,
+    loads_in,
+    map_body,
+    map_expr,
+    map_indices,
+    type_errors,
+    walk,
+    walk_expr,
+)
+
+Term: TypeAlias = "Expr | IndexExpr | Predicate"
+"""A scalar expression, an index, or a condition on indices."""
+
+_COMMUTATIVE: tuple[BinaryOp, ...] = ("add", "mul", "max", "min", "and", "or", "xor")
+
+
+# Binding ------------------------------------------------------------------------------------------
+
+
+def bind_expr(func: PrimFunc, place: str, expr: Expr | str, name: str, cse: bool = True) -> Rewrite:
+    """`S[e]` → `t: T; t = e; S[t]`, for all expressions in S that are equal to `expr`.
+
+    In a loop or block S is its body, and `t` is assigned at its head; any other statement is S
+    itself.  `expr` may be given as its text, or as the name of a buffer of which S loads one
+    element.  Without `cse` only the first statement that has the expression uses `t`.
+
+    Conditions: *found*: the expression is in S, not in assumptions alone.  *scope*: it uses only
+    loops around S and buffers that exist there.  *unchanged*: nothing that it loads is written
+    in S before its last use.  *memory*: where S evaluates it under conditions, what it loads is in
+    bounds and no padding that nothing may access.  *lanes*: no loop around is vectorized.
+
+    Makes the new buffer in the role `buffer`.
+    """
+    require_names(name)
+    require_fresh(func, name)
+    stmt, domain = find(func, place)
+    body = stmt.body if isinstance(stmt, For | Block) else (stmt,)
+    if isinstance(stmt, For):
+        domain = domain.inside(stmt.var, stmt.start, stmt.stop)
+    lanes = [s for s in (*loops_around(func, place), stmt) if isinstance(s, For)]
+    if any(loop.kind is LoopKind.VECTORIZED for loop in lanes):
+        raise ScheduleError(f"lanes: the iterations of {lanes[-1].var} are lanes")
+    value = _found_in(body, place, expr)
+    users = [s for s in walk(body) if _has(s, value)]
+    users = users if cse else users[:1]
+    _require_scope(value, body, domain, place)
+    bound = Buffer(name, (), value.dtype, "register")
+    condition = f"unchanged: {expr_text(value)} is the same at each use in {place}"
+    proofs = [
+        *unchanged(value, _before_last(body, users), domain, condition),
+        *_may_load(func, value, body, domain),
+    ]
+
+    def use(node: Expr) -> Expr:
+        return Load(bound, ()) if node == value else node
+
+    used = _map_first(body, value, use) if not cse else map_values(body, use)
+    assigned: Body = (Allocate(bound), Store(bound, (), value), *used)
+
+    def change(stmt: Stmt, _: Domain) -> Body:
+        return (replace(stmt, body=assigned),) if isinstance(stmt, For | Block) else assigned
+
+    new = rewrite_at(func, place, change)
+    proofs += still_at_once(new)
+    return Rewrite(new, tuple(dict.fromkeys(proofs)), made={"buffer": (name,)})
+
+
+def _found_in(body: Body, place: str, expr: Expr | str) -> Expr:
+    """The expression in a body that is equal to `expr`, has this text, or loads this buffer."""
+    nodes = [node for stmt in walk(body) for node in _own_nodes(stmt)]
+    if not isinstance(expr, str):
+        found = [node for node in nodes if node == expr]
+    else:
+        found = [node for node in nodes if expr_text(node) == expr]
+        loads = [node for node in nodes if isinstance(node, Load) and node.buffer.name == expr]
+        found = found or cast("list[Expr]", loads)
+    text = expr if isinstance(expr, str) else expr_text(expr)
+    if not found:
+        raise ScheduleError(f"found: {text} does not stand in {place}")
+    others = [node for node in found if node != found[0]]
+    if others:
+        texts = f"{expr_text(found[0])} and {expr_text(others[0])}"
+        raise ScheduleError(f"found: {text} stands for {texts} in {place}")
+    return found[0]
+
+
+def _own_nodes(stmt: Stmt) -> Iterator[Expr]:
+    """The nodes of the expressions that a statement itself evaluates; an assumption has none."""
+    for expr in () if isinstance(stmt, Assume) else expressions_of(stmt):
+        yield from walk_expr(expr)
+
+
+def _has(stmt: Stmt, value: Expr) -> bool:
+    return any(node == value for node in _own_nodes(stmt))
+
+
+def _require_scope(value: Expr, body: Body, domain: Domain, place: str) -> None:
+    known = {axis.var for axis in domain.axes}
+    stray = sorted(var.name for var in expression_variables(value) - known)
+    if stray:
+        raise ScheduleError(f"scope: {expr_text(value)} changes with {stray[0]} inside {place}")
+    loaded = {node.buffer for node in walk_expr(value) if isinstance(node, Load)}
+    for stmt in walk(body):
+        if isinstance(stmt, Allocate) and stmt.buffer in loaded:
+            raise ScheduleError(f"scope: {stmt.buffer.name} is allocated inside {place}")
+        claimed = {load.buffer for load in loads_in((stmt,))} if isinstance(stmt, Assume) else set()
+        if claimed & loaded:
+            raise ScheduleError(
+                f"scope: {place} assumes something of what {expr_text(value)} loads"
+            )
+
+
+def _before_last(body: Body, users: list[Stmt]) -> Body:
+    """The statements of a body that may run before the last use of a value."""
+    inside = [[s for s in walk((stmt,)) if any(s is user for user in users)] for stmt in body]
+    last = max(k for k, found in enumerate(inside) if found)
+    # A statement evaluates its own expressions before it writes, or runs what is in it.
+    alone = len(inside[last]) == 1 and inside[last][0] is body[last]
+    return body[:last] if alone else body[: last + 1]
+
+
+def unchanged(value: Expr, body: Body, domain: Domain, condition: str) -> tuple[Proof, ...]:
+    """Proofs that a body writes nothing that `value` loads, in one iteration of the loops around.
+
+    ScheduleError, which begins with `condition`, where one is not proven.
+    """
+    probe = Store(Buffer("value", (), value.dtype), (), value)
+    return ordered_commute((probe,), body, domain, (), TRUE, condition)
+
+
+def _may_load(func: PrimFunc, value: Expr, body: Body, domain: Domain) -> Iterator[Proof]:
+    """Proofs that each element that `value` loads may be loaded wherever the body runs."""
+    probe = Store(Buffer("value", (), value.dtype), (), value)
+    needed = [a for a in accesses((probe,), domain) if not a.writes]
+    made = [a for a in accesses(body, domain) if a.certain]
+    for access in needed:
+        name = f"{access.buffer.name}[{', '.join(map(str, access.indices))}]"
+        condition = f"memory: {name} is in bounds at each point of {domain}"
+        if any(_is_at_least(one, access) for one in made):
+            yield structural(f"memory: {name} is accessed anyway")
+            yield require(_in_bounds(access), condition)
+        else:
+            yield from may_load(func, access, condition)
+
+
+def may_load(func: PrimFunc, access: Access, condition: str) -> tuple[Proof, ...]:
+    """Proofs that an access, which a rewrite adds, is in bounds and of no forbidden padding."""
+    return require(_in_bounds(access), condition), require_away_from_forbidden(func, access)
+
+
+def _in_bounds(access: Access) -> Proof:
+    sides = zip(access.indices, access.buffer.shape, strict=True)
+    return prove(conjunction(within(e, 0, n) for e, n in sides), access.domain)
+
+
+def _is_at_least(one: Access, other: Access) -> bool:
+    """Whether the first access is to the same element, and at all points of the second one."""
+    return (one.buffer, one.indices, one.domain) == (other.buffer, other.indices, other.domain)
+
+
+def map_values(body: Body, change: Callable[[Expr], Expr]) -> Body:
+    """`body` with `change` applied to every node that is evaluated; assumptions stay."""
+    return map_body(body, lambda stmt: _map_own(stmt, change))
+
+
+def _map_own(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    match stmt:
+        case Store() | Reduce():
+            value = map_expr(stmt.value, change)
+            return stmt if value is stmt.value else replace(stmt, value=value)
+        case If() if not is_predicate(stmt.condition):
+            condition = map_expr(cast(Expr, stmt.condition), change)
+            return stmt if condition is stmt.condition else replace(stmt, condition=condition)
+        case _:
+            return stmt
+
+
+def _map_first(body: Body, value: Expr, change: Callable[[Expr], Expr]) -> Body:
+    """`body` with the first statement that has `value` mapped."""
+    for position, stmt in enumerate(body):
+        new = stmt
+        if _has(stmt, value):
+            new = _map_own(stmt, change)
+        elif isinstance(stmt, For | Block):
+            new = replace(stmt, body=_map_first(stmt.body, value, change))
+        elif isinstance(stmt, If):
+            then = _map_first(stmt.then, value, change)
+            side = stmt.orelse if then != stmt.then else _map_first(stmt.orelse, value, change)
+            new = replace(stmt, then=then, orelse=side)
+        if new != stmt:
+            return (*body[:position], new, *body[position + 1 :])
+    return body
+
+
+# Rewriting ----------------------------------------------------------------------------------------
+
+
+def rewrite_expr(func: PrimFunc, place: str, old: Term | str, new: Term) -> Rewrite:
+    """`e` → `e'`, wherever `e` stands in the statement at `place`, not in bodies below it.
+
+    Scalar expressions may be given as text, `old` only; an index must be a whole one, as of an
+    axis or a bound, and a predicate a whole condition.
+
+    Conditions: *found*: `e` stands in the statement, which is no assumption.  *type*: both have one
+    type.  *equal*: in every instance of the statement both have the same value: indices and
+    predicates on integer sets; scalar expressions in a normal form, by what their operands are
+    known to hold.  *memory*: what `e'` loads and `e` does not is in bounds and
+    no padding that nothing may access.
+    """
+    stmt, domain = find(func, place)
+    if isinstance(stmt, Assume):
+        raise ScheduleError(f"found: {place} is an assumption, which is not evaluated")
+    if isinstance(old, (str, *EXPRESSIONS)):
+        if not isinstance(new, EXPRESSIONS):
+            raise ScheduleError("type: an index is no scalar expression")
+        return _rewrite_value(func, place, stmt, domain, old, new)
+    is_index = isinstance(old, IndexExpr)
+    if is_index != isinstance(new, IndexExpr) or isinstance(new, EXPRESSIONS):
+        raise ScheduleError(f"type: {old} and {new} are of different kinds")
+    claim = (
+        equal(cast(IndexExpr, old), cast(IndexExpr, new))
+        if is_index
+        else _equivalent(cast(Predicate, old), cast(Predicate, new))
+    )
+    proof = require(prove(claim, domain), f"equal: {old} and {new}")
+    (changed,) = map_indices(
+        (_hollow(stmt),),
+        lambda e: cast(IndexExpr, new) if e is old else e,
+        lambda p: cast(Predicate, new) if p == old else p,
+    )
+    if changed == _hollow(stmt):
+        raise ScheduleError(f"found: {old} does not stand in {place} as a whole")
+    filled = _filled(changed, stmt)
+    return Rewrite(rewrite_at(func, place, lambda _s, _d: (filled,)), (proof,))
+
+
+def _equivalent(one: Predicate, other: Predicate) -> Predicate:
+    both, neither = conjunction((one, other)), conjunction((negation(one), negation(other)))
+    return disjunction((both, neither))
+
+
+def _hollow(stmt: Stmt) -> Stmt:
+    """A statement without the bodies below it."""
+    match stmt:
+        case For() | Block():
+            return replace(stmt, body=())
+        case If():
+            return replace(stmt, then=(), orelse=())
+        case _:
+            return stmt
+
+
+def _filled(hollow: Stmt, stmt: Stmt) -> Stmt:
+    """A hollow statement with the bodies of `stmt`."""
+    if isinstance(stmt, For | Block) and isinstance(hollow, For | Block):
+        return replace(hollow, body=stmt.body)
+    if isinstance(stmt, If) and isinstance(hollow, If):
+        return replace(hollow, then=stmt.then, orelse=stmt.orelse)
+    return hollow
+
+
+def _rewrite_value(
+    func: PrimFunc, place: str, stmt: Stmt, domain: Domain, old: Expr | str, new: Expr
+) -> Rewrite:
+    found = _found_in((_hollow(stmt),), place, old)
+    if found.dtype != new.dtype:
+        raise ScheduleError(f"type: {expr_text(found)} is {found.dtype}, the other {new.dtype}")
+    text = f"equal: {expr_text(found)} and {expr_text(new)}"
+    one, other = (_normal(expr, domain) for expr in (found, new))
+    if one == other:
+        proofs = [structural(f"{text} have one normal form")]
+    else:
+        proofs = [require(same_value(func, place, one, other), text)]
+    known = {node for node in walk_expr(found) if isinstance(node, Load)}
+    probe = Store(Buffer("value", (), new.dtype), (), new)
+    for access in accesses((probe,), domain):
+        if not access.writes and Load(access.buffer, access.indices) not in known:
+            proofs += may_load(func, access, f"memory: what {expr_text(new)} loads is in bounds")
+    changed = _map_own(stmt, lambda node: new if node == found else node)
+    problem = next(type_errors(changed), None)
+    if problem is not None:
+        raise ScheduleError(f"type: {problem}")
+    return Rewrite(rewrite_at(func, place, lambda _s, _d: (changed,)), tuple(proofs))
+
+
+def _normal(expr: Expr, domain: Domain) -> Expr:
+    """An expression of the same value at each point of a domain, in a form that many share.
+
+    Operands that commute are in the order of their text, indices simplified, selects on decided
+    conditions resolved, integer constants folded, and neutral integers dropped.
+    """
+    ranges = domain.ranges()
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case Load():
+                return Load(node.buffer, tuple(simplify(index, ranges) for index in node.indices))
+            case IndexValue():
+                return replace(node, index=simplify(node.index, ranges))
+            case Select() if is_predicate(node.condition):
+                condition = simplify_predicate(cast(Predicate, node.condition), ranges)
+                sides: dict[Predicate, Expr] = {TRUE: node.if_true, FALSE: node.if_false}
+                return sides.get(condition, replace(node, condition=condition))
+            case Binary() if node.op in _COMMUTATIVE:
+                left, right = sorted((node.left, node.right), key=expr_text)
+                return _folded(replace(node, left=left, right=right))
+            case _:
+                return node
+
+    return map_expr(expr, change)
+
+
+def _folded(node: Binary) -> Expr:
+    """A sum or product of integers without constant operands that change nothing."""
+    if node.op not in ("add", "mul") or not np.issubdtype(DTYPES[node.dtype], np.integer):
+        return node
+    neutral = Literal(int(node.op == "mul"), node.dtype)
+    left, right = node.left, node.right
+    if neutral in (left, right):
+        return right if left == neutral else left
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        with np.errstate(over="ignore"):
+            values = (DTYPES[node.dtype].type(side.value) for side in (left, right))
+            return Literal(int(BINARY_FUNCTIONS[node.op](*values)), node.dtype)
+    return node

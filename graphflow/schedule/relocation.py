@@ -1,0 +1,138 @@
+"""Elements of a private buffer moved to other indices, or to another buffer.
+
+In: a kernel, a buffer that it allocates, and where each element goes.  Out: the kernel with each
+access at the new place.  What always holds: accesses are the same in number and order, so whether
+reads still see the same writes is one question to the effect analysis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from graphflow.arith import IndexExpr, Proof, conjunction, prove, within
+from graphflow.base.errors import ScheduleError
+from graphflow.effects import Statement, StatementAccess, same_sources, statements_of
+from graphflow.schedule.dependence import AT_ONCE, independent
+from graphflow.schedule.obligations import require
+from graphflow.schedule.places import find_buffer
+from graphflow.tir import (
+    Allocate,
+    Block,
+    BlockNote,
+    Body,
+    Buffer,
+    For,
+    PrimFunc,
+    Stmt,
+    map_body,
+    mentioned,
+    redirect_accesses,
+    sites,
+    walk,
+)
+
+Indices = tuple[IndexExpr, ...]
+
+
+def relocated(body: Body, old: Buffer, new: Buffer, place: Callable[[Indices], Indices]) -> Body:
+    """`body` with each access to `old` made one to `new` at the indices that `place` gives for its
+    own, and with `new` allocated where `old` was."""
+
+    def allocated(stmt: Stmt) -> Stmt:
+        return Allocate(new) if isinstance(stmt, Allocate) and stmt.buffer == old else stmt
+
+    found: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Block) and old not in mentioned(stmt):
+            found.append(stmt)
+        else:
+            found += map_body(redirect_accesses((stmt,), old, new, place), allocated)
+    return tuple(found)
+
+
+def moved_buffer(
+    func: PrimFunc, old: Buffer, new: Buffer, place: Callable[[Indices], Indices]
+) -> PrimFunc:
+    """A kernel with a buffer that it allocates relocated."""
+    return replace(func, body=relocated(func.body, old, new, place))
+
+
+def private_buffer(func: PrimFunc, name: str) -> Buffer:
+    """The buffer called `name`, which the kernel allocates and of which no stage states padding.
+
+    ScheduleError for a parameter, whose layout callers see, and for a padded buffer.
+    """
+    buffer = find_buffer(func, name)
+    if any(buffer == param.buffer for param in func.params):
+        raise ScheduleError(f"{name} is a parameter, which others see; it must be allocated here")
+    for stmt in walk(func.body):
+        if isinstance(stmt, Block) and stmt.note(BlockNote.PADDING_OF) == name:
+            raise ScheduleError(f"{name} has padding that {stmt.name} states")
+    return buffer
+
+
+def flat_buffer(func: PrimFunc, name: str) -> Buffer:
+    """A `private_buffer` whose axes may be changed: it has no separators between them."""
+    buffer = private_buffer(func, name)
+    if buffer.separators:
+        raise ScheduleError(f"{name} has separators between its axes, which would move")
+    return buffer
+
+
+def axis_of(buffer: Buffer, dim: int) -> int:
+    """`dim` itself; ScheduleError where the buffer has no such axis."""
+    if not 0 <= dim < len(buffer.shape):
+        raise ScheduleError(f"{buffer.name} has {len(buffer.shape)} axes, and none is {dim}")
+    return dim
+
+
+def touching(func: PrimFunc, buffer: Buffer) -> tuple[StatementAccess, ...]:
+    """The accesses to a buffer, claims of assumptions included."""
+    return statements_of(func).of(buffer)
+
+
+def allocation_of(func: PrimFunc, buffer: Buffer) -> Statement:
+    """The statement that allocates a private buffer."""
+    return next(
+        one
+        for one in statements_of(func).statements
+        if isinstance(one.stmt, Allocate) and one.stmt.buffer == buffer
+    )
+
+
+def require_within(access: StatementAccess, index: IndexExpr, extent: int, condition: str) -> Proof:
+    """A proof that `index` is one of `extent` positions at every instance of an access."""
+    return require(prove(within(index, 0, extent), access.domain), condition)
+
+
+def require_in_buffer(access: StatementAccess, buffer: Buffer, indices: Indices) -> Proof:
+    """A proof that an access that goes to `indices` of `buffer` stays inside it."""
+    sides = zip(indices, buffer.shape, strict=True)
+    inside = conjunction(within(index, 0, extent) for index, extent in sides)
+    return require(prove(inside, access.domain), f"{access} stays in {list(buffer.shape)}")
+
+
+def require_same_sources(
+    before: PrimFunc,
+    after: PrimFunc,
+    old: Sequence[Buffer],
+    new: Sequence[Buffer],
+    condition: str,
+) -> tuple[Proof, ...]:
+    """Proofs that reads see the same writes after a relocation, in loops of every kind.
+
+    ScheduleError, which begins with `condition`, where one is not proven.
+    """
+    return require(same_sources(before, after, old, new), condition), *still_at_once(after)
+
+
+def still_at_once(func: PrimFunc) -> tuple[Proof, ...]:
+    """Proofs that the iterations of parallel and vectorized loops may still run at once."""
+    found = (site for site in sites(func.body) if isinstance(site.stmt, For))
+    return tuple(
+        proof
+        for site in found
+        if isinstance(site.stmt, For) and site.stmt.kind in AT_ONCE
+        for proof in independent(site.stmt, site.domain)
+    )
