@@ -7,7 +7,7 @@ where a buffer has too many accesses, or where isl's operation limit is reached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import islpy as isl
@@ -20,13 +20,20 @@ from graphflow.arith import (
     Verdict,
     Witness,
     box,
+    conjunction,
+    equal,
+    evaluate,
     isl_constraints,
     isl_name,
+    joined,
+    point_in,
+    prove_empty,
+    substitute,
 )
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
-from graphflow.tir import Buffer, PrimFunc
+from graphflow.tir import AccessKind, Buffer, PrimFunc
 
 METHOD = "dataflow"
 
@@ -39,8 +46,57 @@ def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
     """
     relations = relations_of(func)
     statement = relations.model.at(path)
-    claim = f"nothing sees what statement {statement.number} writes"
-    return answered(claim, lambda context: _unseen(relations, context, statement, claim))
+    claim = f"nothing sees what {statement.title} writes"
+    decided = _decided_by_form(relations, statement, claim)
+    return decided or answered(claim, lambda context: _unseen(relations, context, statement, claim))
+
+
+def _decided_by_form(relations: Relations, statement: Statement, claim: str) -> Proof | None:
+    """The answer where no dataflow is needed for it.
+
+    Proven where nothing outside of the statement touches an element that it writes; refuted where
+    it is the last to write an output, whatever it reads.
+    """
+    inside = [a for a in relations.model.accesses if statement.holds(a.statement)]
+    outside = [a for a in relations.model.accesses if not statement.holds(a.statement)]
+    writes = [a for a in inside if a.access.writes]
+    outputs = relations.model.func.outputs
+    for write in writes:
+        others = [a for a in outside if a.access.buffer == write.access.buffer]
+        if write.access.buffer in outputs:
+            last = not any(a.access.writes and _may_follow(a, statement) for a in others)
+            point = point_in(write.domain) if last and write.access.certain else None
+            if point is not None:
+                return _left(write, point, claim)
+            return None
+        readers = [a for a in others if a.access.kind is not AccessKind.WRITE]
+        if not all(_apart(write, a) for a in readers):
+            return None
+    return Proof(Verdict.PROVEN, claim, "structure")
+
+
+def _may_follow(access: StatementAccess, statement: Statement) -> bool:
+    """Whether an access outside of a statement may happen after an instance of it."""
+    shared = set(access.statement.loops) & set(statement.loops)
+    return bool(shared) or access.statement.number > statement.number
+
+
+def _apart(write: StatementAccess, read: StatementAccess) -> bool:
+    """Whether an access is proven not to touch the elements that a write does, at any time."""
+    copy, fresh = write.domain.renamed("'")
+    here = (substitute(e, fresh) for e in write.element)
+    same = [equal(a, b) for a, b in zip(read.element, here, strict=True)]
+    return prove_empty(joined(read.domain, copy).given(conjunction(same))).proven
+
+
+def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof:
+    """A refutation by one instance of a write to an output that nothing else writes later."""
+    buffer = write.access.buffer.name
+    here = tuple((axis.var.name, point[axis.var]) for axis in write.domain.axes)
+    names = (f"{buffer}.{n}" for n in range(len(write.access.indices)))
+    there = tuple(zip(names, (evaluate(e, point) for e in write.access.indices), strict=True))
+    text = f"{write} at {point_text(here)} is left in the output at {point_text(there)}"
+    return Proof(Verdict.REFUTED, claim, "structure", text, (*here, *there))
 
 
 def _unseen(relations: Relations, context: Any, statement: Statement, claim: str) -> Proof:

@@ -42,6 +42,7 @@ from graphflow.schedule.loops import (
     shift_loop,
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
+from graphflow.schedule.no_ops import remove_no_op
 from graphflow.schedule.overcompute import remove_branching_through_overcompute
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
@@ -90,6 +91,7 @@ __all__ = [
     "mult_loops",
     "parallelize_loop",
     "remove_branching_through_overcompute",
+    "remove_no_op",
     "reorder_loops",
     "replay",
     "require_consistent",

@@ -51,7 +51,12 @@ def name_of(stmt: Stmt) -> str | None:
 
 def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:
     """`func` with the body around the loop or block `place` replaced by what `change` gives."""
-    body = _rewrite(func.body, _path(func, place), change, ANYWHERE)
+    return rewrite_path(func, path_of(func, place), change)
+
+
+def rewrite_path(func: PrimFunc, path: Path, change: Change) -> PrimFunc:
+    """`func` with the body around the statement at a path replaced by what `change` gives."""
+    body = _rewrite(func.body, path, change, ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
 
@@ -111,7 +116,7 @@ def _with(stmt: Stmt, otherwise: bool, body: Body) -> Stmt:
             raise AssertionError("nothing is below any other statement")
 
 
-def _path(func: PrimFunc, place: str) -> Path:
+def path_of(func: PrimFunc, place: str) -> Path:
     """The path to the loop or block called `place`; ScheduleError where there is none."""
     path = _way(func.body, place)
     if path is None:
@@ -134,12 +139,25 @@ def _way(body: Body, place: str) -> Path | None:
 
 def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
     """The loop or block called `place`, and the domain around it; else ScheduleError."""
-    *outer, (last, _) = _path(func, place)
+    path = path_of(func, place)
+    return statement_at(func, path), domain_at(func, path)
+
+
+def domain_at(func: PrimFunc, path: Path) -> Domain:
+    """The domain around the statement at a path: loops and conditions on indices."""
     body, domain = func.body, ANYWHERE
-    for position, otherwise in outer:
+    for position, otherwise in path[:-1]:
         domain = _inside(body[position], otherwise, domain)
         body = _below(body[position], otherwise)
-    return body[last], domain
+    return domain
+
+
+def statement_at(func: PrimFunc, path: Path) -> Stmt:
+    """The statement at a path, which must exist."""
+    body = func.body
+    for position, otherwise in path[:-1]:
+        body = _below(body[position], otherwise)
+    return body[path[-1][0]]
 
 
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
