@@ -31,9 +31,11 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
     name = element_text(load.buffer, load.indices)
     claim = f"{name} is one constant in {statement.title}"
     if not any(
-        isinstance(a.statement.stmt, Store)
-        and isinstance(a.statement.stmt.value, Literal)
-        and a.access.writes
+        (
+            isinstance(a.statement.stmt, Store)
+            and isinstance(a.statement.stmt.value, Literal)
+            and a.access.writes
+        )
         or states_constant(a)
         for a in relations.model.of(load.buffer)
     ):

@@ -113,7 +113,9 @@ def domain_touched(func: PrimFunc, buffer: Buffer) -> DomainTouched:
 
 def _of(func: PrimFunc, access: StatementAccess) -> TouchedByAccess:
     around = relations_of(func).model.statements
-    stages = [s.stmt.name for s in around if isinstance(s.stmt, Block) and s.holds(access.statement)]
+    stages = [
+        s.stmt.name for s in around if isinstance(s.stmt, Block) and s.holds(access.statement)
+    ]
     one = access.access
     return TouchedByAccess(
         one.kind,

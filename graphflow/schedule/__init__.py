@@ -43,7 +43,10 @@ from graphflow.schedule.loops import (
 )
 from graphflow.schedule.memory import bind_expr, cache_read, cache_write, lift_alloc, stage_mem
 from graphflow.schedule.no_ops import remove_no_op
-from graphflow.schedule.overcompute import remove_branching_through_overcompute
+from graphflow.schedule.overcompute import (
+    remove_branching_through_overcompute,
+    remove_overcompute_through_branching,
+)
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.private import sink_alloc
@@ -92,6 +95,7 @@ __all__ = [
     "parallelize_loop",
     "remove_branching_through_overcompute",
     "remove_no_op",
+    "remove_overcompute_through_branching",
     "reorder_loops",
     "replay",
     "require_consistent",

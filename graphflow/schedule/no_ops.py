@@ -12,7 +12,14 @@ from dataclasses import replace
 from graphflow.arith import Proof, Verdict
 from graphflow.effects import Path, overwritten_unread, stores_known_value
 from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.places import has_place, path_of, rewrite_path, statement_at
+from graphflow.schedule.places import (
+    has_place,
+    path_of,
+    paths_below,
+    paths_directly_below,
+    rewrite_path,
+    statement_at,
+)
 from graphflow.tir import (
     Allocate,
     Assume,
@@ -27,7 +34,6 @@ from graphflow.tir import (
     Store,
     loads_in,
     map_body,
-    sub_bodies,
     walk,
     writes_in,
 )
@@ -78,19 +84,22 @@ def no_effect(func: PrimFunc, path: Path) -> Proof:
     return replace(unseen, reason=f"{unseen.reason}; {known.reason}") if known.reason else unseen
 
 
-def effects_left(func: PrimFunc, path: Path, proofs: list[Proof]) -> tuple[PrimFunc, Proof | None]:
-    """The kernel without the no-ops among a block at `path` and all in it, proofs appended.
+def effects_left(
+    func: PrimFunc, path: Path, proofs: list[Proof]
+) -> tuple[Store | Reduce, Proof] | None:
+    """What is left of the block at `path` without the no-ops in it, whose proofs are appended.
 
-    With the proof that failed of the last statement that is left and writes, or None.
+    The last statement that writes, with the proof that failed of it; None where nothing is left.
     """
     stmt = statement_at(func, path)
     assert isinstance(stmt, Block)
     for position in reversed(range(len(stmt.body))):
         func = _without(func, (*path, (position, False)), proofs)
-    for place in reversed(_below(statement_at(func, path), path)):
-        if isinstance(statement_at(func, place), Store | Reduce):
-            return func, no_effect(func, place)
-    return func, None
+    for place in reversed(paths_below(statement_at(func, path), path)):
+        left = statement_at(func, place)
+        if isinstance(left, Store | Reduce):
+            return left, no_effect(func, place)
+    return None
 
 
 def _without(func: PrimFunc, path: Path, proofs: list[Proof]) -> PrimFunc:
@@ -105,7 +114,7 @@ def _without(func: PrimFunc, path: Path, proofs: list[Proof]) -> PrimFunc:
             return _removed(func, path)
         if proof.verdict is Verdict.REFUTED and isinstance(stmt, Store | Reduce):
             return func
-    for place in reversed(_direct(stmt, path)):
+    for place in reversed(paths_directly_below(stmt, path)):
         func = _without(func, place, proofs)
     return _removed(func, path) if _is_empty(statement_at(func, path), stmt) else func
 
@@ -129,32 +138,6 @@ def _is_empty(stmt: Stmt, before: Stmt) -> bool:
             return False
 
 
-def _direct(stmt: Stmt, path: Path) -> list[Path]:
-    """The paths of the statements directly below one, in program order."""
-    match stmt:
-        case For() | Block():
-            bodies = [(stmt.body, False)]
-        case If():
-            bodies = [(stmt.then, False), (stmt.orelse, True)]
-        case _:
-            bodies = []
-    return [
-        (*path[:-1], (path[-1][0], otherwise), (position, False))
-        for body, otherwise in bodies
-        for position in range(len(body))
-    ]
-
-
-def _below(stmt: Stmt, path: Path) -> list[Path]:
-    """The paths of a statement and all in it, in program order."""
-    found = [path]
-    for inner in _direct(stmt, path):
-        position, otherwise = inner[-1][0], inner[-2][1]
-        body = stmt.orelse if isinstance(stmt, If) and otherwise else sub_bodies(stmt)[0]
-        found += _below(body[position], inner)
-    return found
-
-
 def _removed(func: PrimFunc, path: Path) -> PrimFunc:
     return rewrite_path(func, path, lambda body, k, _d: (*body[:k], *body[k + 1 :]))
 
@@ -169,4 +152,3 @@ def _without_unused(func: PrimFunc) -> PrimFunc:
 
     body = map_body(func.body, change)
     return func if body is func.body else replace(func, body=body)
-

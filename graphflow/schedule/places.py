@@ -160,6 +160,32 @@ def statement_at(func: PrimFunc, path: Path) -> Stmt:
     return body[path[-1][0]]
 
 
+def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
+    """The paths of the statements directly below one, in program order."""
+    match stmt:
+        case For() | Block():
+            bodies = [(stmt.body, False)]
+        case If():
+            bodies = [(stmt.then, False), (stmt.orelse, True)]
+        case _:
+            bodies = []
+    return [
+        (*path[:-1], (path[-1][0], otherwise), (position, False))
+        for body, otherwise in bodies
+        for position in range(len(body))
+    ]
+
+
+def paths_below(stmt: Stmt, path: Path) -> list[Path]:
+    """The paths of a statement and all in it, in program order."""
+    found = [path]
+    for inner in paths_directly_below(stmt, path):
+        position, otherwise = inner[-1][0], inner[-2][1]
+        body = stmt.orelse if isinstance(stmt, If) and otherwise else sub_bodies(stmt)[0]
+        found += paths_below(body[position], inner)
+    return found
+
+
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
     """The loop over the variable `place`, and the domain around it; else ScheduleError."""
     stmt, domain = find(func, place)
