@@ -10,6 +10,7 @@ from graphflow.schedule.accumulators import rfactor
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
+from graphflow.schedule.branches import merge_conditions, replace_known_loads
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -91,12 +92,14 @@ __all__ = [
     "lift_conditions",
     "lift_stages",
     "marked_stage",
+    "merge_conditions",
     "mult_loops",
     "parallelize_loop",
     "remove_branching_through_overcompute",
     "remove_no_op",
     "remove_overcompute_through_branching",
     "reorder_loops",
+    "replace_known_loads",
     "replay",
     "require_consistent",
     "require_in_bounds",
