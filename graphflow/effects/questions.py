@@ -8,7 +8,8 @@ where a buffer has too many accesses, or where isl's operation limit is reached.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import takewhile
+from typing import Any, cast
 
 import islpy as isl
 
@@ -41,6 +42,7 @@ METHOD = "dataflow"
 def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
     """Whether nothing sees what the statement at `path`, with all inside it, writes.
 
+    A reduction does not see what it adds to; who reads its result does.
     Then the kernel computes the same without it.  What it reads of its own writes does not count;
     an assumption about a written element does, and so does the end of the kernel for outputs.
     """
@@ -54,8 +56,9 @@ def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
 def _decided_by_form(relations: Relations, statement: Statement, claim: str) -> Proof | None:
     """The answer where no dataflow is needed for it.
 
-    Proven where nothing outside of the statement touches an element that it writes; refuted where
-    it is the last to write an output, whatever it reads.
+    Proven where nothing outside of the statement loads an element that it writes, at any time;
+    refuted where it is the last to write an output, or where something loads what it writes before
+    any other store can overwrite it.
     """
     inside = [a for a in relations.model.accesses if statement.holds(a.statement)]
     outside = [a for a in relations.model.accesses if not statement.holds(a.statement)]
@@ -69,9 +72,12 @@ def _decided_by_form(relations: Relations, statement: Statement, claim: str) -> 
             if point is not None:
                 return _left(write, point, claim)
             return None
-        readers = [a for a in others if a.access.kind is not AccessKind.WRITE]
-        if not all(_apart(write, a) for a in readers):
-            return None
+        # A reduction leaves what it finds in the same element, so that loads alone count.
+        readers = [a for a in others if a.access.kind is AccessKind.READ]
+        met = [a for a in readers if not _apart(write, a)]
+        if met:
+            found = (_loaded(write, a, others, statement, claim) for a in met)
+            return next((proof for proof in found if proof is not None), None)
     return Proof(Verdict.PROVEN, claim, "structure")
 
 
@@ -89,6 +95,44 @@ def _apart(write: StatementAccess, read: StatementAccess) -> bool:
     return prove_empty(joined(read.domain, copy).given(conjunction(same))).proven
 
 
+def _loaded(
+    write: StatementAccess,
+    load: StatementAccess,
+    others: Sequence[StatementAccess],
+    statement: Statement,
+    claim: str,
+) -> Proof | None:
+    """A refutation by one instance of a write and a load that follows it, or None.
+
+    Both are in one iteration of all loops that they share, and outside of the statement no store
+    to the buffer can come between them; reductions may, for they keep what they find.
+    """
+    if not (write.access.certain and load.access.certain):
+        return None
+    pairs = zip(write.statement.loops, load.statement.loops, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    inner = (*write.statement.loops[shared:], write.statement.number)
+    if load.statement.number < statement.stop or load.statement.loops[shared:][:1] == inner[:1]:
+        return None
+    stores = (a.statement.number for a in others if a.access.kind is AccessKind.WRITE)
+    if any(inner[0] <= number < load.statement.number for number in stores):
+        return None
+    axes = write.domain.axes
+    copy, fresh = Domain(axes[shared:], write.domain.where).renamed("'")
+    here = (substitute(e, fresh) for e in write.element)
+    same = [equal(a, b) for a, b in zip(load.element, here, strict=True)]
+    both = joined(load.domain, copy).given(conjunction(same))
+    point = point_in(both)
+    if point is None:
+        return None
+    there = tuple((f"{axis.var.name}'", point[axis.var]) for axis in load.domain.axes)
+    inside = (cast(Var, fresh[axis.var]) for axis in axes[shared:])
+    values = [point[var] for var in (*(axis.var for axis in axes[:shared]), *inside)]
+    at = tuple(zip((axis.var.name for axis in axes), values, strict=True))
+    text = f"{write} at {point_text(at)} is read by {load} at {point_text(there)}"
+    return Proof(Verdict.REFUTED, claim, "structure", text, (*at, *there))
+
+
 def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof:
     """A refutation by one instance of a write to an output that nothing else writes later."""
     buffer = write.access.buffer.name
@@ -104,7 +148,12 @@ def _unseen(relations: Relations, context: Any, statement: Statement, claim: str
     buffers = dict.fromkeys(a.access.buffer for a in own if a.access.writes)
     open_reason = ""
     for buffer in buffers:
-        flow = flow_of(relations, context, buffer)
+        through = (
+            a
+            for a in relations.limited(buffer)
+            if a.access.kind is AccessKind.REDUCE and not statement.holds(a.statement)
+        )
+        flow = flow_of(relations, context, buffer, through=frozenset(through))
         certain = {_ends(edge): edge for edge in flow.must}
         for edge in flow.may:
             if not _leaves(edge, statement):

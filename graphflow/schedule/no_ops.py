@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphflow.arith import Proof, Verdict
+from graphflow.arith import Proof
 from graphflow.effects import Path, overwritten_unread, stores_known_value
 from graphflow.schedule.frame import Rewrite
 from graphflow.schedule.places import (
     has_place,
     path_of,
-    paths_below,
     paths_directly_below,
     rewrite_path,
     statement_at,
@@ -59,9 +58,9 @@ def remove_no_op(func: PrimFunc, place: str | None = None) -> Rewrite:
         before = now
         if place is None:
             for position in reversed(range(len(now.body))):
-                now = _without(now, ((position, False),), proofs)
+                now = _without(now, ((position, False),), proofs, [])
         else:
-            now = _without(now, path_of(now, place), proofs)
+            now = _without(now, path_of(now, place), proofs, [])
             if not has_place(now, place):
                 break
         if now is before:
@@ -93,17 +92,19 @@ def effects_left(
     """
     stmt = statement_at(func, path)
     assert isinstance(stmt, Block)
+    left: list[tuple[Store | Reduce, Proof]] = []
     for position in reversed(range(len(stmt.body))):
-        func = _without(func, (*path, (position, False)), proofs)
-    for place in reversed(paths_below(statement_at(func, path), path)):
-        left = statement_at(func, place)
-        if isinstance(left, Store | Reduce):
-            return left, no_effect(func, place)
-    return None
+        func = _without(func, (*path, (position, False)), proofs, left)
+    return left[0] if left else None
 
 
-def _without(func: PrimFunc, path: Path, proofs: list[Proof]) -> PrimFunc:
-    """The kernel without the statement at a path, or without no-ops in it."""
+def _without(
+    func: PrimFunc, path: Path, proofs: list[Proof], left: list[tuple[Store | Reduce, Proof]]
+) -> PrimFunc:
+    """The kernel without the statement at a path, or without the no-ops in it.
+
+    What writes and stays is appended to `left`, with the proof that failed of it.
+    """
     stmt = statement_at(func, path)
     if isinstance(stmt, Block) and stmt.annotations:
         return func
@@ -112,19 +113,24 @@ def _without(func: PrimFunc, path: Path, proofs: list[Proof]) -> PrimFunc:
         if proof.proven:
             proofs.append(proof)
             return _removed(func, path)
-        if proof.verdict is Verdict.REFUTED and isinstance(stmt, Store | Reduce):
+        if isinstance(stmt, Store | Reduce):
+            left.append((stmt, proof))
             return func
     for place in reversed(paths_directly_below(stmt, path)):
-        func = _without(func, place, proofs)
+        func = _without(func, place, proofs, left)
     return _removed(func, path) if _is_empty(statement_at(func, path), stmt) else func
 
 
 def _may_go(stmt: Stmt) -> bool:
-    """Whether a statement writes, and states nothing."""
+    """Whether a statement is asked about: it writes, and states nothing.
+
+    A loop, block or condition around a single write goes with that write.
+    """
     inside = tuple(walk((stmt,)))
     if any(isinstance(s, Assume) or (isinstance(s, Block) and s.annotations) for s in inside):
         return False
-    return any(True for _ in writes_in((stmt,)))
+    count = sum(1 for _ in writes_in((stmt,)))
+    return count > 1 or isinstance(stmt, Store | Reduce)
 
 
 def _is_empty(stmt: Stmt, before: Stmt) -> bool:
