@@ -17,7 +17,7 @@ from graphflow.schedule.conditions import (
     lift_conditions,
     simplify_kernel,
 )
-from graphflow.schedule.extents import interior, restrict_loop, stride_loop
+from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kinds import parallelize_loop, unroll_loop, vectorize_loop
 from graphflow.schedule.layouts import (
@@ -95,6 +95,7 @@ __all__ = [
     "merge_conditions",
     "mult_loops",
     "parallelize_loop",
+    "partition_loop",
     "remove_branching_through_overcompute",
     "remove_no_op",
     "remove_overcompute_through_branching",
