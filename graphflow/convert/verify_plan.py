@@ -30,8 +30,8 @@ from graphflow.plan import CopyKind, EdgeType, LayoutPlan, padding_regions
 def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
     """Raise VerifyError unless every reader gets the layout and the facts that it relies on.
 
-    Also raises for a node that must run and has no variant, a graph output that is not row-major, a
-    value that is inside two others, and an output named twice.
+    Also raises for a node that must run and has no variant, a graph input or output that is not
+    row-major, a value that is inside two others, and an output named twice.
     """
     twice = [name for name in dict.fromkeys(graph.outputs) if graph.outputs.count(name) > 1]
     if twice:
@@ -52,6 +52,7 @@ def verify_plan(graph: OperatorGraph, plan: LayoutPlan) -> None:
             _check_facts(node, value, facts[value], plan.edges[value].edge_type)
             _check_layout(plan, node, value)
             facts[value] = _filled(plan, value, facts[value])
+    _inputs_are_row_major(graph, plan)
     _outputs_are_row_major(graph, plan)
     placed_inside(graph, plan)
 
@@ -105,6 +106,16 @@ def _filled(plan: LayoutPlan, value: str, facts: dict[str, Fact]) -> dict[str, F
             target = dict(made.target.facts)
             facts = {r: f if f == target.get(r) else Undefined() for r, f in facts.items()}
     return facts
+
+
+def _inputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:
+    for value in graph.inputs:
+        layout = plan.edges[value].edge_type.layout
+        if memory_key(layout) != memory_key(row_major(graph.values[value].shape)):
+            raise VerifyError(
+                f"the caller gives the graph input {value} row-major, and the plan says that it "
+                f"has the layout {layout.describe()}"
+            )
 
 
 def _outputs_are_row_major(graph: OperatorGraph, plan: LayoutPlan) -> None:

@@ -37,6 +37,8 @@ from graphflow.cost.tiles import (
     imbalance,
     missed_lines,
     most_rows,
+    near_buffer,
+    near_plane,
     near_weights,
     tiling_cycles,
 )
@@ -81,6 +83,8 @@ __all__ = [
     "missed_lines",
     "most_rows",
     "move_cycles",
+    "near_buffer",
+    "near_plane",
     "near_weights",
     "number_cycles",
     "operation_cycles",

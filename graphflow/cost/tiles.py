@@ -323,6 +323,19 @@ def near_weights(weight_bytes: int, target: Target) -> bool:
     return weight_bytes <= target.l2_bytes * 3 // 4
 
 
+def near_buffer(size: int, target: Target) -> bool:
+    """Whether a buffer of the thread that is written and read again stays in the first-level cache,
+    with half of it left for what else is touched.
+    """
+    return size <= target.l1_bytes // 2
+
+
+def near_plane(size: int, target: Target) -> bool:
+    """Whether what all tiles of a plane read again stays in the second-level cache, with half of it
+    left for the rest."""
+    return size <= target.l2_bytes // 2
+
+
 def panel_cycles(plane: TilePlane, panels: Panels, target: Target) -> float:
     """Cycles for one of the panels over all rows of one plane."""
     return cycles_by_rows(plane, panels.nr_vectors, panels.lanes, target)[panels.mr - 1]

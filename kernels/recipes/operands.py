@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from graphflow.arith import FloorDiv, IndexExpr, Var, floor_div, terms_of, variables
 from graphflow.base.target import Target
+from graphflow.cost import near_plane
 from graphflow.kernels.recipes.operand_layouts import (
     OfferedLayouts,
     SameAxisOrder,
@@ -144,7 +145,8 @@ def crosses_lanes(
         and steps[lane] > 1
         and depth >= LEAST_ACROSS
         and DTYPES[reads[0].buffer.dtype].itemsize >= 4
-        and size <= min(target.l2_bytes // 2, target.stack_bytes)
+        and near_plane(size, target)
+        and size <= target.stack_bytes
     )
 
 

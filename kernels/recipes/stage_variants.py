@@ -23,6 +23,7 @@ from graphflow.cost import (
     Work,
     clearly_less,
     crossing_cycles,
+    near_buffer,
     number_cycles,
     vector_cycles,
 )
@@ -205,7 +206,7 @@ def _crossing(
             for n in (4, 2, 1)
             if (loop.extent or 1) % (lanes * n) == 0
             and all(lane_step(a, loop, lanes * n, place) is not None for a in apart)
-            and held * lanes * n <= target.l1_bytes // 2
+            and near_buffer(held * lanes * n, target)
         ),
         0,
     )

@@ -48,6 +48,7 @@ PRICED = {
 
 READ = {
     ("kernels/recipes/rows.py", "line_bytes"): "which loops of a reduction leave a line",
+    ("kernels/recipes/operands.py", "stack_bytes"): "a limit of what is made, no price",
     ("kernels/recipes/staged.py", "stack_bytes"): "a limit of what is made, no price",
     ("kernels/recipes/stage_lanes.py", "stack_bytes"): "a limit of what is made, no price",
     ("graphflow/tuning/harness.py", "l2_bytes"): "copies that the cache does not hold are timed",

@@ -110,7 +110,7 @@ def test_each_layout_agrees_with_the_definition(name: str, target: str) -> None:
     # Terms of both signs overflow or not, depending on the order in which they are added.
     kinds = KINDS[:-1] if definition.name in ("matmul", "conv") else KINDS
     for variant in found:
-        agrees(variant, definition, target, kinds if target == "host" else ("usual",))
+        agrees(variant, definition, target, kinds)
 
 
 def test_tiles_keep_windows_products_and_lanes_along_other_axes() -> None:
