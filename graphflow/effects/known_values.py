@@ -113,7 +113,7 @@ class InitialValue:
 Value: TypeAlias = ComputedValue | HeldValue | ReducedValue | InitialValue
 
 
-class Difference(Exception):
+class ValuesDiffer(Exception):
     """Two values differ, or may differ, in some pair of instances."""
 
     def __init__(self, verdict: Verdict, reason: str, witness: Witness = ()) -> None:
@@ -142,7 +142,7 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
             compared.require_same(
                 HeldValue(write), ComputedValue(stmt.value, statement), same_instance
             )
-        except Difference as found:
+        except ValuesDiffer as found:
             sure = found.verdict is Verdict.REFUTED and write.access.certain
             verdict = Verdict.REFUTED if sure else Verdict.UNKNOWN
             return Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
@@ -168,7 +168,7 @@ class ValueComparison:
         """Whether buffers may hold anything before the kernel: nothing is assumed."""
 
     def require_same(self, one: Value, other: Value, pairs: Any) -> None:
-        """`Difference` unless both values are the same for all pairs of their instances."""
+        """`ValuesDiffer` unless both values are the same for all pairs of their instances."""
         for first, here in self.resolved(one, pairs):
             for second, there in self.resolved(other, here.reverse()):
                 self.left -= 1
@@ -225,7 +225,7 @@ class ValueComparison:
         self.unknown(f"data decide what {access} holds", missing)
 
     def compare(self, one: Value, other: Value, pairs: Any) -> None:
-        """`Difference` unless two resolved values are the same for all pairs."""
+        """`ValuesDiffer` unless two resolved values are the same for all pairs."""
         match one, other:
             case InitialValue(), InitialValue():
                 if one.buffer == other.buffer:
@@ -278,12 +278,12 @@ class ValueComparison:
                 self.unknown("they are computed differently", pairs)
 
     def operands(self, one: ComputedValue, other: ComputedValue, pairs: Any) -> None:
-        """`Difference` unless all operands are the same; that they differ refutes nothing."""
+        """`ValuesDiffer` unless all operands are the same; that they differ refutes nothing."""
         try:
             for left, right in zip(one.operands(), other.operands(), strict=True):
                 self.require_same(left, right, pairs)
-        except Difference as found:
-            raise Difference(Verdict.UNKNOWN, found.reason) from None
+        except ValuesDiffer as found:
+            raise ValuesDiffer(Verdict.UNKNOWN, found.reason) from None
 
     def equal_indices(
         self, one: ComputedValue, left: IndexExpr, other: ComputedValue, right: IndexExpr
@@ -303,12 +303,12 @@ class ValueComparison:
             primed = [f"{axis.var.name}'" for axis in other.statement.domain.axes]
             witness = tuple(zip((*names, *primed), point_of(pairs), strict=True))
             text = f"{reason} at {point_text(witness)}"
-            raise Difference(Verdict.REFUTED, text, witness)
+            raise ValuesDiffer(Verdict.REFUTED, text, witness)
 
     def unknown(self, reason: str, pairs: Any) -> None:
         """Raises a difference that may be, if there are any pairs."""
         if not pairs.is_empty():
-            raise Difference(Verdict.UNKNOWN, reason)
+            raise ValuesDiffer(Verdict.UNKNOWN, reason)
 
 
 def _left_by(source: StatementAccess) -> Value:

@@ -14,7 +14,7 @@ import islpy as isl
 
 from graphflow.arith import Proof, Verdict, isl_constraints, isl_name
 from graphflow.effects.dataflow import states_constant
-from graphflow.effects.known_values import ComputedValue, Difference, ValueComparison, plain
+from graphflow.effects.known_values import ComputedValue, ValueComparison, ValuesDiffer, plain
 from graphflow.effects.questions import METHOD
 from graphflow.effects.relations import answered, relations_of
 from graphflow.effects.statements import Path, Statement
@@ -56,7 +56,7 @@ def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | Non
                     if not isinstance(literal, Literal) or (held and held[0] != literal):
                         return Proof(Verdict.UNKNOWN, claim, METHOD, f"{name} may hold others")
                     held.append(literal)
-        except Difference as found:
+        except ValuesDiffer as found:
             return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason)
         if not held:
             return Proof(Verdict.UNKNOWN, claim, METHOD, f"{name} is never read")
@@ -86,7 +86,7 @@ def conditions_agree(func: PrimFunc, path: Path, other: Path) -> Proof:
             ValueComparison(relations, context).require_same(
                 ComputedValue(_condition(one), one), ComputedValue(_condition(two), two), same
             )
-        except Difference as found:
+        except ValuesDiffer as found:
             return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason, found.witness)
         return Proof(Verdict.PROVEN, claim, METHOD)
 

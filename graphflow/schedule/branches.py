@@ -208,14 +208,10 @@ def same_where(one: Body, other: Body, domain: Domain) -> bool:
 
 def _same_stmt(one: Stmt, other: Stmt, domain: Domain) -> bool:
     match one, other:
-        case (Store(), Store()) | (Reduce(), Reduce()):
-            same_op = getattr(one, "op", None) is getattr(other, "op", None)
-            return (
-                same_op
-                and one.buffer == other.buffer
-                and _same_indices(one.indices, other.indices, domain)
-                and _same_expr(one.value, other.value, domain)
-            )
+        case Store(), Store():
+            return _same_write(one, other, domain)
+        case Reduce(), Reduce():
+            return one.op is other.op and _same_write(one, other, domain)
         case For(), For():
             if one.kind is not other.kind:
                 return False
@@ -239,6 +235,14 @@ def _same_stmt(one: Stmt, other: Stmt, domain: Domain) -> bool:
             return False
 
 
+def _same_write(one: Store | Reduce, other: Store | Reduce, domain: Domain) -> bool:
+    return (
+        one.buffer == other.buffer
+        and _same_indices(one.indices, other.indices, domain)
+        and _same_expr(one.value, other.value, domain)
+    )
+
+
 def _same_condition(one: Condition, other: Condition, domain: Domain) -> bool:
     if is_predicate(one) is not is_predicate(other):
         return False
@@ -256,14 +260,14 @@ def _same_expr(one: Expr, other: Expr, domain: Domain) -> bool:
             return same and _same_indices(one.indices, other.indices, domain)
         case IndexValue(), IndexValue():
             return one.dtype == other.dtype and _same_index(one.index, other.index, domain)
-        case (Unary(), Unary()) if one.op == other.op:
-            return _same_expr(one.operand, other.operand, domain)
-        case (Cast(), Cast()) if one.dtype == other.dtype:
-            return _same_expr(one.operand, other.operand, domain)
-        case (Binary(), Binary()) | (Comparison(), Comparison()) if one.op == other.op:
-            return _same_expr(one.left, other.left, domain) and _same_expr(
-                one.right, other.right, domain
-            )
+        case Unary(), Unary():
+            return one.op == other.op and _same_expr(one.operand, other.operand, domain)
+        case Cast(), Cast():
+            return one.dtype == other.dtype and _same_expr(one.operand, other.operand, domain)
+        case Binary(), Binary():
+            return one.op == other.op and _same_sides(one, other, domain)
+        case Comparison(), Comparison():
+            return one.op == other.op and _same_sides(one, other, domain)
         case Select(), Select():
             return (
                 _same_condition(one.condition, other.condition, domain)
@@ -272,6 +276,10 @@ def _same_expr(one: Expr, other: Expr, domain: Domain) -> bool:
             )
         case _:
             return False
+
+
+def _same_sides(one: Binary | Comparison, other: Binary | Comparison, domain: Domain) -> bool:
+    return _same_expr(one.left, other.left, domain) and _same_expr(one.right, other.right, domain)
 
 
 def _same_indices(one: tuple[IndexExpr, ...], other: tuple[IndexExpr, ...], domain: Domain) -> bool:
