@@ -134,7 +134,7 @@ def remove_overcompute_through_branching(
         return _exchanged(func, path, (new,))
 
     copy = Block("overcompute", stmt.body)
-    proofs = _no_effect(branched((copy,)), (*path, (0, True), (0, False)), copy)
+    proofs = without_effect(branched((copy,)), (*path, (0, True), (0, False)), copy)
     return Rewrite(branched(()), proofs)
 
 
@@ -186,13 +186,13 @@ def _without_last(
         proofs += same
         stmt = replace(stmt, then=body)
     for access in accesses(stmt.then, outside):
-        proofs.append(_in_bounds(access))
+        proofs.append(stays_in_bounds(access))
         proofs.append(require_away_from_forbidden(func, access))
     copy = Block("overcompute", stmt.then)
     orelse = (If(left, (copy,)),) if others else (copy,)
     below: Path = (*path[:-1], (path[-1][0], True), (0, False))
     below = (*below, (0, False)) if others else below
-    proofs += _no_effect(_exchanged(func, path, (replace(stmt, orelse=orelse),)), below, copy)
+    proofs += without_effect(_exchanged(func, path, (replace(stmt, orelse=orelse),)), below, copy)
     free = map_body(stmt.then, lambda s: _guarded(s, member) if isinstance(s, Assume) else s)
     return If(left, free)
 
@@ -212,7 +212,7 @@ def _guarded(stmt: Assume, condition: Predicate) -> Assume:
     return replace(stmt, unless=unless)
 
 
-def _no_effect(func: PrimFunc, path: Path, copy: Block) -> tuple[Proof, ...]:
+def without_effect(func: PrimFunc, path: Path, copy: Block) -> tuple[Proof, ...]:
     """Proofs that the block `copy`, which stands at `path`, has no effect.
 
     `Unproven`, with the witness, names the last statement of it that is not proven a no-op.
@@ -246,7 +246,7 @@ def _no_effect(func: PrimFunc, path: Path, copy: Block) -> tuple[Proof, ...]:
     raise Unproven(seen, proof)
 
 
-def _in_bounds(access: Access) -> Proof:
+def stays_in_bounds(access: Access) -> Proof:
     """A proof that an access stays in its buffer; else ScheduleError."""
     sides = zip(access.indices, access.buffer.shape, strict=True)
     inside = conjunction(within(e, 0, extent) for e, extent in sides)
