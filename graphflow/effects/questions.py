@@ -76,7 +76,7 @@ def _decided_by_form(relations: Relations, statement: Statement, claim: str) -> 
         readers = [a for a in others if a.access.kind is AccessKind.READ]
         met = [a for a in readers if not _apart(write, a)]
         if met:
-            found = (_loaded(write, a, others, statement, claim) for a in met)
+            found = (_loaded(relations, write, a, others, statement, claim) for a in met)
             return next((proof for proof in found if proof is not None), None)
     return Proof(Verdict.PROVEN, claim, "structure")
 
@@ -96,6 +96,7 @@ def _apart(write: StatementAccess, read: StatementAccess) -> bool:
 
 
 def _loaded(
+    relations: Relations,
     write: StatementAccess,
     load: StatementAccess,
     others: Sequence[StatementAccess],
@@ -114,8 +115,11 @@ def _loaded(
     inner = (*write.statement.loops[shared:], write.statement.number)
     if load.statement.number < statement.stop or load.statement.loops[shared:][:1] == inner[:1]:
         return None
+    # A store behind the load comes before it in an earlier iteration of a loop around the load.
+    around = load.statement.loops[shared:]
+    end = relations.model.statements[around[0]].stop if around else load.statement.number
     stores = (a.statement.number for a in others if a.access.kind is AccessKind.WRITE)
-    if any(inner[0] <= number < load.statement.number for number in stores):
+    if any(inner[0] <= number < end for number in stores):
         return None
     axes = write.domain.axes
     copy, fresh = Domain(axes[shared:], write.domain.where).renamed("'")
