@@ -7,6 +7,7 @@ from graphflow.effects.ordering import no_carried_dependence, no_dependence
 from graphflow.effects.questions import never_touched, overwritten_unread
 from graphflow.effects.relations import relations_of
 from graphflow.effects.remapping import same_sources
+from graphflow.effects.same_values import conditions_agree, held_constant
 from graphflow.effects.statements import (
     KernelStatements,
     Path,
@@ -15,14 +16,19 @@ from graphflow.effects.statements import (
     claimed_loads,
     statements_of,
 )
+from graphflow.effects.touched import DomainTouched, domain_touched
 
 __all__ = [
+    "DomainTouched",
     "KernelStatements",
     "Path",
     "Statement",
     "StatementAccess",
     "claimed_loads",
     "commuting",
+    "conditions_agree",
+    "domain_touched",
+    "held_constant",
     "independent_iterations",
     "never_touched",
     "no_carried_dependence",

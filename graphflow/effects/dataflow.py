@@ -69,15 +69,23 @@ class BufferFlow:
     must_initial: tuple[InitialEdge, ...]
 
 
-def flow_of(relations: Relations, context: Any, buffer: Buffer, facts: bool = False) -> BufferFlow:
+def flow_of(
+    relations: Relations,
+    context: Any,
+    buffer: Buffer,
+    facts: bool = False,
+    through: frozenset[StatementAccess] = frozenset(),
+) -> BufferFlow:
     """The dataflow of a buffer, computed once.  TooLarge, or isl.Error past the budget.
 
-    With `facts`, an assumption that an element holds a constant counts as the write of it.
+    With `facts`, an assumption that an element holds a constant counts as the write of it.  The
+    reductions in `through` are neither readers nor writes: what they read passes on to whoever
+    reads their results.
     """
     facts = facts and any(map(states_constant, relations.limited(buffer)))
-    key = (buffer, facts)
+    key = (buffer, facts, frozenset(access.number for access in through))
     found: BufferFlow = relations.once(
-        "flow", key, lambda: _computed(relations, context, buffer, facts)
+        "flow", key, lambda: _computed(relations, context, buffer, facts, key[2])
     )
     return found
 
@@ -116,10 +124,14 @@ class _Sink:
     times: Any
 
 
-def _computed(relations: Relations, context: Any, buffer: Buffer, facts: bool) -> BufferFlow:
+def _computed(
+    relations: Relations, context: Any, buffer: Buffer, facts: bool, through: frozenset[int]
+) -> BufferFlow:
     sinks: list[_Sink] = []
     sources: list[_Source] = []
     for access in relations.limited(buffer):
+        if access.number in through:
+            continue
         elements = relations.elements(context, access)
         if access.access.writes or (facts and states_constant(access)):
             sources.append(_Source(access, elements, relations.times(context, access)))

@@ -113,7 +113,7 @@ class InitialValue:
 Value: TypeAlias = ComputedValue | HeldValue | ReducedValue | InitialValue
 
 
-class _Difference(Exception):
+class ValuesDiffer(Exception):
     """Two values differ, or may differ, in some pair of instances."""
 
     def __init__(self, verdict: Verdict, reason: str, witness: Witness = ()) -> None:
@@ -133,16 +133,16 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
     if not isinstance(stmt, Store):
         raise ValueError(f"statement {statement.number} of {func.name} is no store")
     write = relations.model.made_by(statement)[-1]
-    claim = f"{write} holds what statement {statement.number} stores before it does"
+    claim = f"{write} holds what {statement.title} stores before it does"
 
     def ask(context: Any) -> Proof:
-        same_instance = _plain(relations.domain(context, write).identity())
-        compared = _Comparison(relations, context)
+        same_instance = plain(relations.domain(context, write).identity())
+        compared = ValueComparison(relations, context)
         try:
             compared.require_same(
                 HeldValue(write), ComputedValue(stmt.value, statement), same_instance
             )
-        except _Difference as found:
+        except ValuesDiffer as found:
             sure = found.verdict is Verdict.REFUTED and write.access.certain
             verdict = Verdict.REFUTED if sure else Verdict.UNKNOWN
             return Proof(verdict, claim, METHOD, found.reason, found.witness if sure else ())
@@ -151,7 +151,7 @@ def stores_known_value(func: PrimFunc, path: Path) -> Proof:
     return answered(claim, ask)
 
 
-def _plain(pairs: Any) -> Any:
+def plain(pairs: Any) -> Any:
     """A map without the names of its tuples: all accesses of a statement have its instances."""
     for side in (isl.dim_type.in_, isl.dim_type.out):
         if pairs.has_tuple_id(side):
@@ -159,7 +159,7 @@ def _plain(pairs: Any) -> Any:
     return pairs
 
 
-class _Comparison:
+class ValueComparison:
     """Comparisons of values in pairs of instances, a limited number of them."""
 
     def __init__(self, relations: Relations, context: Any) -> None:
@@ -168,7 +168,7 @@ class _Comparison:
         """Whether buffers may hold anything before the kernel: nothing is assumed."""
 
     def require_same(self, one: Value, other: Value, pairs: Any) -> None:
-        """`_Difference` unless both values are the same for all pairs of their instances."""
+        """`ValuesDiffer` unless both values are the same for all pairs of their instances."""
         for first, here in self.resolved(one, pairs):
             for second, there in self.resolved(other, here.reverse()):
                 self.left -= 1
@@ -209,7 +209,7 @@ class _Comparison:
         for edge in flow.must:
             if edge.kind is not kind or edge.reader is not access:
                 continue
-            reaching = _plain(edge.pairs)
+            reaching = plain(edge.pairs)
             missing = missing.subtract_domain(reaching.range())
             here = reaching.apply_range(pairs)
             if not here.is_empty():
@@ -225,7 +225,7 @@ class _Comparison:
         self.unknown(f"data decide what {access} holds", missing)
 
     def compare(self, one: Value, other: Value, pairs: Any) -> None:
-        """`_Difference` unless two resolved values are the same for all pairs."""
+        """`ValuesDiffer` unless two resolved values are the same for all pairs."""
         match one, other:
             case InitialValue(), InitialValue():
                 if one.buffer == other.buffer:
@@ -278,12 +278,12 @@ class _Comparison:
                 self.unknown("they are computed differently", pairs)
 
     def operands(self, one: ComputedValue, other: ComputedValue, pairs: Any) -> None:
-        """`_Difference` unless all operands are the same; that they differ refutes nothing."""
+        """`ValuesDiffer` unless all operands are the same; that they differ refutes nothing."""
         try:
             for left, right in zip(one.operands(), other.operands(), strict=True):
                 self.require_same(left, right, pairs)
-        except _Difference as found:
-            raise _Difference(Verdict.UNKNOWN, found.reason) from None
+        except ValuesDiffer as found:
+            raise ValuesDiffer(Verdict.UNKNOWN, found.reason) from None
 
     def equal_indices(
         self, one: ComputedValue, left: IndexExpr, other: ComputedValue, right: IndexExpr
@@ -303,12 +303,12 @@ class _Comparison:
             primed = [f"{axis.var.name}'" for axis in other.statement.domain.axes]
             witness = tuple(zip((*names, *primed), point_of(pairs), strict=True))
             text = f"{reason} at {point_text(witness)}"
-            raise _Difference(Verdict.REFUTED, text, witness)
+            raise ValuesDiffer(Verdict.REFUTED, text, witness)
 
     def unknown(self, reason: str, pairs: Any) -> None:
         """Raises a difference that may be, if there are any pairs."""
         if not pairs.is_empty():
-            raise _Difference(Verdict.UNKNOWN, reason)
+            raise ValuesDiffer(Verdict.UNKNOWN, reason)
 
 
 def _left_by(source: StatementAccess) -> Value:

@@ -32,7 +32,7 @@ def no_dependence(func: PrimFunc, earlier: Path, later: Path) -> Proof:
     """
     relations = relations_of(func)
     first, second = relations.model.at(earlier), relations.model.at(later)
-    claim = f"statement {second.number} does not depend on statement {first.number}"
+    claim = f"{second.title} does not depend on {first.title}"
     return answered(claim, lambda context: _first_open(relations, context, first, second, claim))
 
 

@@ -7,8 +7,9 @@ where a buffer has too many accesses, or where isl's operation limit is reached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, cast
 
 import islpy as isl
 
@@ -20,13 +21,20 @@ from graphflow.arith import (
     Verdict,
     Witness,
     box,
+    conjunction,
+    equal,
+    evaluate,
     isl_constraints,
     isl_name,
+    joined,
+    point_in,
+    prove_empty,
+    substitute,
 )
 from graphflow.effects.dataflow import FlowEdge, ReaderKind, flow_of
 from graphflow.effects.relations import Relations, answered, relations_of
 from graphflow.effects.statements import Path, Statement, StatementAccess
-from graphflow.tir import Buffer, PrimFunc
+from graphflow.tir import AccessKind, Buffer, PrimFunc
 
 METHOD = "dataflow"
 
@@ -34,13 +42,109 @@ METHOD = "dataflow"
 def overwritten_unread(func: PrimFunc, path: Path) -> Proof:
     """Whether nothing sees what the statement at `path`, with all inside it, writes.
 
+    A reduction does not see what it adds to; who reads its result does.
     Then the kernel computes the same without it.  What it reads of its own writes does not count;
     an assumption about a written element does, and so does the end of the kernel for outputs.
     """
     relations = relations_of(func)
     statement = relations.model.at(path)
-    claim = f"nothing sees what statement {statement.number} writes"
-    return answered(claim, lambda context: _unseen(relations, context, statement, claim))
+    claim = f"nothing sees what {statement.title} writes"
+    decided = _decided_by_form(relations, statement, claim)
+    return decided or answered(claim, lambda context: _unseen(relations, context, statement, claim))
+
+
+def _decided_by_form(relations: Relations, statement: Statement, claim: str) -> Proof | None:
+    """The answer where no dataflow is needed for it.
+
+    Proven where nothing outside of the statement loads an element that it writes, at any time;
+    refuted where it is the last to write an output, or where something loads what it writes before
+    any other store can overwrite it.
+    """
+    inside = [a for a in relations.model.accesses if statement.holds(a.statement)]
+    outside = [a for a in relations.model.accesses if not statement.holds(a.statement)]
+    writes = [a for a in inside if a.access.writes]
+    outputs = relations.model.func.outputs
+    for write in writes:
+        others = [a for a in outside if a.access.buffer == write.access.buffer]
+        if write.access.buffer in outputs:
+            last = not any(a.access.writes and _may_follow(a, statement) for a in others)
+            point = point_in(write.domain) if last and write.access.certain else None
+            if point is not None:
+                return _left(write, point, claim)
+            return None
+        # A reduction leaves what it finds in the same element, so that loads alone count.
+        readers = [a for a in others if a.access.kind is AccessKind.READ]
+        met = [a for a in readers if not _apart(write, a)]
+        if met:
+            found = (_loaded(relations, write, a, others, statement, claim) for a in met)
+            return next((proof for proof in found if proof is not None), None)
+    return Proof(Verdict.PROVEN, claim, "structure")
+
+
+def _may_follow(access: StatementAccess, statement: Statement) -> bool:
+    """Whether an access outside of a statement may happen after an instance of it."""
+    shared = set(access.statement.loops) & set(statement.loops)
+    return bool(shared) or access.statement.number > statement.number
+
+
+def _apart(write: StatementAccess, read: StatementAccess) -> bool:
+    """Whether an access is proven not to touch the elements that a write does, at any time."""
+    copy, fresh = write.domain.renamed("'")
+    here = (substitute(e, fresh) for e in write.element)
+    same = [equal(a, b) for a, b in zip(read.element, here, strict=True)]
+    return prove_empty(joined(read.domain, copy).given(conjunction(same))).proven
+
+
+def _loaded(
+    relations: Relations,
+    write: StatementAccess,
+    load: StatementAccess,
+    others: Sequence[StatementAccess],
+    statement: Statement,
+    claim: str,
+) -> Proof | None:
+    """A refutation by one instance of a write and a load that follows it, or None.
+
+    Both are in one iteration of all loops that they share, and outside of the statement no store
+    to the buffer can come between them; reductions may, for they keep what they find.
+    """
+    if not (write.access.certain and load.access.certain):
+        return None
+    pairs = zip(write.statement.loops, load.statement.loops, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    inner = (*write.statement.loops[shared:], write.statement.number)
+    if load.statement.number < statement.stop or load.statement.loops[shared:][:1] == inner[:1]:
+        return None
+    # A store behind the load comes before it in an earlier iteration of a loop around the load.
+    around = load.statement.loops[shared:]
+    end = relations.model.statements[around[0]].stop if around else load.statement.number
+    stores = (a.statement.number for a in others if a.access.kind is AccessKind.WRITE)
+    if any(inner[0] <= number < end for number in stores):
+        return None
+    axes = write.domain.axes
+    copy, fresh = Domain(axes[shared:], write.domain.where).renamed("'")
+    here = (substitute(e, fresh) for e in write.element)
+    same = [equal(a, b) for a, b in zip(load.element, here, strict=True)]
+    both = joined(load.domain, copy).given(conjunction(same))
+    point = point_in(both)
+    if point is None:
+        return None
+    there = tuple((f"{axis.var.name}'", point[axis.var]) for axis in load.domain.axes)
+    inside = (cast(Var, fresh[axis.var]) for axis in axes[shared:])
+    values = [point[var] for var in (*(axis.var for axis in axes[:shared]), *inside)]
+    at = tuple(zip((axis.var.name for axis in axes), values, strict=True))
+    text = f"{write} at {point_text(at)} is read by {load} at {point_text(there)}"
+    return Proof(Verdict.REFUTED, claim, "structure", text, (*at, *there))
+
+
+def _left(write: StatementAccess, point: Mapping[Var, int], claim: str) -> Proof:
+    """A refutation by one instance of a write to an output that nothing else writes later."""
+    buffer = write.access.buffer.name
+    here = tuple((axis.var.name, point[axis.var]) for axis in write.domain.axes)
+    names = (f"{buffer}.{n}" for n in range(len(write.access.indices)))
+    there = tuple(zip(names, (evaluate(e, point) for e in write.access.indices), strict=True))
+    text = f"{write} at {point_text(here)} is left in the output at {point_text(there)}"
+    return Proof(Verdict.REFUTED, claim, "structure", text, (*here, *there))
 
 
 def _unseen(relations: Relations, context: Any, statement: Statement, claim: str) -> Proof:
@@ -48,7 +152,12 @@ def _unseen(relations: Relations, context: Any, statement: Statement, claim: str
     buffers = dict.fromkeys(a.access.buffer for a in own if a.access.writes)
     open_reason = ""
     for buffer in buffers:
-        flow = flow_of(relations, context, buffer)
+        through = (
+            a
+            for a in relations.limited(buffer)
+            if a.access.kind is AccessKind.REDUCE and not statement.holds(a.statement)
+        )
+        flow = flow_of(relations, context, buffer, through=frozenset(through))
         certain = {_ends(edge): edge for edge in flow.must}
         for edge in flow.may:
             if not _leaves(edge, statement):

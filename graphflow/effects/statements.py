@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias, cast
+from typing import TypeAlias, assert_never, cast
 
 from graphflow.arith import ANYWHERE, Domain, IndexExpr, Predicate, Var, const, negation
 from graphflow.tir import (
@@ -35,9 +35,13 @@ from graphflow.tir import (
     If,
     Load,
     PrimFunc,
+    Reduce,
     Stmt,
+    Store,
     accesses,
     after,
+    condition_text,
+    element_text,
     expressions_of,
     is_predicate,
     performed,
@@ -71,6 +75,28 @@ class Statement:
     def holds(self, other: Statement) -> bool:
         """Whether `other` is this statement or inside it."""
         return self.number <= other.number < self.stop
+
+    @property
+    def title(self) -> str:
+        """The statement in a message: `the store to y[i, j]`, `the loop i`."""
+        match self.stmt:
+            case Store():
+                return f"the store to {element_text(self.stmt.buffer, self.stmt.indices)}"
+            case Reduce():
+                return f"the reduction into {element_text(self.stmt.buffer, self.stmt.indices)}"
+            case For():
+                return f"the loop {self.stmt.var}"
+            case Block():
+                return f"the block {self.stmt.name}"
+            case If():
+                return f"the condition {condition_text(self.stmt.condition)}"
+            case Allocate():
+                return f"the allocation of {self.stmt.buffer.name}"
+            case Assume():
+                return "the assumption"
+            case Call():
+                return f"the call {self.stmt.name}"
+        assert_never(self.stmt)
 
     @property
     def time(self) -> tuple[IndexExpr, ...]:

@@ -11,6 +11,7 @@ from graphflow.schedule.annotations import set_memory, set_precision
 from graphflow.schedule.assumptions import assume_finite, assume_reciprocal, is_finite_claim
 from graphflow.schedule.attach import compute_at, reverse_compute_at
 from graphflow.schedule.bound_inference import LoopRange, Requirement, infer_bounds
+from graphflow.schedule.branches import merge_conditions, replace_known_loads
 from graphflow.schedule.claims import claims, forbids_access
 from graphflow.schedule.conditions import (
     eliminate_dead_code,
@@ -26,7 +27,7 @@ from graphflow.schedule.dimensions import (
     unroll_buffer,
 )
 from graphflow.schedule.expressions import bind_expr, rewrite_expr
-from graphflow.schedule.extents import interior, restrict_loop, stride_loop
+from graphflow.schedule.extents import interior, partition_loop, restrict_loop, stride_loop
 from graphflow.schedule.flattening import flatten_buffer
 from graphflow.schedule.frame import Handle, Refusal, Rewrite, Schedule, ScheduleStep, replay
 from graphflow.schedule.kernel_calls import call_eqv, extract_subproc, inline, replace
@@ -55,7 +56,11 @@ from graphflow.schedule.loops import (
     shift_loop,
 )
 from graphflow.schedule.memory import cache_read, cache_write, lift_alloc, stage_mem
-from graphflow.schedule.overcompute import remove_branching_through_overcompute
+from graphflow.schedule.no_ops import remove_no_op
+from graphflow.schedule.overcompute import (
+    remove_branching_through_overcompute,
+    remove_overcompute_through_branching,
+)
 from graphflow.schedule.padding import PaddingKind
 from graphflow.schedule.parts import fission, fuse, split_condition
 from graphflow.schedule.pieces import join_loops, unroll_loop
@@ -118,17 +123,22 @@ __all__ = [
     "lift_stages",
     "mark_unrolled",
     "marked_stage",
+    "merge_conditions",
     "merge_writes",
     "mult_dim",
     "mult_loops",
     "name_statement",
     "parallelize_loop",
+    "partition_loop",
     "rearrange_dim",
     "remove_branching_through_overcompute",
     "remove_loop",
+    "remove_no_op",
+    "remove_overcompute_through_branching",
     "reorder_loops",
     "reorder_stmts",
     "replace",
+    "replace_known_loads",
     "replay",
     "require_consistent",
     "require_in_bounds",

@@ -6,6 +6,7 @@ condition holds; or, of `interior`, the range in which all conditions on the loo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -20,6 +21,7 @@ from graphflow.arith import (
     Predicate,
     Proof,
     Ranges,
+    Truth,
     Var,
     as_index,
     at_most,
@@ -39,11 +41,14 @@ from graphflow.arith import (
     variables,
 )
 from graphflow.base.errors import ScheduleError
+from graphflow.schedule.conditions import eliminate_dead_code
 from graphflow.schedule.frame import Rewrite
+from graphflow.schedule.loops import cut_loop
 from graphflow.schedule.obligations import require, structural
 from graphflow.schedule.places import (
     constant_extent,
     find_loop,
+    has_place,
     rewrite_at,
 )
 from graphflow.tir import (
@@ -59,9 +64,10 @@ from graphflow.tir import (
 def restrict_loop(func: PrimFunc, loop: str) -> Rewrite:
     """`for i in (a, b): if p(i): S` → `for i in (max(a, …), min(b, …)): S`.
 
-    Of p, each conjunct that bounds i from one side by an expression without i becomes a bound,
-    exactly; the others stay.  ScheduleError where the body is not one condition without else, and
-    where no conjunct is such a bound.
+    Of p, each conjunct that compares a multiple of i with an expression without i becomes a bound,
+    exactly: `>=` and `<` one from one side, `==` one from each; then the loop runs once or never.
+    The others stay.  ScheduleError where the body is not one condition without else, and where no
+    conjunct is such a bound.
     """
     stmt, domain = find_loop(func, loop)
     body = stmt.body[0] if len(stmt.body) == 1 else None
@@ -85,11 +91,15 @@ def _bounded(stmt: For, condition: Predicate) -> tuple[IndexExpr, IndexExpr, Pre
     start, stop, left = stmt.start, stmt.stop, []
     for member in conjuncts(condition):
         k, rest = 0, as_index(0)
-        if isinstance(member, AtLeastZero):
+        if isinstance(member, AtLeastZero | IsZero):
             k = next((c for atom, c in terms_of(member.expr)[0] if atom is stmt.var), 0)
             rest = member.expr - k * stmt.var
         if not k or stmt.var in variables(rest):
             left.append(member)
+        elif isinstance(member, IsZero):  # k·i + rest == 0: both k·i + rest >= 0 and <= 0
+            k, rest = (k, rest) if k > 0 else (-k, -rest)
+            start = maximum(start, -floor_div(rest, k))
+            stop = minimum(stop, floor_div(-rest, k) + 1)
         elif k > 0:  # k·i + rest >= 0  ⇔  i >= ceil(-rest / k) = -(rest // k)
             start = maximum(start, -floor_div(rest, k))
         else:  # i <= rest // -k
@@ -162,6 +172,60 @@ def _solved(member: Predicate, var: Var) -> tuple[IndexExpr, int] | None:
     if k not in (1, -1) or var in variables(rest):
         return None
     return -k * rest, step
+
+
+MOST_PARTS = 8
+"""Parts into which a loop is partitioned at most; beyond them it runs through conditions faster."""
+
+
+def partition_loop(func: PrimFunc, loop: str, suffix: str = "_part") -> Rewrite:
+    """`for i in (a, b): S` → `for i in (a, p): S1`, `for i' in (p, q): S2`, …, conditions decided.
+
+    The loop is cut where a condition on it, for all values of the other loops, begins or ceases to
+    hold or to fail.  In each part such a condition is replaced by its branch, and a part in which
+    nothing runs is dropped.  The places of the parts after the first end in `suffix`.
+    ScheduleError where the bounds are not constant, where no condition is decided in any part, or
+    where there would be more than `MOST_PARTS`.
+
+    Makes the loops that are left in the role `parts`.
+    """
+    stmt, domain = find_loop(func, loop)
+    start, extent = constant_value(stmt.start), constant_extent(stmt)
+    if start is None:
+        raise ScheduleError(f"the loop {loop} starts at {stmt.start}; its bounds must be constant")
+    conditions = _conditions(stmt, domain)
+    decided = [_decisions(stmt, conditions, start + k) for k in range(extent)]
+    cuts = [start + k for k in range(1, extent) if decided[k] != decided[k - 1]]
+    if all(one is None for found in decided for one in found):
+        raise ScheduleError(f"no condition on {loop} is decided in any of its iterations")
+    if len(cuts) >= MOST_PARTS:
+        raise ScheduleError(
+            f"{loop} would fall into {len(cuts) + 1} parts, and {MOST_PARTS} is most"
+        )
+    proofs: tuple[Proof, ...] = ()
+    now, last = func, loop
+    parts, places = [loop], dict[str, tuple[str, ...]]()
+    for point in cuts:
+        done = cut_loop(now, last, point, suffix)
+        last = done.made["pieces"][1]
+        parts.append(last)
+        for old, new in done.places.items():
+            origin = next((first for first, all_ in places.items() if old in all_), old)
+            places[origin] = tuple(dict.fromkeys((*places.get(origin, ()), *new)))
+        now, proofs = done.func, (*proofs, *done.proofs)
+    for part in parts:
+        live = eliminate_dead_code(now, part)
+        now, proofs = live.func, (*proofs, *live.proofs)
+    return Rewrite(now, proofs, places, {"parts": tuple(p for p in parts if has_place(now, p))})
+
+
+def _decisions(
+    stmt: For, conditions: Sequence[tuple[Predicate, Ranges]], value: int
+) -> tuple[bool | None, ...]:
+    """Which conditions hold in one iteration of a loop, which fail, and which may do either."""
+    here: dict[Var, IndexExpr] = {stmt.var: const(value)}
+    found = (simplify_predicate(substitute_in(p, here), ranges) for p, ranges in conditions)
+    return tuple(one.value if isinstance(one, Truth) else None for one in found)
 
 
 def interior(func: PrimFunc, loop: str) -> tuple[int, int]:

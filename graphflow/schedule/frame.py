@@ -22,9 +22,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from graphflow.arith import Proof
 from graphflow.base.errors import ScheduleError
+from graphflow.effects import DomainTouched, domain_touched
 from graphflow.schedule.bound_inference import Bounds, infer_bounds
 from graphflow.schedule.obligations import Unproven
 from graphflow.schedule.places import (
+    find_buffer,
     find_loop,
     fresh_name,
     has_place,
@@ -348,6 +350,14 @@ class Schedule:
             return self[place] if isinstance(place, Handle) else place
 
         return infer_bounds(self.func, {name(b): name(at) for b, at in (attached or {}).items()})
+
+    def domain_touched(self, buffer: Handle | str) -> DomainTouched:
+        """What the kernel reads and writes of a buffer, and under which conditions; `print` it.
+
+        ScheduleError where there is no such buffer.
+        """
+        name = self[buffer] if isinstance(buffer, Handle) else buffer
+        return domain_touched(self.func, find_buffer(self.func, name))
 
     def trace(self) -> str:
         """The steps as text, one a line, each followed by its proofs; then what was refused."""

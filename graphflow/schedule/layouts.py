@@ -40,8 +40,9 @@ from graphflow.layout import IndexMap, Layout, dtype_limits, physical_vars, row_
 from graphflow.schedule.conditions import simplify_kernel
 from graphflow.schedule.dependence import ordered_commute
 from graphflow.schedule.frame import Rewrite
-from graphflow.schedule.obligations import require, structural
+from graphflow.schedule.obligations import Unproven, require, structural
 from graphflow.schedule.padding import PaddingKind, padding_kind, padding_stages, writes_to
+from graphflow.schedule.parts import fission
 from graphflow.schedule.places import (
     find,
     find_buffer,
@@ -296,8 +297,10 @@ def sequential_buffer_access(
     buffer's indices use become one serial loop for each physical axis, called `names` from the
     outermost in.  Where the new loops have more points than the old ones, a condition excludes
     those.  With `whole_box` they run over all of the buffer's box, its padding included.
-    ScheduleError where the indices have no inverse, where the nest is not perfect, and where the
-    iterations are not proven independent of their order.
+    Statements before the loops of the nest, such as the initialization of a reduction, are first
+    split off by `fission`, where no later one of them needs what the nest computes.  ScheduleError
+    where the indices have no inverse, where the nest is not perfect then, and where the iterations
+    are not proven independent of their order.
 
     Makes the new loops in the role `axes`, in the order of `names`.  A loop that runs once is
     simplified away; its handle is that of a place that is gone.
@@ -307,6 +310,9 @@ def sequential_buffer_access(
     if not isinstance(outermost, For):
         raise ScheduleError(f"{place} is not a loop nest, nor a block around one")
     old = find_buffer(func, buffer)
+    before = _initialization(outermost, old, domain)
+    if before:
+        return _split_first(func, outermost, before, buffer, names, whole_box)
     nest, body = _output_nest(outermost, old, domain)
     indices = _indices(body, old, nest, domain)
     inner = domain
@@ -337,6 +343,38 @@ def sequential_buffer_access(
     places = {loop.var.name: _followers(loop.var, indices, names) for loop in nest}
     made = {"axes": tuple(names)}
     return Rewrite(simplify_kernel(done).func, proofs, places, made)
+
+
+def _initialization(outer: For, buffer: Buffer, domain: Domain) -> int:
+    """How many statements of a loop come before a nest in it that alone touches the buffer."""
+    touching = [a.indices for a in accesses((outer,), domain) if a.buffer == buffer]
+    wanted = frozenset().union(*(variables(e) for indices in touching for e in indices))
+    if wanted <= {outer.var, *(axis.var for axis in domain.axes)}:
+        return 0
+    here = [any(a.buffer == buffer for a in accesses((stmt,))) for stmt in outer.body]
+    return len(here) - 1 if here[-1] and here.count(True) == 1 else 0
+
+
+def _split_first(
+    func: PrimFunc,
+    outer: For,
+    before: int,
+    buffer: str,
+    names: Sequence[str],
+    whole_box: bool,
+) -> Rewrite:
+    """The access in order of the nest that is left when what comes before it is split off."""
+    loop = outer.var.name
+    try:
+        parts = fission(func, loop, before, "_compute")
+    except Unproven as error:
+        reason = f"what comes before the nest in {loop} cannot be split off: {error.reason}"
+        raise Unproven(reason, error.proof) from None
+    (second,) = parts.made["second"]
+    done = sequential_buffer_access(parts.func, second, buffer, names, whole_box)
+    later = done.places.get(second, (second,))
+    places = {**parts.places, **done.places, loop: (loop, *later)}
+    return Rewrite(done.func, (*parts.proofs, *done.proofs), places, done.made)
 
 
 def _output_nest(outer: For, buffer: Buffer, domain: Domain) -> tuple[tuple[For, ...], Body]:

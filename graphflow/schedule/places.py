@@ -74,7 +74,12 @@ def name_of(stmt: Stmt) -> str | None:
 
 def rewrite_around(func: PrimFunc, place: str, change: Change) -> PrimFunc:
     """`func` with the body around the statement at `place` replaced by what `change` gives."""
-    body = _rewrite(func.body, path_of(func, place), change, ANYWHERE)
+    return rewrite_path(func, path_of(func, place), change)
+
+
+def rewrite_path(func: PrimFunc, path: Path, change: Change) -> PrimFunc:
+    """`func` with the body around the statement at a path replaced by what `change` gives."""
+    body = _rewrite(func.body, path, change, ANYWHERE)
     return func if body is func.body else replace(func, body=body)
 
 
@@ -208,12 +213,17 @@ def _way(body: Body, place: str) -> Path | None:
 
 def find(func: PrimFunc, place: str) -> tuple[Stmt, Domain]:
     """The statement at `place`, and the domain around it; ScheduleError where there is none."""
-    *outer, (last, _) = path_of(func, place)
+    path = path_of(func, place)
+    return statement_at(func, path), domain_at(func, path)
+
+
+def domain_at(func: PrimFunc, path: Path) -> Domain:
+    """The domain around the statement at a path: loops and conditions on indices."""
     body, domain = func.body, ANYWHERE
-    for position, otherwise in outer:
+    for position, otherwise in path[:-1]:
         domain = _inside(body[position], otherwise, _before(body, position, domain))
         body = _below(body[position], otherwise)
-    return body[last], _before(body, last, domain)
+    return _before(body, path[-1][0], domain)
 
 
 def _before(body: Body, position: int, domain: Domain) -> Domain:
@@ -222,6 +232,32 @@ def _before(body: Body, position: int, domain: Domain) -> Domain:
         if isinstance(stmt, Assume):
             domain = after(stmt, domain)
     return domain
+
+
+def paths_directly_below(stmt: Stmt, path: Path) -> list[Path]:
+    """The paths of the statements directly below one, in program order."""
+    match stmt:
+        case For() | Block():
+            bodies = [(stmt.body, False)]
+        case If():
+            bodies = [(stmt.then, False), (stmt.orelse, True)]
+        case _:
+            bodies = []
+    return [
+        (*path[:-1], (path[-1][0], otherwise), (position, False))
+        for body, otherwise in bodies
+        for position in range(len(body))
+    ]
+
+
+def paths_below(stmt: Stmt, path: Path) -> list[Path]:
+    """The paths of a statement and all in it, in program order."""
+    found = [path]
+    for inner in paths_directly_below(stmt, path):
+        position, otherwise = inner[-1][0], inner[-2][1]
+        body = stmt.orelse if isinstance(stmt, If) and otherwise else sub_bodies(stmt)[0]
+        found += paths_below(body[position], inner)
+    return found
 
 
 def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:

@@ -38,6 +38,7 @@ from graphflow.tir.operators import (
     neutral_literal,
     undefined_value,
 )
+from graphflow.tir.parse_index import parse_predicate
 from graphflow.tir.parser import parse
 from graphflow.tir.printer import (
     condition_text,
@@ -183,6 +184,7 @@ __all__ = [
     "neutral_literal",
     "only_moves",
     "parse",
+    "parse_predicate",
     "performed",
     "redirect_accesses",
     "rename_buffers",

@@ -136,6 +136,16 @@ class IndexParser:
         raise self.error(node, "indices compare with < <= > >= == != only")
 
 
+def parse_predicate(text: str) -> Predicate:
+    """The predicate that a text stands for, such as `4*i + j < 14`; ParseError where it is none."""
+    parser = IndexParser(text)
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        raise parser.error_at(error.lineno or 1, (error.offset or 1) - 1, "no predicate") from None
+    return parser.predicate(tree.body)
+
+
 def dotted_name(node: ast.expr | None) -> str | None:
     """A name, dots included, or None."""
     match node:

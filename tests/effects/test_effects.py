@@ -28,14 +28,19 @@ RUNS = 3
 
 
 def unread(path: Path, trace: Trace) -> bool:
-    """Whether a run sees nothing of what the statement at `path` writes."""
-    read = any(
-        event.source is not None and inside(path, event.source.path)
-        for event in trace.events
-        if not event.is_write and not inside(path, event.path)
-    )
-    left = (event for (buffer, *_), event in trace.left.items() if buffer.name == "y")
-    return not read and not any(inside(path, event.path) for event in left)
+    """Whether a run sees nothing of what the statement at `path` writes.
+
+    Another reduction does not see what it finds, but passes it on.
+    """
+    held: set[object] = set()
+    for event in trace.events:
+        if inside(path, event.path):
+            held |= {event.element} if event.is_write else set()
+        elif event.op is None:
+            if not event.is_write and event.element in held:
+                return False
+            held -= {event.element} if event.is_write else set()
+    return not any(buffer.name == "y" for buffer, *_ in held)  # type: ignore[misc, has-type]
 
 
 def conflict(one: Event, other: Event) -> bool:

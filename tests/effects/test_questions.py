@@ -6,7 +6,7 @@ import pytest
 
 from graphflow.arith import TRUE, Var, Verdict, at_most, less_than
 from graphflow.effects import never_touched, overwritten_unread
-from graphflow.tir import PrimFunc, parse
+from graphflow.tir import PrimFunc, parse, to_text
 
 AT = 0, False
 
@@ -77,3 +77,22 @@ def test_too_many_accesses_are_unknown() -> None:
     body = "\n".join(f"y[{n % 16}] = x[{n % 16}]" for n in range(70))
     proof = overwritten_unread(kernel(body), (AT,))
     assert proof.verdict is Verdict.UNKNOWN and "70 accesses" in proof.reason
+
+
+def test_a_store_behind_the_load_overwrites_in_an_earlier_iteration() -> None:
+    """The load at i=1 does not see the first store, because that at i=0 came in between."""
+    func = parse(
+        """
+        @primfunc
+        def k(x: i64[4], y: out[i64[4]]):
+            t = alloc(i64[2])
+            t[0] = i64(0)
+            for i in serial(0, 3):
+                y[i] = i64(1)
+                t[0] = t[(i + 1) % 2]
+            y[3] = x[0]
+        """
+    )
+    assert overwritten_unread(func, ((1, False),)).proven
+    again = parse(to_text(func).replace("t[(i + 1) % 2]", "t[i % 2]"))
+    assert overwritten_unread(again, ((1, False),)).verdict is Verdict.REFUTED

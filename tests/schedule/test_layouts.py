@@ -20,7 +20,7 @@ from graphflow.schedule import (
     transform_layout,
 )
 from graphflow.tir import Buffer, Load, PrimFunc, interpret, parse, to_text, verify
-from support.schedule_checks import kernel
+from support.schedule_checks import kernel, same
 
 Golden = Callable[[str, str], None]
 PACKED = blocked((14,), 0, 4)
@@ -194,8 +194,8 @@ def test_the_last_of_several_writers_is_part_of_the_meaning() -> None:
 
 def test_sequential_buffer_access_needs_a_perfect_nest_and_names() -> None:
     func = kernel(
-        'with block("b"):\n    for i in serial(0, 2):\n        y[i] = i32(0)\n'
-        "        for j in serial(0, 7):\n            y[i] += x[7*i + j]",
+        'with block("b"):\n    for i in serial(0, 2):\n'
+        "        for j in serial(0, 7):\n            y[i] = x[7*i + j]\n        y[i] += i32(1)",
         "x: i32[14], y: out[i32[2]]",
     )
     with pytest.raises(ScheduleError, match="the loop j is not in a perfect nest below i"):
@@ -265,3 +265,33 @@ def test_absorb_padding_refuses_other_readers_and_writers() -> None:
     straight = Schedule.of(kernel(DOUBLE, PARAMS)).apply(transform_layout, "y", PACKED, 0)
     with pytest.raises(ScheduleError, match="by one store under one index condition"):
         absorb_padding(straight.func, "double", "y")
+
+
+CUMSUM = """
+for i in serial(0, 14):
+    if i == 0:
+        y[i] = i32(0)
+    else:
+        y[i] = y[i - 1]
+    for f in serial(0, 3):
+        y[i] += w[f] * x[i + f]
+"""
+
+
+def test_a5_the_cumulative_convolution_is_refused_by_its_dependence() -> None:
+    func = kernel(CUMSUM, "x: i32[16], w: i32[3], y: out[i32[14]]")
+    with pytest.raises(ScheduleError, match="cannot be split off: the parts of i are indep") as no:
+        sequential_buffer_access(func, "i", "x", ("o",))
+    assert "y[i - 1] and [i] do not meet (integer sets: fails at i=1, i'=0" in str(no.value)
+
+
+def test_a5_an_initialization_is_split_off() -> None:
+    func = kernel(
+        'with block("compute"):\n    for i in serial(0, 4):\n        y[i] = i32(0)\n'
+        "        for f in serial(0, 4):\n            y[i] += x[f, i]",
+        "x: i32[4, 4], y: out[i32[4]]",
+    )
+    done = sequential_buffer_access(func, "compute", "x", ("a", "b"))
+    text = same(func, done)
+    assert "y[b] += x[a, b]" in text
+    assert text.index("y[i] = i32(0)") < text.index("for a")

@@ -1,0 +1,102 @@
+"""Expressions whose value is known where they are evaluated, and pairs of equal conditions.
+
+In: a kernel, the path of a statement, and a load in it; or the paths of two conditions.  Out: the
+constant that the load reads, or a proof that both conditions agree.  What always holds: a constant
+follows from stores that must have happened, and from the claims of assumptions until a write that
+may touch the element ends them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import islpy as isl
+
+from graphflow.arith import Proof, Verdict, isl_constraints, isl_name
+from graphflow.effects.dataflow import states_constant
+from graphflow.effects.known_values import ComputedValue, ValueComparison, ValuesDiffer, plain
+from graphflow.effects.questions import METHOD
+from graphflow.effects.relations import answered, relations_of
+from graphflow.effects.statements import Path, Statement
+from graphflow.tir import Expr, If, Literal, Load, PrimFunc, Store, element_text, is_predicate
+
+
+def held_constant(func: PrimFunc, path: Path, load: Load) -> tuple[Literal | None, Proof]:
+    """The constant that `load` reads wherever the statement at `path` evaluates it, with the proof.
+
+    None, with a proof that is not PROVEN, where there is no such constant or it is not found.
+    """
+    relations = relations_of(func)
+    statement = relations.model.at(path)
+    name = element_text(load.buffer, load.indices)
+    claim = f"{name} is one constant in {statement.title}"
+    if not any(
+        (
+            isinstance(a.statement.stmt, Store)
+            and isinstance(a.statement.stmt.value, Literal)
+            and a.access.writes
+        )
+        or states_constant(a)
+        for a in relations.model.of(load.buffer)
+    ):
+        reason = "no store and no assumption says so"
+        return None, Proof(Verdict.UNKNOWN, claim, "structure", reason)
+    held: list[Literal] = []
+
+    def ask(context: Any) -> Proof:
+        compared = ValueComparison(relations, context)
+        try:
+            for access in relations.model.made_by(statement):
+                one = access.access
+                if one.writes or one.buffer != load.buffer or one.indices != load.indices:
+                    continue
+                same = plain(relations.domain(context, access).identity())
+                for value, _ in compared.contents(access, same):
+                    literal = value.expr if isinstance(value, ComputedValue) else None
+                    if not isinstance(literal, Literal) or (held and held[0] != literal):
+                        return Proof(Verdict.UNKNOWN, claim, METHOD, f"{name} may hold others")
+                    held.append(literal)
+        except ValuesDiffer as found:
+            return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason)
+        if not held:
+            return Proof(Verdict.UNKNOWN, claim, METHOD, f"{name} is never read")
+        return Proof(Verdict.PROVEN, f"{name} is {held[0].value} in {statement.title}", METHOD)
+
+    proof = answered(claim, ask)
+    return (held[0] if proof.proven else None), proof
+
+
+def conditions_agree(func: PrimFunc, path: Path, other: Path) -> Proof:
+    """Whether the conditions on data of two neighbouring statements have the same value.
+
+    So it is where they compute it in the same way, from elements that are not written in between.
+    The statements must be `If`s in one body; ValueError where they are not.
+    """
+    relations = relations_of(func)
+    one, two = relations.model.at(path), relations.model.at(other)
+    if path[:-1] != other[:-1] or not (isinstance(one.stmt, If) and isinstance(two.stmt, If)):
+        raise ValueError(f"{one.title} and {two.title} of {func.name} are no neighbours")
+    claim = f"{one.title} and {two.title} agree"
+
+    def ask(context: Any) -> Proof:
+        names = ", ".join(isl_name(axis.var) for axis in one.domain.axes)
+        text = f"{{ [{names}] : {isl_constraints(one.domain)} }}"
+        same = isl.Set.read_from_str(context, text).identity()
+        try:
+            ValueComparison(relations, context).require_same(
+                ComputedValue(_condition(one), one), ComputedValue(_condition(two), two), same
+            )
+        except ValuesDiffer as found:
+            return Proof(Verdict.UNKNOWN, claim, METHOD, found.reason, found.witness)
+        return Proof(Verdict.PROVEN, claim, METHOD)
+
+    return answered(claim, ask)
+
+
+def _condition(statement: Statement) -> Expr:
+    """The condition on data of an `If`; ValueError for one on indices."""
+    assert isinstance(statement.stmt, If)
+    condition = statement.stmt.condition
+    if is_predicate(condition):
+        raise ValueError(f"{statement.title} is a condition on indices")
+    return cast(Expr, condition)

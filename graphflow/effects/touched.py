@@ -1,0 +1,169 @@
+"""Which elements of a buffer a kernel touches, and under which condition.
+
+In: a kernel and a buffer.  Out: for each access its indices, the points at which it is made with
+the conditions on indices and on data, and the set of elements; for reads and for writes, the set of
+all of them.  `str` of the result is for people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import islpy as isl
+
+from graphflow.arith import Domain, IndexExpr, IslBudget, out_of_budget
+from graphflow.effects.relations import TooLarge, relations_of
+from graphflow.effects.statements import StatementAccess
+from graphflow.tir import AccessKind, Block, Buffer, Expr, PrimFunc, expr_text
+
+_MOST_TEXT = 400
+"""Characters of a set beyond which only its box is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedByAccess:
+    """The elements that one access touches: `indices` at the points of `domain`."""
+
+    kind: AccessKind
+    indices: tuple[IndexExpr, ...]
+    domain: Domain
+    """The loops around the access, and the condition on indices under which it is made."""
+    guards: tuple[Expr, ...]
+    """The conditions on data under which it is made; without any, and if `certain`, it must be."""
+    certain: bool
+    stage: str
+    """The innermost block around it, or the empty text."""
+
+    def __str__(self) -> str:
+        where = str(self.domain) or "once"
+        guards = "".join(f", if {expr_text(guard)}" for guard in self.guards)
+        may = "" if self.certain or self.guards else ", where data decide"
+        stage = f" in {self.stage}" if self.stage else ""
+        return f"[{', '.join(map(str, self.indices))}]{stage} for {where}{guards}{may}"
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedElements:
+    """The elements that accesses touch together."""
+
+    box: tuple[tuple[int, int], ...] | None
+    """The smallest box around them, ends excluded; None where there are none, or if unknown."""
+    count: int | None
+    """How many they are; None if unknown."""
+    text: str
+    """The set of them by the indices `i0`, `i1`, …, in isl's terms."""
+
+    def __str__(self) -> str:
+        if self.count == 0 or self.box is None:
+            return self.text
+        box = ", ".join(f"{low}:{stop}" for low, stop in self.box)
+        number = "" if self.count is None else f", {self.count} elements"
+        return f"[{box}]{number}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class DomainTouched:
+    """What a kernel reads and writes of one buffer."""
+
+    buffer: Buffer
+    accesses: tuple[TouchedByAccess, ...]
+    read: TouchedElements
+    """What loads may read; the target of a reduction is among `written`."""
+    written: TouchedElements
+    """What stores and reductions may write."""
+    must_write: TouchedElements
+    """What they write for all data."""
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.buffer.shape))
+        lines = [f"{self.buffer.name} {self.buffer.dtype}[{shape}]"]
+        for title, reads, elements in (
+            ("read", True, self.read),
+            ("written", False, self.written),
+        ):
+            lines.append(f"  {title}: {elements}")
+            for access in self.accesses:
+                if (access.kind is AccessKind.READ) is reads:
+                    lines.append(f"    {access}")
+        if self.must_write != self.written:
+            lines.append(f"  written for all data: {self.must_write}")
+        return "\n".join(lines)
+
+
+def domain_touched(func: PrimFunc, buffer: Buffer) -> DomainTouched:
+    """What a kernel reads and writes of a buffer, with the conditions under which it does.
+
+    Claims of assumptions are no accesses.  For a buffer that is allocated inside of loops, the
+    elements are those of any copy.
+    """
+    found = [a for a in relations_of(func).model.of(buffer) if not a.is_claim]
+    reads = [a for a in found if not a.access.writes]
+    writes = [a for a in found if a.access.writes]
+    return DomainTouched(
+        buffer,
+        tuple(_of(func, a) for a in found),
+        _elements(func, buffer, reads),
+        _elements(func, buffer, writes),
+        _elements(func, buffer, [a for a in writes if a.access.certain]),
+    )
+
+
+def _of(func: PrimFunc, access: StatementAccess) -> TouchedByAccess:
+    around = relations_of(func).model.statements
+    stages = [
+        s.stmt.name for s in around if isinstance(s.stmt, Block) and s.holds(access.statement)
+    ]
+    one = access.access
+    return TouchedByAccess(
+        one.kind,
+        one.indices,
+        one.domain,
+        access.statement.guards,
+        one.certain,
+        stages[-1] if stages else "",
+    )
+
+
+def _elements(func: PrimFunc, buffer: Buffer, found: Sequence[StatementAccess]) -> TouchedElements:
+    if not found:
+        return TouchedElements(None, 0, "nothing")
+    relations = relations_of(func)
+    try:
+        relations.limited(buffer)
+        with IslBudget() as context:
+            every: Any = None
+            for access in found:
+                elements = relations.elements(context, access).range()
+                elements = elements.project_out(isl.dim_type.set, 0, len(access.copies))
+                elements = elements.reset_tuple_id() if elements.has_tuple_id() else elements
+                every = elements if every is None else every.union(elements)
+            return _described(every.coalesce())
+    except TooLarge as error:
+        return TouchedElements(None, None, f"unknown: {error}")
+    except isl.Error as error:
+        if not out_of_budget(error):
+            raise
+        return TouchedElements(None, None, "unknown: not decided within the operation limit")
+
+
+def _described(elements: Any) -> TouchedElements:
+    if elements.is_empty():
+        return TouchedElements(None, 0, "nothing")
+    rank = elements.dim(isl.dim_type.set)
+    sides = tuple(
+        (
+            elements.dim_min_val(axis).to_python(),
+            elements.dim_max_val(axis).to_python() + 1,
+        )
+        for axis in range(rank)
+    )
+    for axis in range(rank):
+        elements = elements.set_dim_name(isl.dim_type.set, axis, f"i{axis}")
+    text = re.sub(r"\s+", " ", elements.to_str())
+    if len(text) > _MOST_TEXT:
+        text = "a set of many pieces"
+    count = elements.count_val()
+    return TouchedElements(sides, count.to_python() if count.is_int() else None, text)
