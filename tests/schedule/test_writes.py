@@ -98,7 +98,11 @@ def test_inline_assign_up_to_a_later_write() -> None:
     [
         ("y[4*i + 3] = t[2]", r"element: t\[2\] is t\[i\] at some points alone.*i=\d"),
         ("t[i] = x[1]\n    y[4*i + 3] = t[i]", r"written: t\[i\] .* fails at i=\d"),
-        ("t[i] += x[1]", r"unread: t\[i\] does not hold.* is read by t\[i\] at i'=\d"),
+        ("t[i] += x[1]\n    y[4*i + 3] = t[i]", r"written: t\[i\] .* fails at i=\d"),
+        (
+            "y[4*i + 2] = x[i]\nfor k in serial(0, 4):\n    y[4*k + 3] = t[k]",
+            r"unread: t\[i\] does not hold.* is read by t\[k\] at k'=\d",
+        ),
     ],
 )
 def test_inline_assign_refuses(last: str, reason: str) -> None:
