@@ -128,6 +128,8 @@ class _Writer:
             extra = (candidate.seconds - cheapest) * 1e6
             because = f"{extra:.1f} µs more than its cheapest variant, saved on the edges around it"
         because += ", as measured" if candidate.measured else ", as estimated"
+        if candidate.expansion is not None:
+            because += f"; {candidate.expansion.expansion.because}"
         return Choice(
             candidate.node,
             candidate.variant,

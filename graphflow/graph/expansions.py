@@ -20,11 +20,14 @@ class Expansion:
     `node` has the same name and outputs.  `through` has the inputs of its kernel that are bound to
     sources of a moved value, by parameter: that value, which is not read itself.  `gone` has the
     tensors inside the node's kernel that the new one does not compute, each with the reason.
+    `because` says in words what the new kernel does instead of the old one, empty for the node
+    itself.
     """
 
     node: Node
     through: Mapping[str, str] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
+    because: str = ""
 
     @property
     def sources(self) -> tuple[str, ...]:

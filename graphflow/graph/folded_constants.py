@@ -93,6 +93,9 @@ def folding_of(graph: OperatorGraph, node: Node) -> FoldedConstants:
     return _Folder(graph, node, found).folding()
 
 
+FOLDED = "constants that scale and shift its sum are folded into its operands"
+
+
 class _Folder:
     def __init__(self, graph: OperatorGraph, node: Node, found: ScaledSum) -> None:
         self._graph, self._node, self._found = graph, node, found
@@ -131,7 +134,7 @@ class _Folder:
             inner=tuple((v, b) for v, b in node.inner if b not in found.gone),
         )
         return FoldedConstants(
-            Expansion(taking, gone=gone), self._arrays, tuple(self._nodes.values())
+            Expansion(taking, gone=gone, because=FOLDED), self._arrays, tuple(self._nodes.values())
         )
 
     def _elements(self, value: str) -> Array:

@@ -163,7 +163,9 @@ def _through_operand(
     taking = replace(node, func=made.func, inputs=_inputs(wide, node, sources, made))
     bound = zip(made.func.inputs, made.inputs, strict=True)
     through = {buffer.name: value for buffer, what in bound if isinstance(what, int)}
-    return replace(so_far, node=taking, through={**so_far.through, **through})
+    reads = f"it reads {', '.join(sources)} in place of {value}"
+    because = "; ".join(filter(None, (so_far.because, reads)))
+    return replace(so_far, node=taking, through={**so_far.through, **through}, because=because)
 
 
 def _bound(node: Node) -> dict[str, str]:
@@ -229,4 +231,6 @@ def _taken_from_sources(
                 for origin in moved.origins
                 if origin in moves and any(source == value for value, _ in moves[origin].table)
             )
-    return Expansion(replace(maker, op=SHUFFLE, func=func, inputs=sources), through)
+    because = f"it is put together from {', '.join(sources)}, in which its channels are computed"
+    taking = replace(maker, op=SHUFFLE, func=func, inputs=sources)
+    return Expansion(taking, through, because=because)

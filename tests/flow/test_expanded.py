@@ -96,6 +96,13 @@ def test_whatever_is_taken_means_the_same(channels: int, target: Target) -> None
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5)
 
 
+def test_the_reason_says_what_is_read_instead() -> None:
+    """Whoever asks for the choice of a reader learns why the joined tensor is not there."""
+    plan = find_plan(joined_twice(), CostModel(TARGET, 1)).plan()
+    reasons = [choice.because for choice in plan.choices.values()]
+    assert any("; it reads a, b, c in place of left" in reason for reason in reasons)
+
+
 def test_nothing_reads_a_value_between_two_steps() -> None:
     """A channel shuffle of three nodes has its first two results in no family of layouts."""
     net = Net(x=(1, 6, 3, 4))
