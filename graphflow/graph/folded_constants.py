@@ -15,7 +15,7 @@ other than zero, may be zero, infinite, NaN or below the smallest normal number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,11 +61,14 @@ class FoldedConstants:
 def folding_constants(graph: OperatorGraph) -> Expansions:
     """The expansions of the groups of `graph` whose constants can be folded."""
     foldings = {}
+    taken = set[str]()
     for node in graph.nodes:
         try:
-            foldings[node.name] = folding_of(graph, node)
+            folding = folding_of(graph, node, taken)
         except NotFoldable:
             continue
+        foldings[node.name] = folding
+        taken.update(folding.arrays, (made.name for made in folding.nodes))
     if not foldings:
         return Expansions(graph)
     wide, constants = graph.copy(), list[str]()
@@ -79,8 +82,11 @@ def folding_constants(graph: OperatorGraph) -> Expansions:
     return Expansions(wide, tuple(constants), found)
 
 
-def folding_of(graph: OperatorGraph, node: Node) -> FoldedConstants:
-    """The expansion of one node; raises NotFoldable with the reason if there is none."""
+def folding_of(graph: OperatorGraph, node: Node, taken: Set[str] = frozenset()) -> FoldedConstants:
+    """The expansion of one node; raises NotFoldable with the reason if there is none.
+
+    What it adds has names that neither the graph has nor are `taken`.
+    """
     if node.by_user or node.func.callee is not None or len(node.outputs) != 1:
         raise NotFoldable(f"{node.name} is not computed by a definition of one output")
     if only_moves(node.func) or graph.is_constant(node.outputs[0]):
@@ -90,15 +96,15 @@ def folding_of(graph: OperatorGraph, node: Node) -> FoldedConstants:
     found = scaled_sum(node.func, constant_inputs(graph, node))
     if isinstance(found, str):
         raise NotFoldable(f"{node.name}: {found}")
-    return _Folder(graph, node, found).folding()
+    return _Folder(graph, node, found, taken).folding()
 
 
 FOLDED = "constants that scale and shift its sum are folded into its operands"
 
 
 class _Folder:
-    def __init__(self, graph: OperatorGraph, node: Node, found: ScaledSum) -> None:
-        self._graph, self._node, self._found = graph, node, found
+    def __init__(self, graph: OperatorGraph, node: Node, found: ScaledSum, taken: Set[str]) -> None:
+        self._graph, self._node, self._found, self._taken = graph, node, found, taken
         self._bound = dict(zip((b.name for b in node.func.inputs), node.inputs, strict=True))
         self._arrays: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
@@ -146,6 +152,9 @@ class _Folder:
             raise NotFoldable(f"the elements of {value} are not known before the program is loaded")
         return array
 
+    def _free(self, wanted: str) -> str:
+        return self._graph.free_name(wanted, {*self._taken, *self._arrays, *self._nodes})
+
     def _vector(self, role: str, vector: Vector) -> str:
         """The value with the elements of a vector: one that there is, or a new initializer."""
         if vector.operand is not None:
@@ -154,7 +163,7 @@ class _Folder:
         operands = {b.name: self._elements(self._bound[b.name]) for b in func.inputs}
         if elements_touched(func) > CONSTANT_LIMIT:
             raise NotFoldable(f"the {role} has more than {CONSTANT_LIMIT} elements")
-        name = f"{self._node.name}.{role}"
+        name = self._free(f"{self._node.name}.{role}")
         (self._arrays[name],) = interpret(func, operands).values()
         return name
 
@@ -165,7 +174,7 @@ class _Folder:
         reason = _not_scalable(weight, scale, what.axes)
         if reason:
             raise NotFoldable(f"{value} times the factor of {self._node.name} {reason}")
-        name = f"{self._node.name}.{value}.scaled"
+        name = self._free(f"{self._node.name}.{value}.scaled")
         func = scaled_weight(weight.shape, scale.shape, what.axes, weight.dtype.name)
         self._nodes[name] = Node(name, "Scale", func, (value, factor), (name,))
         return name

@@ -10,7 +10,7 @@ recurses, since networks are deep.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -216,6 +216,16 @@ class OperatorGraph:
         self.add_value(Value(name, array.dtype.name, array.shape))
         self.initializers[name] = array
         self._constants = None
+
+    def free_name(self, wanted: str, taken: Container[str] = ()) -> str:
+        """`wanted`, or `wanted_2` and so on where a value or a node has that name or it is
+        `taken`.
+        """
+        name, number = wanted, 1
+        while name in self._values or name in self._nodes or name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        return name
 
     def add_input(self, name: str, dtype: str, shape: tuple[int, ...]) -> str:
         """Add a graph input behind those that there are; returns its name."""

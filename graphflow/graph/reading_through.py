@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from graphflow.graph.channels import Moved, segments_of
 from graphflow.graph.expansions import Expansion, Expansions
@@ -34,6 +34,14 @@ MOST_SEGMENTS = 32
 
 SHUFFLE = "ChannelShuffle"
 """The operator name of nodes that put a tensor together from where its channels were computed."""
+
+
+@dataclass(frozen=True)
+class _Widened:
+    """A graph to which `parts` of its constants are added: names by constant and ranges of axes."""
+
+    graph: OperatorGraph
+    parts: dict[tuple[str, tuple[range, ...]], str] = field(default_factory=dict)
 
 
 def shuffled(moves: Mapping[str, Moved]) -> set[str]:
@@ -58,7 +66,7 @@ def reading_through(known: Expansions, moves: Mapping[str, Moved], wanted: Set[s
     graph = known.graph
     region = _region(graph, wanted)
     within = {value: moved for value, moved in moves.items() if value in region}
-    wide = graph.copy()
+    wide = _Widened(graph.copy())
     found: dict[str, list[Expansion]] = {}
     for node in graph.nodes:
         for definition in known.definitions(node):
@@ -71,15 +79,16 @@ def reading_through(known: Expansions, moves: Mapping[str, Moved], wanted: Set[s
     for value in _put_together(within, _needed(graph, within, readers)):
         maker = graph.producer(value)
         assert maker is not None, "a moved value was moved by a node"
-        joined = _taken_from_sources(wide, maker, within[value], within)
+        joined = _taken_from_sources(wide.graph, maker, within[value], within)
         if joined is not None:
             found[maker.name] = [joined]
     origins: dict[str, tuple[str, ...]] = {}
     for value, moved in within.items():
         origins |= {between: () for between in moved.between if between not in within}
         origins[value] = moved.origins
-    made = (node.name for node in wide.nodes if node.name not in graph)
-    return Expansions(wide, (*known.constants, *made), known.adding(found), origins)
+    return Expansions(
+        wide.graph, (*known.constants, *wide.parts.values()), known.adding(found), origins
+    )
 
 
 def _needed(
@@ -131,7 +140,7 @@ def _moves(graph: OperatorGraph, node: Node) -> bool:
 
 
 def _reading_through(
-    wide: OperatorGraph, known: Expansion, moves: Mapping[str, Moved]
+    wide: _Widened, known: Expansion, moves: Mapping[str, Moved]
 ) -> Expansion | None:
     """What takes the place of a node, with every operand read in segments over whose channels it
     reduces; None if there is no such operand.
@@ -149,16 +158,16 @@ def _reading_through(
 
 
 def _through_operand(
-    wide: OperatorGraph, so_far: Expansion, value: str, moved: Moved
+    wide: _Widened, so_far: Expansion, value: str, moved: Moved
 ) -> Expansion | None:
     node = so_far.node
     sources, segments = segments_of(moved.table)
     if len(segments) > MOST_SEGMENTS:
         return None
-    shapes = [wide.values[source].shape for source in sources]
+    shapes = [wide.graph.values[source].shape for source in sources]
     operand = node.func.inputs[node.inputs.index(value)].name
     made = reduced_through(node.func, operand, shapes, segments)
-    if not isinstance(made, ReadThrough) or not _parts_are_known(wide, node, made):
+    if not isinstance(made, ReadThrough) or not _parts_are_known(wide.graph, node, made):
         return None
     taking = replace(node, func=made.func, inputs=_inputs(wide, node, sources, made))
     bound = zip(made.func.inputs, made.inputs, strict=True)
@@ -179,7 +188,7 @@ def _parts_are_known(graph: OperatorGraph, node: Node, made: ReadThrough) -> boo
 
 
 def _inputs(
-    wide: OperatorGraph, node: Node, sources: Sequence[str], made: ReadThrough
+    wide: _Widened, node: Node, sources: Sequence[str], made: ReadThrough
 ) -> tuple[str, ...]:
     """The values bound to the inputs of the new kernel; parts of constants become new values."""
     bound = _bound(node)
@@ -193,20 +202,22 @@ def _inputs(
     return tuple(found)
 
 
-def _part(wide: OperatorGraph, value: str, wanted: Weight) -> str:
+def _part(wide: _Widened, value: str, wanted: Weight) -> str:
     """The value of a part of a constant, added if new; the constant itself where the part is all of
     it.
     """
-    constant, part = wide.values[value], wanted.segment
+    constant, part = wide.graph.values[value], wanted.segment
     ranges = [range(extent) for extent in constant.shape]
     ranges[wanted.axis] = range(part.at, part.at + part.stride * part.count, part.stride)
     if ranges[wanted.axis] == range(constant.shape[wanted.axis]):
         return value
-    name = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
-    if name not in wide.values:
+    key = value, tuple(ranges)
+    if key not in wide.parts:
+        text = f"{value}[{wanted.axis}:{part.at}+{part.stride}*{part.count}]"
+        wide.parts[key] = name = wide.graph.free_name(text)
         func = take_slice(constant.shape, ranges, constant.dtype)
-        wide.add(Node(name, "Slice", func, (value,), (name,)))
-    return name
+        wide.graph.add(Node(name, "Slice", func, (value,), (name,)))
+    return wide.parts[key]
 
 
 def _taken_from_sources(

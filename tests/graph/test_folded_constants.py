@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 import graphflow as gf
 from graphflow.baselines import plan_groups
 from graphflow.codegen import avx2_target
-from graphflow.graph import Expansions, Node, OperatorGraph, fuse, interpret_graph
+from graphflow.frontends import import_model
+from graphflow.graph import (
+    Expansions,
+    Node,
+    OperatorGraph,
+    canonicalize,
+    fuse,
+    interpret_graph,
+)
 from graphflow.graph.folded_constants import NotFoldable, folding_constants, folding_of
 from graphflow.graph.fuse_kernels import BoundKernel, fuse_kernels
 from graphflow.kernels import definitions as d
@@ -421,3 +429,26 @@ def test_graphs_without_a_scaled_sum_stay_as_they_are() -> None:
     net = Scaled(x=X)
     graph = net.fused(net.unary("y", "relu", "x"))
     assert folding_constants(graph) == Expansions(graph)
+
+
+NAMES = ("conv_1_node.shift", "conv_1_node.weight_1.scaled")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("where", ["input", "inner", "output"])
+def test_what_is_added_has_names_that_the_model_has_not(name: str, where: str) -> None:
+    b = ModelBuilder(1)
+    x = b.input(name if where == "input" else "x", (1, 4, 3, 3))
+    inner = b.relu(b.batch_norm(b.conv(x, 6, 1)))
+    middle = b.node("Softmax", [inner], [name if where == "inner" else "middle"], axis=1)
+    last = b.node("Neg", [middle], [name if where == "output" else "out"])
+    b.output(middle, last)
+    model = b.model()
+    graph = fuse(canonicalize(import_model(model, {})))
+    expansions = folding_constants(graph)
+    assert set(expansions.constants) == {*NAMES, f"{name}_2"} - {name}
+    assert not set(expansions.constants) & graph.values.keys()
+    arrays = {x: np.ones((1, 4, 3, 3), np.float32)}
+    found = gf.compile(model).run(arrays)
+    for value, want in interpret_graph(graph, arrays).items():
+        np.testing.assert_allclose(found[value], want, rtol=1e-5, atol=1e-5)
