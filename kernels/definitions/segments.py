@@ -132,6 +132,7 @@ def reduced_through(
         source = operands[segment.source]
         body += _one_segment(nest, channel, number, segment, data, source, exchanged)
     written = map_body(func.body, lambda stmt: tuple(body) if stmt is nest else stmt)
+    left = {load.buffer for load in loads_in(written)}
     bound: list[tuple[Buffer, int | Weight | str]] = []
     for buffer in func.inputs:
         if buffer == data:
@@ -141,6 +142,7 @@ def reduced_through(
                 (parts[buffer, k], Weight(buffer.name, weights[buffer], segment))
                 for k, segment in enumerate(segments)
             ]
+            bound += [(buffer, buffer.name)] if buffer in left else []
         else:
             bound.append((buffer, buffer.name))
     params = [Param(buffer, Role.INPUT) for buffer, _ in bound]
@@ -190,15 +192,18 @@ def _weights(nest: For, data: Buffer, channel: Var) -> dict[Buffer, int] | str:
         ):
             return f"a condition inside the reduction over {data.name} depends on its channels"
     found: dict[Buffer, int] = {}
+    whole: set[Buffer] = set()
     for load in loads_in((nest,)):
         axes = [k for k, e in enumerate(load.indices) if channel in variables(e)]
         if load.buffer == data or not axes:
+            whole.add(load.buffer)
             continue
         again = found.get(load.buffer, axes[0]) != axes[0]
         if len(axes) != 1 or load.indices[axes[0]] is not channel or again:
             return f"{load.buffer.name} is indexed by more than the channels of {data.name}"
         found[load.buffer] = axes[0]
-    return found
+    both = sorted(buffer.name for buffer in whole & found.keys())
+    return f"{', '.join(both)} is read by channels and otherwise" if both else found
 
 
 def _one_segment(

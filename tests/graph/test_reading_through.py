@@ -155,3 +155,37 @@ def test_networks_of_odd_widths_copy_at_most_a_shuffle_a_stage(
     assert {graph.node(node).op for node in moving} <= {"ChannelShuffle"}
     stages = Counter(graph.values[graph.node(node).outputs[0]].shape[2:] for node in moving)
     assert all(count <= shuffles for count in stages.values()), stages
+
+
+def weight_read_twice(value: str = "") -> onnx.ModelProto:
+    """The weight of a product over moved channels is read behind the product too."""
+    b = ModelBuilder(5, name="twice")
+    halves = [b.relu(b.input("x", (8, 4))), b.node("Sigmoid", [b.input("z", (8, 4))])]
+    w = b.constant(np.random.default_rng(4).standard_normal((8, 8)).astype(np.float32), "w")
+    y = b.add(b.node("MatMul", [b.concat(*halves), w]), w)
+    b.output(b.node("Relu", [y], [value] if value else None))
+    return b.model()
+
+
+def agree(model: onnx.ModelProto) -> OperatorGraph:
+    graph = fused(model)
+    through = through_movement(graph)
+    rng = np.random.default_rng(0)
+    inputs = {n: rng.standard_normal(graph.values[n].shape, np.float32) for n in graph.inputs}
+    (want,) = interpret_graph(graph, inputs).values()
+    (got,) = interpret_graph(through, inputs).values()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    return through
+
+
+def test_a_weight_that_is_read_elsewhere_too_remains_an_operand() -> None:
+    through = agree(weight_read_twice())
+    (node,) = (n for n in through.nodes if n.op.startswith("MatMul"))
+    assert "w" in node.inputs and "x" not in node.inputs
+    assert len(node.inputs) == 5
+
+
+def test_a_part_has_a_name_that_the_model_has_not() -> None:
+    through = agree(weight_read_twice("w[0:0+1*4]"))
+    assert through.outputs == ("w[0:0+1*4]",)
+    assert "w[0:0+1*4]_2" in through.values
