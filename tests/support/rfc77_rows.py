@@ -314,8 +314,8 @@ GRAPH = (
             f"{SCHEDULED}: test_pads_and_crops_of_two_convolutions_become_one_of_each "
             "test_in_floats_the_filter_must_be_known_to_be_finite",
         ),
-        "in the graph each kernel still writes the zeros of its output's padding, and no index is "
-        "reduced modulo the rows, as C5 does for a kernel alone; no other length than 16.",
+        "in the graph each kernel keeps a condition and a stage that writes the zeros of its "
+        "output's padding, where C5 has an index modulo the rows; no other length than 16.",
     ),
     Row(
         "D4",
