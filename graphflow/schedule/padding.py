@@ -193,12 +193,6 @@ def is_padding(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr])
     return disjunction(one.holds(at) for stage in stages for one in stated_elements(stage, buffer))
 
 
-def is_written(stages: Sequence[Block], buffer: Buffer, at: Sequence[IndexExpr]) -> Predicate:
-    """The predicate that any of `stages` stores to the element `at`, a value or `undef`."""
-    elements = (one for stage in stages for one in stated_elements(stage, buffer))
-    return disjunction(one.holds(at) for one in elements if one.value is not None)
-
-
 def forbidden_elements(func: PrimFunc, buffer: Buffer) -> tuple[KnownElements, ...]:
     """The elements of a buffer that nothing may access.
 

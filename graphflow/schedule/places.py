@@ -269,14 +269,6 @@ def find_loop(func: PrimFunc, place: str) -> tuple[For, Domain]:
     return stmt, domain
 
 
-def find_condition(func: PrimFunc, place: str) -> tuple[If, Domain]:
-    """The condition at an address, and the domain around it; else ScheduleError."""
-    stmt, domain = find(func, place)
-    if not isinstance(stmt, If):
-        raise ScheduleError(f"{place} is no condition, and one is needed")
-    return stmt, domain
-
-
 def find_buffer(func: PrimFunc, name: str) -> Buffer:
     """The parameter or allocated buffer called `name`; ScheduleError where there is none."""
     for param in func.params:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from graphflow.arith import IndexExpr, Proof, conjunction, prove, within
+from graphflow.arith import IndexExpr, Proof, prove, within
 from graphflow.base.errors import ScheduleError
 from graphflow.effects import Statement, StatementAccess, same_sources, statements_of
 from graphflow.schedule.dependence import AT_ONCE, independent
@@ -104,13 +104,6 @@ def allocation_of(func: PrimFunc, buffer: Buffer) -> Statement:
 def require_within(access: StatementAccess, index: IndexExpr, extent: int, condition: str) -> Proof:
     """A proof that `index` is one of `extent` positions at every instance of an access."""
     return require(prove(within(index, 0, extent), access.domain), condition)
-
-
-def require_in_buffer(access: StatementAccess, buffer: Buffer, indices: Indices) -> Proof:
-    """A proof that an access that goes to `indices` of `buffer` stays inside it."""
-    sides = zip(indices, buffer.shape, strict=True)
-    inside = conjunction(within(index, 0, extent) for index, extent in sides)
-    return require(prove(inside, access.domain), f"{access} stays in {list(buffer.shape)}")
 
 
 def require_same_sources(

@@ -163,7 +163,7 @@ def test_every_part_of_a_task_is_in_its_digest(task: KernelTask) -> None:
     ]
     for field in fields(task.target):
         value = getattr(task.target, field.name)
-        other = value + "x" if isinstance(value, str) else value + 1
+        other = value + "x" if isinstance(value, str) else (value or 0) + 1
         others.append(replace(task, target=replace(task.target, **{field.name: other})))
     keys = [key(other) for other in (task, *others)]
     assert len(set(keys)) == len(keys), "pad may be one of those above"

@@ -74,6 +74,13 @@ def test_transform_layout_with_a_function_of_the_place(golden: Golden) -> None:
     assert none == transform_layout(func, "y", PACKED, None).func
 
 
+def test_a_layout_function_takes_its_indices_by_name_or_all_at_once() -> None:
+    func = kernel(DOUBLE, PARAMS)
+    by_name = transform_layout(func, "y", lambda i: (i // 4, i % 4), 7).func
+    assert by_name == transform_layout(func, "y", lambda *at: (at[0] // 4, at[0] % 4), 7).func
+    assert by_name == transform_layout(func, "y", PACKED, 7).func
+
+
 def test_transform_layout_with_an_offset_pads_in_front() -> None:
     layout = Layout.of(IndexMap.from_function(1, lambda i: [(i + 2) // 8, (i + 2) % 8]), (14,))
     done = transform_layout(kernel(DOUBLE, PARAMS), "y", layout, 0).func

@@ -20,7 +20,7 @@ import pytest
 from graphflow.kernels.recipes import halo, kernel_variants
 from graphflow.layout import Demand, Equal, Fact, Undefined, evaluator, reduction_demand
 from graphflow.layout.spans import Span
-from graphflow.schedule import overcompute
+from graphflow.schedule import neutral
 from graphflow.tir import FLOATS, Literal, ReduceOp, Select
 from support.fuzz_cases import Case, Outcome, is_special, make_case, run_case, shrink
 from support.mutated import Patches, mutated
@@ -101,7 +101,7 @@ def neutral_is(op: ReduceOp, value: float) -> Patches:
             return (Equal(Literal(value, dtype)),)
         return reduction_demand(reduced, dtype)
 
-    users = (overcompute, sys.modules[kernel_variants.__module__], halo)
+    users = (neutral, sys.modules[kernel_variants.__module__], halo)
     return [(module, "reduction_demand", demand) for module in users]
 
 

@@ -42,7 +42,8 @@ STATED = {
 PRICED = {
     field.name
     for field in fields(Target)
-    if field.name not in ("name", "cpu", "features", "vector_bytes", "vector_registers")
+    if field.name
+    not in ("name", "cpu", "features", "vector_bytes", "vector_registers", "buffer_axes")
 }
 """The fields of a target that are there for prices."""
 
