@@ -132,7 +132,8 @@ def computed_in(
     (dst,) = copy.outputs
     names = {buffer.name for buffer in func.inputs}
     free = next(n for k in count() if (n := f"dst{k or ''}") not in names)
-    body = rename_buffers(map_expressions(copy.body, computed), {dst: replace(dst, name=free)})
+    # Renamed first, as an operand may be called the same.
+    body = map_expressions(rename_buffers(copy.body, {dst: replace(dst, name=free)}), computed)
     params = [Param(buffer, Role.INPUT) for buffer in func.inputs]
     return PrimFunc(name, (*params, Param(replace(dst, name=free), Role.OUTPUT)), body)
 

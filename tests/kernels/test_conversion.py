@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ from graphflow.kernels import definitions as d
 from graphflow.kernels.conversion import computed_in, conversion
 from graphflow.kernels.lowering import KernelTask, LoweredKernel, make_kernel
 from graphflow.kernels.recipes import Crossing, Recipe, Staged, build
-from graphflow.layout import IndexMap, Layout
+from graphflow.layout import IndexMap, Layout, row_major
 from graphflow.models import ModelBuilder
-from graphflow.tir import Allocate, Literal, interpret, walk
+from graphflow.tir import Allocate, Literal, interpret, rename_buffers, walk
 from support.placing import SENTINEL, Native, outside, place, unplace
 from support.strategies import transformed
 
@@ -204,3 +205,21 @@ def test_a_kernel_that_is_not_elementwise_is_not_computed_in_a_layout() -> None:
     zero = Literal(0.0, "float32")
     assert computed_in(d.matmul((4, 3), (3, 4)), layout, zero) is None
     assert computed_in(d.softmax((4, 4), (1,)), layout, zero) is None
+
+
+@pytest.mark.parametrize("name", ["src", "dst"])
+def test_an_operand_may_be_called_as_the_result_of_a_copy_is(name: str) -> None:
+    func = d.scaled_weight((4, 6), (4,), (0,), "float32")
+    (w, _) = func.inputs
+    renamed = type(func)(
+        func.name,
+        tuple(
+            replace(p, buffer=replace(w, name=name)) if p.buffer == w else p for p in func.params
+        ),
+        rename_buffers(func.body, {w: replace(w, name=name)}),
+    )
+    made = computed_in(renamed, row_major((4, 6)), Literal(0.0, "float32"))
+    assert made is not None
+    arrays = {name: np.ones((4, 6), np.float32), "a": np.arange(4, dtype=np.float32)}
+    (found,) = interpret(made, arrays).values()
+    np.testing.assert_array_equal(found, arrays[name] * arrays["a"][:, None])
