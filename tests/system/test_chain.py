@@ -23,7 +23,7 @@ from graphflow.convert import apply_plan, verify_plan
 from graphflow.frontends import import_model
 from graphflow.graph import OperatorGraph, canonicalize, fuse, interpret_graph
 from graphflow.kernels.recipes import kernel_variants
-from graphflow.layout import Equal
+from graphflow.layout import Equal, Undefined
 from graphflow.pipeline import compiler
 from graphflow.plan import LayoutPlan
 from support.padded import (
@@ -162,8 +162,12 @@ def test_interpreter_native_code_and_onnxruntime_agree(
 def test_poison_changes_nothing(between: bool, inputs: Any, target: Target) -> None:
     executable = compiled(between, target, True)
     padded = -CHANNELS % target.lanes("float32") * HEIGHT * WIDTH
-    tensors, rest = divmod(executable.poisoned, padded)
-    assert tensors >= (2 if between else 1) and not rest
+    plan = executable.compiled.plan
+    written = [edge.edge_type for edge in plan.edges.values()]
+    written += [made.target for made in plan.conversions]
+    undefined = [t for t in written if any(fact == Undefined() for _, fact in t.facts)]
+    assert len(undefined) >= (2 if between else 1)
+    assert executable.poisoned == padded * len(undefined)
     given = inputs(between)
     expected = reference(chain(between), given)
     for value in POISONS:
