@@ -8,7 +8,7 @@ the plan.
 
 from graphflow.flow.candidates import Candidate, Candidates, enumerate_candidates
 from graphflow.flow.copies import Copy, clashing, copies_for, copy_prices, directly
-from graphflow.flow.expanded import expansions_of
+from graphflow.flow.expansion_variants import expansions_of
 from graphflow.flow.planner import Planning, find_plan, plan_layouts
 from graphflow.flow.requirements import OperandRequirement, Production, output_requirement
 from graphflow.flow.solve import Problem, Solution

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from graphflow.base.dtypes import FLOATING
 from graphflow.base.errors import LayoutConflict
 from graphflow.cost import NO_WORK, CostModel, clearly_less
-from graphflow.flow.expanded import ExpandedVariants
+from graphflow.flow.expansion_variants import ExpansionVariants
 from graphflow.flow.pricing import VariantPrices
 from graphflow.flow.requirements import (
     UNUSED,
@@ -63,14 +63,6 @@ class Unsatisfiable(LayoutConflict):
 
 
 @dataclass(frozen=True)
-class TakenExpansion:
-    """An expansion of a node, and what a variant of it requires of the inputs of its kernel."""
-
-    expansion: Expansion
-    requirements: tuple[OperandRequirement, ...]
-
-
-@dataclass(frozen=True)
 class Candidate:
     """One variant of one node together with the edge types of its operands.
 
@@ -78,8 +70,9 @@ class Candidate:
     output value.  `pad_value` is the constant that the epilogue writes to the output's padding,
     None if it writes none.  `seconds` is the price of one execution, `measured` or estimated.
     `read` are the parameters whose contents (not only padding) the facts of the output follow from.
-    `expansion` is what takes the place of the node, if anything does; the variant is one of it, and
-    `family` that of an output which stays unmoved.
+    `expansion` is what takes the place of the node, if anything does; then the variant is one of
+    it, `requirements` are on values of the graph, and `kernel_requirements` on the inputs of its
+    own kernel.  `family` is that of an output which stays unmoved.
     """
 
     node: str
@@ -91,7 +84,8 @@ class Candidate:
     output_aliasing: OutputAliasing = OutputAliasing.FREE
     measured: bool = False
     read: frozenset[str] = frozenset()
-    expansion: TakenExpansion | None = None
+    expansion: Expansion | None = None
+    kernel_requirements: tuple[OperandRequirement, ...] = ()
     family: Family | None = None
 
     @property
@@ -102,7 +96,7 @@ class Candidate:
     @property
     def definition(self) -> Node | None:
         """The node that the variant is one of, if it takes the place of the graph's."""
-        return None if self.expansion is None else self.expansion.expansion.node
+        return None if self.expansion is None else self.expansion.node
 
     def productions(self) -> Iterator[tuple[str, Production]]:
         """How the candidate leaves each output value."""
@@ -157,7 +151,7 @@ def enumerate_candidates(
         name: (edge_type_of(row_major(graph.values[name].shape)),) for name in graph.inputs
     }
     layouts = user_layouts(graph, variants, pins, target)
-    expanded = ExpandedVariants(expansions, pins, target, facts)
+    expansion_variants = ExpansionVariants(expansions, pins, target, facts)
     found: dict[str, tuple[Candidate, ...]] = {}
     refused: dict[str, tuple[RefusedVariant, ...]] = {}
     for node in graph.nodes:
@@ -169,7 +163,9 @@ def enumerate_candidates(
         )
         free = [v for v in options if node.name in relaxed or respects(node, v, pins)]
         own = _of_variants(graph, node, free, edge_types, wanted, cost)
-        for candidate in chain(own, _expanded(expanded, node, edge_types, wanted, cost)):
+        for candidate in chain(
+            own, _of_expansions(expansion_variants, node, edge_types, wanted, cost)
+        ):
             key = _key(candidate)
             kept = candidates.get(key)
             if kept is None or clearly_less(candidate.seconds, kept.seconds):
@@ -225,23 +221,27 @@ def _of_variants(
         yield from _of_variant(node, variant, reads, edge_types, writable, prices)
 
 
-def _expanded(
-    expanded: ExpandedVariants,
+def _of_expansions(
+    expansion_variants: ExpansionVariants,
     node: Node,
     edge_types: Mapping[str, tuple[EdgeType, ...]],
     wanted: Sequence[float],
     cost: CostModel,
 ) -> Iterator[Candidate]:
     """The candidates of a node's expansions, and those in which its output stays unmoved."""
-    graph = expanded.expansions.graph
-    for expansion, options in expanded.of_node.get(node.name, ()):
+    graph = expansion_variants.expansions.graph
+    for expansion, options in expansion_variants.of_node.get(node.name, ()):
         # Of tensors that are read through movement the layouts are known, and nothing of padding.
         weakest = {**edge_types, **dict.fromkeys(expansion.sources, ())}
         for candidate in _of_variants(graph, expansion.node, options, weakest, wanted, cost):
-            for requirements in expanded.through(expansion, candidate.requirements):
-                taken = TakenExpansion(expansion, candidate.requirements)
-                yield replace(candidate, requirements=requirements, expansion=taken)
-    for value, family, requirements in expanded.unmoved(node):
+            for requirements in expansion_variants.through(expansion, candidate.requirements):
+                yield replace(
+                    candidate,
+                    requirements=requirements,
+                    expansion=expansion,
+                    kernel_requirements=candidate.requirements,
+                )
+    for value, family, requirements in expansion_variants.unmoved(node):
         layout = row_major(graph.values[value].shape)
         yield Candidate(
             node.name,

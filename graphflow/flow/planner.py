@@ -16,11 +16,11 @@ from graphflow.base.target import Target
 from graphflow.cost import NO_TIMINGS, CostModel, Timings
 from graphflow.flow.candidates import Candidates, Unsatisfiable, enumerate_candidates
 from graphflow.flow.conflict import conflict
-from graphflow.flow.expanded import expansions_of
-from graphflow.flow.expanding import Expanded, expanded
+from graphflow.flow.expansion_variants import expansions_of
 from graphflow.flow.pins import price_pins, read_pins
 from graphflow.flow.reliance import reliances
 from graphflow.flow.solve import Problem
+from graphflow.flow.taken_expansions import PlannedGraph, with_taken_expansions
 from graphflow.flow.writer import write_plan
 from graphflow.graph import Expansions, OperatorGraph, assumptions_about, contents
 from graphflow.layout import Fact, Layout
@@ -59,12 +59,13 @@ class Planning:
     @property
     def graph(self) -> OperatorGraph:
         """The graph that the plan is of."""
-        return self.expanded.graph
+        return self.planned.graph
 
     @cached_property
-    def expanded(self) -> Expanded:
+    def planned(self) -> PlannedGraph:
         """The graph with the expansions that are taken, and the solution of it."""
-        return expanded(self.searched, self.expansions, self.candidates, self.problem.best)
+        best = self.problem.best
+        return with_taken_expansions(self.searched, self.expansions, self.candidates, best)
 
     def plan(self) -> LayoutPlan:
         """The plan: all decisions, their reasons, and what the alternatives would cost.
@@ -72,7 +73,7 @@ class Planning:
         Pricing the pins solves the graph again without them; see `price_pins`.
         """
         other = self.problem.differing(self.problem.best.candidates.values())
-        made = self.expanded
+        made = self.planned
         best, extras = made.solution, self.problem.extras()
         plan = write_plan(made.graph, made.candidates, best, other, extras)
         if self.assumed:

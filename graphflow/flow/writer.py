@@ -129,7 +129,7 @@ class _Writer:
             because = f"{extra:.1f} µs more than its cheapest variant, saved on the edges around it"
         because += ", as measured" if candidate.measured else ", as estimated"
         if candidate.expansion is not None:
-            because += f"; {candidate.expansion.expansion.because}"
+            because += f"; {candidate.expansion.because}"
         return Choice(
             candidate.node,
             candidate.variant,

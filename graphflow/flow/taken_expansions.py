@@ -14,7 +14,7 @@ from graphflow.graph import Expansions, OperatorGraph
 
 
 @dataclass(frozen=True)
-class Expanded:
+class PlannedGraph:
     """A graph, a solution of it, and the candidates among which the solution was chosen.
 
     The candidates of a node may be of several definitions: of the graph's, and of others that could
@@ -26,17 +26,17 @@ class Expanded:
     solution: Solution
 
 
-def expanded(
+def with_taken_expansions(
     graph: OperatorGraph, expansions: Expansions, candidates: Candidates, solution: Solution
-) -> Expanded:
+) -> PlannedGraph:
     """The solution of `graph` with the expansions of its candidates taken."""
     if not expansions.of_node:
-        return Expanded(graph, candidates, solution)
+        return PlannedGraph(graph, candidates, solution)
     chosen = solution.candidates
-    taken = [c.expansion.expansion for c in chosen.values() if c.expansion is not None]
+    taken = [c.expansion for c in chosen.values() if c.expansion is not None]
     unmoved = {value for c in chosen.values() if c.unmoved for value, _ in c.gives}
     executed = {name: c for name, c in chosen.items() if not c.unmoved}
-    return Expanded(
+    return PlannedGraph(
         expansions.take(taken, unmoved) if taken or unmoved else graph,
         replace(
             candidates,
@@ -50,4 +50,4 @@ def _own(candidate: Candidate) -> Candidate:
     """The candidate with its requirements on the inputs of the kernel that it is a variant of."""
     if candidate.expansion is None:
         return candidate
-    return replace(candidate, requirements=candidate.expansion.requirements)
+    return replace(candidate, requirements=candidate.kernel_requirements)

@@ -1,6 +1,6 @@
 """Variants of expansions, and what they require of values that stay unmoved.
 
-In: the expansions of a graph, pins, the target.  Out: `ExpandedVariants`: the variants of each
+In: the expansions of a graph, pins, the target.  Out: `ExpansionVariants`: the variants of each
 expansion; for a variant the requirements in terms of the values of the graph; and the ways in which
 a moved value can stay unmoved.  A variant that reads sources of a moved value requires that value
 unmoved, with its elements in layouts of one family; the value requires the same of what it is moved
@@ -47,7 +47,7 @@ def expansions_of(graph: OperatorGraph) -> Expansions:
     return reading_through(folding_constants(graph), moves, shuffled(moves))
 
 
-class ExpandedVariants:
+class ExpansionVariants:
     """The variants of the expansions of a graph; `of_node` has them by node.
 
     Pinned values are computed, in the layout of their pins.
