@@ -5,6 +5,13 @@ In: a compute definition (`PrimFunc`), facts about its inputs, and the target.  
 always holds: kernels are made by schedule primitives alone, so each step is proven.
 """
 
+from graphflow.kernels.recipes.found_schedules import (
+    FoundSchedule,
+    best_found,
+    point_key,
+    search_key,
+    timed_searches,
+)
 from graphflow.kernels.recipes.halo import contents_query
 from graphflow.kernels.recipes.kernel_variants import (
     kernel_variants,
@@ -15,6 +22,7 @@ from graphflow.kernels.recipes.keys import conversion_key, definition_key, fill_
 from graphflow.kernels.recipes.known_contents import NOTHING, KnownContents
 from graphflow.kernels.recipes.make_kernel import Placements, build
 from graphflow.kernels.recipes.operand_layouts import Offers
+from graphflow.kernels.recipes.reduction_sketch import REDUCTION
 from graphflow.kernels.recipes.scheduled import left_facts, lifted
 from graphflow.kernels.recipes.user_layouts import given_variants, placed_variant
 from graphflow.kernels.recipes.variant import (
@@ -43,8 +51,10 @@ from graphflow.kernels.recipes.views import (
 
 __all__ = [
     "NOTHING",
+    "REDUCTION",
     "Crossing",
     "Foreign",
+    "FoundSchedule",
     "KernelVariant",
     "KnownContents",
     "Link",
@@ -59,6 +69,7 @@ __all__ = [
     "Staged",
     "Tiled",
     "View",
+    "best_found",
     "build",
     "contents_query",
     "conversion_key",
@@ -75,7 +86,10 @@ __all__ = [
     "memory_key",
     "moved_bytes",
     "placed_variant",
+    "point_key",
     "reads_offered",
     "refused_variants",
+    "search_key",
+    "timed_searches",
     "variant_key",
 ]
