@@ -51,7 +51,7 @@ class Node:
     @property
     def by_user(self) -> bool:
         """Whether a user scheduled the kernel; such a node is neither fused nor changed."""
-        return bool(self.offered) or is_marked(self.func)
+        return len(self.offered) > len(self.found) or is_marked(self.func)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class SearchSpace:
         return tuple(found)
 
     def _points(self, seed: int) -> Iterator[Point]:
-        """Points in an order by digests of the seed and the point; large spaces have repetitions."""
+        """Points in the order of digests of seed and point; large spaces have repetitions."""
         if self.size <= ENUMERATED:
             names = [name for name, _ in self.domains]
             points = [
@@ -142,7 +142,9 @@ def _parsed(constraint: str) -> ast.expr:
     try:
         found = ast.parse(constraint, mode="eval").body
     except SyntaxError as error:
-        raise ScheduleError(f"the constraint {constraint!r} is no expression: {error.msg}") from None
+        raise ScheduleError(
+            f"the constraint {constraint!r} is no expression: {error.msg}"
+        ) from None
     for node in ast.walk(found):
         match node:
             case ast.BoolOp() | ast.And() | ast.Or() | ast.Not() | ast.Name() | ast.Load():

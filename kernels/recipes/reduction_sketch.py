@@ -123,7 +123,7 @@ def _default_first(default: ChoiceValue, values: Iterable[ChoiceValue]) -> tuple
 
 
 def _crossed(definition: PrimFunc, number: int, lanes: int) -> tuple[str, ...]:
-    """The parameters that are not contiguous along a shared loop, in the order of their accesses."""
+    """The parameters that are not contiguous along a shared loop, in the order of accesses."""
     s, shared = rows_of_stages(definition)
     loop = s.loop(shared[number])
     params = {p.buffer.name for p in definition.params}

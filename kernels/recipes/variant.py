@@ -79,10 +79,11 @@ class SharedLoops:
     `lanes` elements: a point of the sketch in `reduction_sketch.py`.
 
     Lanes run along the loops that the stages keep to themselves; an iteration handles `rows` of the
-    innermost shared loop, and a reduction adds up `accumulators` vectors side by side.  Or, where `across` is a number, they run along the shared loop
-    with this number, counted from the outermost, and an iteration handles `vectors` of them.  The
-    parameters in `crossed` are contiguous across those lanes; what an iteration reads or writes of
-    them is transposed, from or into a buffer of the thread.
+    innermost shared loop, and a reduction adds up `accumulators` vectors side by side.  Or, where
+    `across` is a number, they run along the shared loop with this number, counted from the
+    outermost, and an iteration handles `vectors` of them.  The parameters in `crossed` are
+    contiguous across those lanes; what an iteration reads or writes of them is transposed, from or
+    into a buffer of the thread.
     """
 
     lanes: int
